@@ -4,8 +4,9 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use farhaul_connect::Established;
-use farhaul_copy::{Direction, SessionSummary, Watch};
+use farhaul_connect::{Errand, Established, PrincipalId, Way};
+use farhaul_control::Carried;
+use farhaul_copy::{Direction, Report, SessionSummary, Watch};
 use farhaul_handover::Held as _;
 use farhaul_read::Served;
 use farhaul_session::{Code, Error, Event, Handle, Snapshot};
@@ -45,16 +46,19 @@ impl Journal {
         let key = established.peer_key.clone().unwrap_or_default();
         let guest = established.guest.as_ref();
         let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
+        // By a grant of whose key this is.
+        let bearer = guest.and_then(|guest| guest.bearer.as_ref()).map(PrincipalId::name);
         let root = guest.map(|guest| guest.allowed.root()).filter(|root| !root.as_os_str().is_empty());
         tracing::info!(
             peer = established.session.peer,
             key,
             comment,
+            bearer,
             root = root.map(|root| tracing::field::display(root.display())),
             transport = established.session.transport.name(),
             "session begins"
         );
-        let visitor = Arc::new(Visitor { peer: established.session.peer.clone(), key, comment });
+        let visitor = Arc::new(Visitor { peer: established.session.peer.clone(), key, comment, bearer });
         let visits = self.observer.as_ref().map(|observer| observer.arrives(visitor.clone()));
         Visit { journal: self, visitor, visits }
     }
@@ -108,6 +112,85 @@ impl Watch for Visit<'_> {
     }
 }
 
+/// What this daemon does with others for a client. The client's key says on whose behalf.
+impl farhaul_control::Watch for Visit<'_> {
+    fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
+        let way = match errand.way {
+            Way::Read => "read",
+            Way::Write => "write",
+        };
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            bearer,
+            way,
+            path = farhaul_text::escape(&errand.path),
+            seconds,
+            "grant"
+        );
+    }
+
+    fn begins(&self, handle: &Handle, carried: &Carried) {
+        Watch::begins(self, handle);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = direction_name(Some(carried.direction)),
+            path = farhaul_text::escape(&carried.path),
+            paths = carried.paths,
+            with_path = farhaul_text::escape(&carried.far_path),
+            with = farhaul_text::printable(carried.host.as_bytes(), 255),
+            port = carried.port,
+            with_key = carried.key,
+            "copy with another daemon begins"
+        );
+    }
+
+    fn ended(&self, handle: &Handle, carried: &Carried, report: &Report, error: Option<&Error>) {
+        self.journal.running().retain(|one| one.handle.id() != handle.id());
+        self.log_fault(error);
+        self.tell(&Ended {
+            direction: "third",
+            paths: vec![farhaul_text::escape(&carried.path)],
+            far: Some(format!(
+                "fh://{}:{}/{}",
+                carried.host,
+                carried.port,
+                farhaul_text::escape(&carried.far_path)
+            )),
+            sends: carried.direction == Direction::Push,
+            session: &report.session,
+            report: Some(report),
+            error,
+        });
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = direction_name(Some(carried.direction)),
+            path = farhaul_text::escape(&carried.path),
+            paths = carried.paths,
+            with_path = farhaul_text::escape(&carried.far_path),
+            with = farhaul_text::printable(carried.host.as_bytes(), 255),
+            port = carried.port,
+            with_key = carried.key,
+            transport = report.session.transport,
+            files = report.files,
+            skipped = report.skipped,
+            deleted = report.deleted,
+            replaced = report.replaced,
+            bytes = report.session.bytes,
+            seconds = report.session.seconds,
+            result = result(error, report),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "copy with another daemon"
+        );
+    }
+}
+
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.leave();
@@ -151,7 +234,8 @@ impl Visit<'_> {
             peer = self.visitor.peer,
             key = self.visitor.key,
             comment = self.visitor.comment,
-            direction = direction(summary),
+            bearer = self.visitor.bearer,
+            direction = direction_name(summary.direction),
             transport = report.session.transport,
             files = report.files,
             skipped = report.skipped,
@@ -159,7 +243,7 @@ impl Visit<'_> {
             replaced = report.replaced,
             bytes = report.session.bytes,
             seconds = report.session.seconds,
-            result = result(summary),
+            result = result(summary.error.as_ref(), report),
             code = summary.error.as_ref().map(|error| error.code().name()),
             misbehaviour =
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
@@ -188,7 +272,33 @@ impl Visit<'_> {
             "session"
         );
         self.leave();
-        self.tell(&Ended { direction: "read", paths: Vec::new(), session: report, report: None, error });
+        self.tell(&Ended {
+            direction: "read",
+            paths: Vec::new(),
+            far: None,
+            sends: true,
+            session: report,
+            report: None,
+            error,
+        });
+    }
+
+    /// A session is over in which this daemon was told what to do.
+    pub(crate) fn end_control(&self, served: &farhaul_control::Served) {
+        let error = served.error.as_ref();
+        self.log_fault(error);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = "control",
+            transport = served.report.transport,
+            seconds = served.report.seconds,
+            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "session"
+        );
     }
 
     fn log_further(&self, summary: &SessionSummary) {
@@ -198,14 +308,14 @@ impl Visit<'_> {
             peer = self.visitor.peer,
             key = self.visitor.key,
             comment = self.visitor.comment,
-            direction = direction(summary),
+            direction = direction_name(summary.direction),
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
             replaced = report.replaced,
             bytes = report.session.bytes,
             seconds = report.session.seconds,
-            result = result(summary),
+            result = result(summary.error.as_ref(), report),
             code = summary.error.as_ref().map(|error| error.code().name()),
             misbehaviour =
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
@@ -222,26 +332,28 @@ impl Visit<'_> {
 
 fn of_copy(summary: &SessionSummary) -> Ended<'_> {
     Ended {
-        direction: direction(summary),
+        direction: direction_name(summary.direction),
         paths: summary.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
+        far: None,
+        sends: summary.direction == Some(Direction::Pull),
         session: &summary.report.session,
         report: Some(&summary.report),
         error: summary.error.as_ref(),
     }
 }
 
-fn direction(summary: &SessionSummary) -> &'static str {
-    match summary.direction {
+fn direction_name(direction: Option<Direction>) -> &'static str {
+    match direction {
         Some(Direction::Push) => "push",
         Some(Direction::Pull) => "pull",
         None => "none",
     }
 }
 
-fn result(summary: &SessionSummary) -> String {
-    match &summary.error {
+fn result(error: Option<&Error>, report: &Report) -> String {
+    match error {
         Some(error) => error.to_string(),
-        None if summary.report.failed_count > 0 => format!("{} entries failed", summary.report.failed_count),
+        None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
         None => "ok".to_string(),
     }
 }

@@ -31,15 +31,23 @@ pub struct Visitor {
     pub key: String,
     /// What the list of keys calls it.
     pub comment: String,
+    /// Whose key has come in its place.
+    pub bearer: Option<String>,
 }
 
 /// How a request has ended.
 #[derive(Debug)]
 pub struct Ended<'a> {
-    /// `push` or `pull`, seen from the client, or `read`; `none` if it was not understood.
+    /// `push` or `pull`, seen from the client, `read`, or `third` for what this daemon did with another one for the client; `none` if
+    /// it was not understood.
     pub direction: &'static str,
-    /// Paths as the client has written them: the destination of a push, the sources of a pull.
+    /// Paths as the client has written them: the destination of a push, the sources of a pull, this end's of what was done
+    /// with another daemon.
     pub paths: Vec<String>,
+    /// The location at the other daemon, if there is one.
+    pub far: Option<String>,
+    /// Content went out from here.
+    pub sends: bool,
     /// What the session has to say.
     pub session: &'a SessionReport,
     /// What has become of the files; none for reads.

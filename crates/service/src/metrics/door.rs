@@ -46,7 +46,7 @@ impl Visits for Visit {
     fn ended(&self, ended: &Ended<'_>) {
         let metrics: &Metrics = &self.node.metrics;
         metrics.attempt_ended(ended.report, ended.error);
-        let direction = if ended.direction == "push" { Direction::Received } else { Direction::Sent };
+        let direction = if ended.sends { Direction::Sent } else { Direction::Received };
         if ended.direction == "read" {
             metrics.read(ended.session.bytes);
         }
@@ -80,8 +80,8 @@ fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Re
     let session = ended.session;
     let took_ms = (session.seconds.max(0.0) * 1000.0) as i64;
     let paths: String = ended.paths.join(" ").chars().take(PATHS_MAX).collect();
-    let (source, destination) =
-        if ended.direction == "push" { (String::new(), paths) } else { (paths, String::new()) };
+    let far = ended.far.clone().unwrap_or_default();
+    let (source, destination) = if ended.sends { (paths, far) } else { (far, paths) };
     let peer = visitor.peer.parse::<SocketAddr>();
     Record {
         owner: visitor.key.clone(),
@@ -117,13 +117,19 @@ mod tests {
 
     #[test]
     fn a_record_says_who_came_from_where_without_a_port() {
-        let visitor =
-            |peer: &str| Visitor { peer: peer.into(), key: "SHA256:x".into(), comment: String::new() };
+        let visitor = |peer: &str| Visitor {
+            peer: peer.into(),
+            key: "SHA256:x".into(),
+            comment: String::new(),
+            bearer: None,
+        };
         let session = SessionReport { bytes: 7, seconds: 2.0, ..SessionReport::default() };
         let error = Error::new(Code::NoSpace, "full");
         let ended = Ended {
             direction: "push",
             paths: vec!["in/a".into()],
+            far: None,
+            sends: false,
             session: &session,
             report: None,
             error: Some(&error),

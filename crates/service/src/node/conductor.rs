@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::Event;
+use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, Level};
 
 use super::ending::direction_of;
@@ -16,7 +16,7 @@ use super::transfer::{Stop, Transfer};
 use super::{Active, Node, Signal};
 use crate::clock::Steps;
 use crate::hub::Body;
-use crate::job::{JobId, State, Step};
+use crate::job::{JobId, JobSpec, State, Step};
 use crate::metrics::{Origin, Watched};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
@@ -212,8 +212,7 @@ impl Node {
 
     fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<Transfer, Error> {
         let row = &active.row;
-        let mut job = row.spec.copy_job(now_ms / 1000)?;
-        self.settings().identify(&row.spec, &mut job)?;
+        let mut job = self.prepared(&row.spec, row.confined.as_deref(), now_ms)?;
         let rate = row.rate_options();
         let network = &mut job.options.network;
         (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
@@ -222,7 +221,10 @@ impl Node {
             network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
-        job.manifest = Some(self.manifest_of(row));
+        // Of what goes from one daemon to another one nothing passes here, and so there is no line for each entry.
+        if !farhaul::is_between_daemons(&job) {
+            job.manifest = Some(self.manifest_of(row));
+        }
         let mut transfer = Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())?;
         transfer.watching = Some(self.metrics.watch(Watched {
             handle: transfer.handle.clone(),
@@ -231,6 +233,27 @@ impl Node {
             session: Arc::default(),
         }));
         Ok(transfer)
+    }
+
+    /// What the engine is to run for a document, within what its owner reaches.
+    pub(super) fn prepared(
+        &self,
+        spec: &JobSpec,
+        confined: Option<&[String]>,
+        now_ms: i64,
+    ) -> Result<CopyJob, Error> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let mut job = spec.copy_job(now_ms / 1000)?;
+        self.settings().identify(spec, &mut job)?;
+        let path = |text: &String| {
+            let bytes = farhaul::unescape(text).unwrap_or_default();
+            std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
+        };
+        job.within = confined.map(|prefixes| prefixes.iter().map(path).collect());
+        if farhaul::is_between_daemons(&job) && spec.options.integrity.manifest.is_none() {
+            job.options.integrity.manifest = None;
+        }
+        Ok(job)
     }
 
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.

@@ -1,5 +1,6 @@
 """What collectors are told over the service's socket: jobs and clients are counted, and clients have records in the history."""
 
+import json
 import re
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 from harness import product
 from harness.hosts import wait_until
 from harness.service import Service
+from harness.three import ThreeNet
 from harness.trees import make_file
 
 MIB = 1 << 20
@@ -97,3 +99,24 @@ def test_what_clients_do_is_counted_and_recorded(service):
     assert metrics.sum("farhaul_transfers") == 0
     for secret in (str(source), push["peer"], push["owner"]):
         assert secret not in metrics.text
+
+
+def test_what_two_daemons_do_for_a_client_is_recorded_at_both():
+    net = ThreeNet()
+    try:
+        make_file(net.b.root / "a", 2 * MIB)
+        net.cp(net.b.url("a"), net.c.url("b"))
+
+        def records(daemon):
+            env = {"FARHAUL_API": str(daemon.directory / "state/api.sock")}
+            return json.loads(daemon.host.run(["farhaul", "history", "--json"], env=env, check=True).stdout)
+
+        wait_until(lambda: records(net.b) and records(net.c), what="both have recorded it")
+        (sent,), (received,) = records(net.b), records(net.c)
+        assert (sent["direction"], sent["source"], sent["bytes"], sent["state"]) == ("third", "a", 2 * MIB, "done")
+        assert sent["destination"].startswith("fh://") and sent["destination"].endswith(f":{net.c.port}/b")
+        assert (received["direction"], received["destination"], received["bytes"]) == ("push", "b", 2 * MIB)
+        # Both were done for the same client.
+        assert sent["owner"] == received["owner"]
+    finally:
+        net.pair.close()

@@ -49,7 +49,7 @@ use farhaul_net::{Link as _, UdpLink};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{Cipher, NetworkOptions};
 use farhaul_session::setup;
-use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
+use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, Within, bind_side_by_side};
 
 use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
@@ -61,7 +61,7 @@ pub use endpoint::endpoint_in_program;
 pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
-pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
+pub use listen::{Admit, CapsOf, Daemon, DaemonStop, ListenConfig};
 pub use principal::{Authenticated, Authenticator, Guest, Principal, PrincipalId, Proof};
 pub use remote::RemoteProgram;
 pub use rights::{Access, Allowed, Asked, Rights, Way};
@@ -96,6 +96,13 @@ pub struct Established {
     /// At a daemon: who came, and what it may do.
     pub guest: Option<Guest>,
     pub peer_version: String,
+}
+
+impl Established {
+    /// This end's session is within these limits from its beginning.
+    pub fn within(self, within: &Within) -> Result<Established, Error> {
+        Ok(Established { session: self.session.within(within)?, ..self })
+    }
 }
 
 /// What a far end answers a client whose opening it accepts.

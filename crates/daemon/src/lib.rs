@@ -69,6 +69,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
         memory: config.memory,
         rate_max_bps: config.rate_max_bps,
+        caps: None,
     })?;
     let stop = daemon.stop_handle();
     let journal = Arc::new(Journal::default());

@@ -50,6 +50,7 @@ use crate::options::NetworkOptions;
 pub(crate) use account::Account;
 use further_paths::FurtherPaths;
 pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
+use rate::RateWatch;
 use streams::Streams;
 use telling::Judged;
 
@@ -110,6 +111,7 @@ pub struct Supervisor {
     rate_wish: RateOptions,
     rate: RateOptions,
     rate_taken: RateOptions,
+    rate_watch: RateWatch,
     unused_paths: u64,
     short_buffer_said: bool,
     /// For what the control stream holds.
@@ -222,6 +224,9 @@ impl Supervisor {
         }
         if !self.was_up {
             self.watch_for_connection();
+        }
+        if self.shared.rate_shares.take_news() {
+            self.follow_part(Instant::now());
         }
         if Instant::now() >= self.next_check {
             self.check()?;

@@ -285,6 +285,7 @@ impl<'a> TransferBench<'a> {
             options: self.config.options.clone(),
             retry: None,
             manifest: None,
+            within: farhaul::Within::default(),
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

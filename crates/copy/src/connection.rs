@@ -15,7 +15,7 @@ use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::Session;
 use farhaul_session::supervisor::Order;
 
-use super::job::{CopyJob, Far, Plan, Ready};
+use super::job::{CopyJob, Far, Plan, Ready, both_within};
 use super::outcome::Outcome;
 use super::report::Report;
 use super::request::own_features;
@@ -51,7 +51,8 @@ impl Connection {
         opening.many = true;
         let (established, serving) = match &plan.far {
             Far::Here => {
-                let (near, far) = connect::local_pair(&opening, &own_features())?;
+                let pair = connect::local_pair(&opening, &own_features())?;
+                let (near, far) = both_within(pair, &plan.within)?;
                 let serve = move || drop(serve_here(far));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
                 (near, Some(serving.map_err(Error::no_thread)?))
@@ -63,7 +64,7 @@ impl Connection {
                     Far::Daemon(target) => connect::daemon_connect(target, params)?,
                     Far::Here => unreachable!("that was looked at before"),
                 };
-                (established, None)
+                (established.within(&plan.within)?, None)
             }
         };
         let (features, network) = (established.features, established.opening.network);
@@ -123,6 +124,7 @@ mod tests {
     use super::*;
     use crate::job::Location;
     use crate::options::TransferOptions;
+    use farhaul_session::Within;
 
     fn job(source: PathBuf, destination: &Path) -> CopyJob {
         CopyJob {
@@ -133,6 +135,7 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
+            within: Within::default(),
         }
     }
 

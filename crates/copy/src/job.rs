@@ -12,6 +12,7 @@ use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Again, Pending};
+use farhaul_session::setup::Within;
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
@@ -54,6 +55,8 @@ pub struct CopyJob {
     pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
     pub manifest: Option<PathBuf>,
+    /// What this end's session has together with others of this process.
+    pub within: Within,
 }
 
 /// The end that is not this one.
@@ -91,6 +94,7 @@ pub(crate) struct Plan {
     near: Near,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
+    pub(crate) within: Within,
 }
 
 enum Near {
@@ -133,7 +137,7 @@ impl Plan {
         } else {
             Plan::push(job.sources, job.destination, is_name, options)
         };
-        Ok(Plan { names: job.names, manifest: job.manifest, ..plan? })
+        Ok(Plan { names: job.names, manifest: job.manifest, within: job.within, ..plan? })
     }
 
     fn push(
@@ -174,7 +178,7 @@ impl Plan {
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan { far, request, near, names: None, manifest: None, within: Within::default() })
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -194,7 +198,14 @@ impl Plan {
             target_is_name: false,
             options,
         };
-        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None, manifest: None })
+        Ok(Plan {
+            far: Far::Here,
+            request,
+            near: Near::ReceivePipe,
+            names: None,
+            manifest: None,
+            within: Within::default(),
+        })
     }
 
     fn pull(
@@ -245,7 +256,7 @@ impl Plan {
             target_is_name,
             options,
         };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan { far, request, near, names: None, manifest: None, within: Within::default() })
     }
 
     /// What is wrong at this end is found before the far end is troubled.
@@ -310,9 +321,9 @@ impl Plan {
         let established = match &self.far {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
-            Far::Here => return (run_here(request, side, terms, handle), Again::default()),
+            Far::Here => return (run_here(request, side, terms, &self.within, handle), Again::default()),
         };
-        let established = match established {
+        let established = match established.and_then(|established| established.within(&self.within)) {
             Ok(established) => established,
             Err(error) => return (Outcome::failed(error), Again::default()),
         };
@@ -508,8 +519,8 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
-    let (near, far) = match local_pair(request) {
+fn run_here(request: &CopyRequest, side: Side, terms: &Terms, within: &Within, handle: &Handle) -> Outcome {
+    let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, within)) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
     };
@@ -529,6 +540,15 @@ fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -
         outcome.error = Some(error);
     }
     outcome
+}
+
+/// Both keep something here, and what one sends the other receives.
+pub(crate) fn both_within(
+    (near, mut far): (Established, Established),
+    within: &Within,
+) -> Result<(Established, Established), Error> {
+    far.session = far.session.counted_in(within);
+    Ok((near.within(within)?, far))
 }
 
 /// Both ends of a copy within this process.

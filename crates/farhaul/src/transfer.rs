@@ -12,7 +12,7 @@ use farhaul_copy::{
     CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
     VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
-use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, contained};
+use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, Within, contained};
 use farhaul_volume::Algorithm;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
@@ -58,6 +58,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         options: TransferOptions::default(),
         spread: Vec::new(),
         manifest: None,
+        within: Within::default(),
     }
 }
 
@@ -92,6 +93,15 @@ impl Transfer {
     pub fn with(mut self, change: impl FnOnce(&mut CopyJob)) -> Transfer {
         if let Ok(job) = &mut self.job {
             change(job);
+        }
+        self
+    }
+
+    /// Within these caps on the rate and this budget, whichever end sends: of the rate it has the part that its weight says, which
+    /// [`Handle::set_weight`] changes while it runs.
+    pub fn within(mut self, within: Within) -> Transfer {
+        if let Ok(job) = &mut self.job {
+            job.within = within;
         }
         self
     }

@@ -160,6 +160,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         names,
         retry,
         manifest: args.transfer.manifest.clone(),
+        within: farhaul::Within::default(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))

@@ -379,11 +379,15 @@ impl Running {
         if shares.is_none() {
             return more;
         }
-        // What of a block that was given up has come is not known here: it counts as a whole one.
-        let used = self.completed + self.given_up + self.incoming.open();
-        let unused = self.granted.saturating_sub(used);
+        let unused = self.granted.saturating_sub(self.used());
         let ahead = shares.blocks_ahead(round_trip.unwrap_or_default(), self.block_bytes);
         shares.take_blocks(more.min(ahead.saturating_sub(unused)), Instant::now())
+    }
+
+    /// Blocks that have come, at least in part. What of one that was given up has come is not known here: it counts as a
+    /// whole one.
+    fn used(&self) -> u64 {
+        self.completed + self.given_up + self.incoming.open()
     }
 
     /// Tries every candidate address until the far end is seen to hear us.

@@ -321,6 +321,13 @@ impl RateShares {
         share.with(|balance| balance.take_blocks(share.id, wanted, now)).unwrap_or(wanted)
     }
 
+    /// So many blocks that were taken do not come.
+    pub(crate) fn give_back_blocks(&self, blocks: u64) {
+        if let Some(share) = &self.0 {
+            share.with(|balance| balance.give_back(share.id, (blocks * BLOCK_BYTES as u64) as f64));
+        }
+    }
+
     /// A block that was taken is only so long.
     pub(crate) fn give_back_rest(&self, len: u32) {
         if let Some(share) = &self.0 {

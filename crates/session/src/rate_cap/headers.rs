@@ -14,7 +14,10 @@
 //! | headers and unpaced packets of the second to come | an estimate: those of the last one or two |
 //! | content that was lost before it came here | counted by the pace of its sender, not where it never arrives |
 //!
-//! Always true: the pace is no more than the part, and no less than the smallest rate.
+//! A pacer that is woken late loses what it could have sent, and what the path loses does not arrive: whoever stays somewhat behind its
+//! pace has one that is higher by that, at most by [`BEHIND_MAX`], until it does not.
+//!
+//! Always true: the pace is no more than the part and that, and no less than the smallest rate.
 
 use std::time::{Duration, Instant};
 
@@ -33,6 +36,11 @@ const SMOOTHING: f64 = 0.3;
 const BYTES_MIN: u64 = 20_000;
 /// Of its part, what is not paced takes this at most.
 const UNPACED_MAX: f64 = 0.5;
+/// Who brings less than this of its pace is held back by something else; how fast the pace is raised for who brings more,
+/// and the most that it is.
+const BEHIND_LEAST: f64 = 0.7;
+const BEHIND_SMOOTHING: f64 = 0.4;
+const BEHIND_MAX: f64 = 1.10;
 /// Headers of a datagram, and of a TCP segment with time stamps.
 const UDP_HEADERS: [u64; 2] = [20 + 8, 40 + 8];
 const TCP_HEADERS: [u64; 2] = [20 + 32, 40 + 32];
@@ -86,17 +94,26 @@ pub(crate) struct Headers {
     each: f64,
     /// Bits a second of what is not paced.
     unpaced_bps: f64,
+    /// By which the pace is higher, as less of it comes.
+    behind: f64,
     looked: Option<(Instant, Moved)>,
 }
 
 impl Headers {
     pub(crate) fn new(transport: Transport) -> Headers {
         let is_local = transport == Transport::Local;
-        Headers { is_local, each: if is_local { 1.0 } else { FIRST }, unpaced_bps: 0.0, looked: None }
+        Headers {
+            is_local,
+            each: if is_local { 1.0 } else { FIRST },
+            unpaced_bps: 0.0,
+            behind: 1.0,
+            looked: None,
+        }
     }
 
-    /// The session has moved so much in all. Returns whether it is time to look at its pace anew.
-    pub(crate) fn look(&mut self, moved: Moved, now: Instant) -> bool {
+    /// The session has moved so much in all; `steady_bps` is what its pacers were set to all the time since this returned `true` last,
+    /// both ways together. Returns whether it is time to look at its pace anew.
+    pub(crate) fn look(&mut self, moved: Moved, steady_bps: Option<u64>, now: Instant) -> bool {
         let Some((at, before)) = self.looked else {
             self.looked = Some((now, moved));
             return false;
@@ -113,6 +130,12 @@ impl Headers {
             let each = (paced_ip as f64 / paced as f64).clamp(1.0, 2.0);
             self.each += SMOOTHING * (each - self.each);
         }
+        if let Some(set_bps) = steady_bps {
+            let brought = 8.0 * paced as f64 / (time.as_secs_f64() * set_bps.max(1) as f64);
+            let aim = if brought > BEHIND_LEAST { (1.0 / brought).clamp(1.0, BEHIND_MAX) } else { 1.0 };
+            let smoothing = if aim < self.behind { 1.0 } else { BEHIND_SMOOTHING };
+            self.behind += smoothing * (aim - self.behind);
+        }
         let unpaced_bps = 8.0 * ip.saturating_sub(paced_ip) as f64 / time.as_secs_f64();
         self.unpaced_bps += SMOOTHING * (unpaced_bps - self.unpaced_bps);
         true
@@ -124,7 +147,7 @@ impl Headers {
             return part_bps;
         }
         let part = part_bps as f64;
-        let pace = (part - self.unpaced_bps.min(UNPACED_MAX * part)) / self.each;
+        let pace = (part - self.unpaced_bps.min(UNPACED_MAX * part)) / self.each * self.behind;
         (pace as u64).max(RATE_MIN_BPS)
     }
 
@@ -150,7 +173,7 @@ mod tests {
         // 1472 bytes in each of 1000 datagrams a second, and 10,000 bytes of feedback.
         let mut moved = Moved::default();
         for step in 0..40 {
-            headers.look(moved, begin + step * EVERY);
+            headers.look(moved, None, begin + step * EVERY);
             moved.paced += 250 * 1472;
             moved.paced_ip += 250 * 1500;
             moved.ip += 250 * 1500 + 2500;
@@ -165,6 +188,35 @@ mod tests {
     }
 
     #[test]
+    fn who_is_somewhat_behind_its_pace_has_a_higher_one_until_it_is_not() {
+        let (begin, part) = (Instant::now(), 10_000_000);
+        let mut headers = Headers::new(Transport::Udp);
+        let mut moved = Moved::default();
+        let (mut rates, mut sets) = (Vec::new(), Vec::new());
+        for step in 0..40u32 {
+            let set = headers.pace(part);
+            headers.look(moved, Some(set), begin + step * EVERY);
+            let set = headers.pace(part);
+            // It wakes late for 5 s, then it is held back by something else.
+            let brought = if step < 20 {
+                0.95
+            } else if step < 30 {
+                1.0
+            } else {
+                0.4
+            };
+            let paced = (set as f64 * brought / 32.0) as u64;
+            moved = moved + Moved { paced, paced_ip: paced, ip: paced, beside_content: 0 };
+            rates.push(32.0 * paced as f64 / part as f64);
+            sets.push(set as f64 / part as f64);
+        }
+        assert!((rates[19] - 1.0).abs() < 0.01, "{rates:?}");
+        // Of a second beyond its part by a twentieth, for a look.
+        assert!(rates[20..24].iter().sum::<f64>() < 4.06 && (rates[29] - 1.0).abs() < 0.01, "{rates:?}");
+        assert!((sets[39] - 1.0).abs() < 0.01, "{sets:?}");
+    }
+
+    #[test]
     fn before_anything_is_known_small_datagrams_are_assumed() {
         assert!(Headers::new(Transport::Udp).pace(12_280_000).abs_diff(12_000_000) <= 1);
         assert_eq!(Headers::new(Transport::Local).pace(12_280_000), 12_280_000);
@@ -172,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pace_is_no_more_than_the_part(
+        fn the_pace_is_no_more_than_the_part_and_what_it_is_behind(
             part in RATE_MIN_BPS..u64::MAX / 4,
             steps in proptest::collection::vec((0u64..1_000_000, 0u64..50_000, 0u64..1_000_000), 1..20),
         ) {
@@ -180,9 +232,9 @@ mod tests {
             let mut headers = Headers::new(Transport::Udp);
             let mut moved = Moved::default();
             for (step, (paced, more, unpaced)) in steps.into_iter().enumerate() {
-                headers.look(moved, begin + step as u32 * EVERY);
+                headers.look(moved, Some(8_000_000), begin + step as u32 * EVERY);
                 moved = moved + Moved { paced, paced_ip: paced + more, ip: paced + more + unpaced, beside_content: 0 };
-                prop_assert!(headers.pace(part) <= part);
+                prop_assert!(headers.pace(part) as f64 <= part as f64 * BEHIND_MAX);
             }
         }
     }

@@ -36,6 +36,8 @@ pub(super) struct RateWatch {
     /// Where what the peer was told of its rate last ends, until it has that.
     told: Option<u64>,
     beside_content: u64,
+    /// How the rate was set when the headers were looked at last.
+    looked_at: RateOptions,
 }
 
 /// The rate that a session begins with.
@@ -52,7 +54,19 @@ pub(super) fn begin(
     let part = shares.part();
     let rate = part.map_or(wish, |part| part.bounds(wish, headers.pace(part.each_way)));
     let pace_bps = part.map_or(0, |part| headers.pace(part.each_way));
-    (rate, RateWatch { headers, part, pace_bps, wish_bps, confirmed: None, told: None, beside_content: 0 })
+    (
+        rate,
+        RateWatch {
+            headers,
+            part,
+            pace_bps,
+            wish_bps,
+            confirmed: None,
+            told: None,
+            beside_content: 0,
+            looked_at: rate,
+        },
+    )
 }
 
 /// From now on a session's part is one that it uses.
@@ -106,7 +120,9 @@ impl Supervisor {
         let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
         let moved = moved.fold(Moved::default(), std::ops::Add::add);
         let watch = &mut self.rate_watch;
-        let is_time = watch.headers.look(moved, now);
+        let ways = watch.part.map_or(1, |part| part.in_all / part.each_way.max(1));
+        let steady = self.rate.rate_bps.filter(|_| watch.looked_at == self.rate);
+        let is_time = watch.headers.look(moved, steady.map(|bps| bps.saturating_mul(ways)), now);
         let more = moved.beside_content.saturating_sub(watch.beside_content);
         watch.beside_content = watch.beside_content.max(moved.beside_content);
         self.shared.rate_shares.has_moved(moved.ip, more, now);
@@ -114,6 +130,9 @@ impl Supervisor {
             self.tell_wish();
         }
         self.follow_part(now);
+        if is_time {
+            self.rate_watch.looked_at = self.rate;
+        }
     }
 
     /// Keeps to the part that there is now, and confirms that once whoever sends does.

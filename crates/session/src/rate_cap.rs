@@ -321,6 +321,13 @@ impl RateShares {
         share.with(|balance| balance.take_blocks(share.id, wanted, now)).unwrap_or(wanted)
     }
 
+    /// It moves nothing any more: what it had is the others'.
+    pub(crate) fn leave(&self) {
+        if let Some(share) = &self.0 {
+            share.with(|balance| balance.leave(share.id, Instant::now()));
+        }
+    }
+
     /// So many blocks that were taken do not come.
     pub(crate) fn give_back_blocks(&self, blocks: u64) {
         if let Some(share) = &self.0 {
@@ -339,8 +346,6 @@ impl RateShares {
 
 impl Drop for RateShares {
     fn drop(&mut self) {
-        if let Some(share) = &self.0 {
-            share.with(|balance| balance.leave(share.id, Instant::now()));
-        }
+        self.leave();
     }
 }

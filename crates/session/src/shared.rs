@@ -598,6 +598,13 @@ impl Shared {
         self.requests.ring();
     }
 
+    /// Its flows have ended: nothing is sent any more, and others have the rate.
+    pub(crate) fn let_go(&self) {
+        self.rate_shares.leave();
+        // Each knows its request, and that the session.
+        while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
+    }
+
     pub fn set_peer_closed(&self, complaint: Complaint) {
         self.peer_closed.lock().in_any_case().get_or_insert(complaint);
         self.control.notify();

@@ -242,13 +242,15 @@ impl Supervisor {
     }
 }
 
-/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind.
+/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind, and what it has
+/// together with others is theirs again.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.shared.let_go();
     }
 }
 

@@ -598,10 +598,8 @@ impl Shared {
         self.requests.ring();
     }
 
-    /// Its flows have ended: nothing is sent any more, and others have the rate.
+    /// Its flows have ended: nothing that waits is sent any more. Each block knows its request, and that the session.
     pub(crate) fn let_go(&self) {
-        self.rate_shares.leave();
-        // Each knows its request, and that the session.
         while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
     }
 

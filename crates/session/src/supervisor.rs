@@ -250,6 +250,7 @@ impl Drop for Supervisor {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.leave_caps();
         self.shared.let_go();
     }
 }

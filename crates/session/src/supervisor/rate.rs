@@ -20,6 +20,8 @@ use super::super::supervisor::Supervisor;
 
 /// The pace is set anew for other headers if it changes by this part of it.
 const HEADERS_CHANGED: f64 = 0.004;
+/// Users hear of a rate that has changed by more than this part.
+const TOLD_CHANGED: f64 = 0.03;
 /// What a session wants is said anew if it changes by this part.
 const WISH_CHANGED: f64 = 0.01;
 
@@ -36,6 +38,8 @@ pub(super) struct RateWatch {
     /// Where what the peer was told of its rate last ends, until it has that.
     told: Option<u64>,
     beside_content: u64,
+    /// The rate as the users were told of it last.
+    told_user: Option<RateOptions>,
     /// How the rate was set when the headers were looked at last.
     looked_at: RateOptions,
 }
@@ -65,6 +69,7 @@ pub(super) fn begin(
             told: None,
             beside_content: 0,
             looked_at: rate,
+            told_user: Some(rate),
         },
     )
 }
@@ -116,9 +121,7 @@ impl Supervisor {
             return;
         }
         let now = Instant::now();
-        let flows = self.shared.flow_list();
-        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
-        let moved = moved.fold(Moved::default(), std::ops::Add::add);
+        let moved = self.moved();
         let watch = &mut self.rate_watch;
         let ways = watch.part.map_or(1, |part| part.in_all / part.each_way.max(1));
         let steady = self.rate.rate_bps.filter(|_| watch.looked_at == self.rate);
@@ -132,6 +135,21 @@ impl Supervisor {
         self.follow_part(now);
         if is_time {
             self.rate_watch.looked_at = self.rate;
+        }
+    }
+
+    /// What its flows have moved so far.
+    fn moved(&self) -> Moved {
+        let flows = self.shared.flow_list();
+        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
+        moved.fold(Moved::default(), std::ops::Add::add)
+    }
+
+    /// Its flows have ended: the caps count what they have moved, and others have its parts.
+    pub(super) fn leave_caps(&self) {
+        if !self.shared.rate_shares.is_none() {
+            self.shared.rate_shares.has_moved(self.moved().ip, 0, Instant::now());
+            self.shared.rate_shares.leave();
         }
     }
 
@@ -184,7 +202,8 @@ impl Supervisor {
 
     /// From now on the rate is set so, also by flows that are opened later.
     pub(super) fn apply_rate(&mut self, rate: RateOptions) {
-        if rate != self.rate {
+        if is_news(self.rate_watch.told_user, rate) {
+            self.rate_watch.told_user = Some(rate);
             self.shared.tell(&Event::rate(rate));
         }
         self.rate = rate;
@@ -217,6 +236,17 @@ impl Supervisor {
     }
 }
 
+/// Whether the users are to hear of a rate. What follows the headers of the last second changes again and again.
+fn is_news(told: Option<RateOptions>, rate: RateOptions) -> bool {
+    let Some(told) = told else { return true };
+    let differs = |one: Option<u64>, other: Option<u64>| match (one, other) {
+        (Some(one), Some(other)) => one.abs_diff(other) as f64 > TOLD_CHANGED * one as f64,
+        (one, other) => one != other,
+    };
+    let is_other_policy = told.policy != rate.policy;
+    is_other_policy || differs(told.rate_bps, rate.rate_bps) || differs(told.rate_min_bps, rate.rate_min_bps)
+}
+
 /// A limit of the whole transfer is split evenly among its paths.
 pub(super) fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
     bps.map(|bps| bps / paths as u64)
@@ -227,6 +257,9 @@ mod tests {
     use super::super::super::supervisor::{CHECK_INTERVAL, Role};
     use super::super::tests::start;
     use super::*;
+    use std::time::Duration;
+
+    use crate::options::RATE_MIN_BPS;
     use crate::rate_cap::RateCap;
     use crate::request::FIRST;
     use crate::setup::{Setup, local_pair};
@@ -260,6 +293,48 @@ mod tests {
         until(&mut sender, &mut receiver, 1_000_000);
         sender.close(None);
         receiver.close(None);
+    }
+
+    #[test]
+    fn another_session_has_its_part_once_the_first_one_keeps_to_less() {
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
+        let join = || cap.join(Instant::now()).unwrap();
+        let (near, far) = local_pair().unwrap();
+        let receiver = start(near, Role::Receiver);
+        let mut sender = start(Setup { rate_shares: join(), ..far }, Role::Sender);
+        let other = join();
+        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace is still all of it");
+        sender.drive(Duration::ZERO).unwrap();
+        assert_eq!((sender.rate.rate_bps, other.bps()), (Some(500_000), Some(500_000)));
+        sender.close(None);
+        assert_eq!(other.bps(), Some(1_000_000));
+        receiver.close(None);
+        drop(other);
+        // One at the far end has less once it has acknowledged that it was told.
+        let (near, far) = local_pair().unwrap();
+        let mut sender = start(near, Role::Sender);
+        let mut receiver = start(Setup { rate_shares: join(), ..far }, Role::Receiver);
+        until(&mut sender, &mut receiver, 1_000_000);
+        let other = join();
+        receiver.follow_part(Instant::now());
+        let told = receiver.rate_watch.told.expect("it was told");
+        while !receiver.shared.is_acked(told) {
+            std::thread::yield_now();
+        }
+        receiver.drive(CHECK_INTERVAL).unwrap();
+        assert_eq!(other.bps(), Some(500_000));
+        until(&mut sender, &mut receiver, 500_000);
+        sender.close(None);
+        receiver.close(None);
+    }
+
+    #[test]
+    fn users_hear_of_rates_that_have_changed_by_much() {
+        let rate = |bps| RateOptions { rate_bps: bps, ..RateOptions::default() };
+        for (bps, is_told) in [(Some(1000), false), (Some(980), false), (Some(960), true), (None, true)] {
+            assert_eq!(is_news(Some(rate(Some(1000))), rate(bps)), is_told);
+        }
+        assert!(is_news(None, rate(None)));
     }
 
     #[test]

@@ -381,7 +381,11 @@ impl Running {
         }
         let unused = self.granted.saturating_sub(self.used());
         let ahead = shares.blocks_ahead(round_trip.unwrap_or_default(), self.block_bytes);
-        shares.take_blocks(more.min(ahead.saturating_sub(unused)), Instant::now())
+        let (wanted, now) = (more.min(ahead.saturating_sub(unused)), Instant::now());
+        match shares.take_blocks(wanted, now) {
+            0 if unused == 0 && wanted > 0 => shares.take_when_dry(now),
+            taken => taken,
+        }
     }
 
     /// Blocks that have come, at least in part. What of one that was given up has come is not known here: it counts as a

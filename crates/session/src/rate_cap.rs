@@ -18,7 +18,7 @@
 //! Always true: the parts come to no more than the cap (but for sessions that have the smallest rate there is), and
 //! to all of it where the wishes do; no part rises while it would come to more with what others may still be using;
 //! the content that is granted comes to no more than what the parts of those that receive allow since the cap
-//! began, and [`BURST_BLOCKS`].
+//! began, [`BURST_BLOCKS`], and a block for each of those that are there.
 
 mod balance;
 mod demand;
@@ -319,6 +319,12 @@ impl RateShares {
     pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
         let Some(share) = &self.0 else { return wanted };
         share.with(|balance| balance.take_blocks(share.id, wanted, now)).unwrap_or(wanted)
+    }
+
+    /// Takes a block for who has none to go on with, also ahead of what there is.
+    pub(crate) fn take_when_dry(&self, now: Instant) -> u64 {
+        let Some(share) = &self.0 else { return 1 };
+        share.with(|balance| balance.take_when_dry(share.id, now)).unwrap_or(1)
     }
 
     /// It moves nothing any more: what it had is the others'.

@@ -64,11 +64,13 @@ pub(super) struct Bucket {
     at: Instant,
     /// At which it fills.
     bps: f64,
+    /// Those that receive: each may be a block ahead of what there is.
+    receivers: u64,
 }
 
 impl Bucket {
     fn new(bps: f64, now: Instant) -> Bucket {
-        Bucket { bytes: burst(bps), at: now, bps }
+        Bucket { bytes: burst(bps), at: now, bps, receivers: 0 }
     }
 
     /// The time until now counts by the rate that there was.
@@ -389,6 +391,28 @@ impl Balance {
         taken
     }
 
+    /// Takes one for a session that has none to go on with. Others may have what there is as their blocks ahead; it is lent
+    /// this one, and all wait until there is more if everybody has been lent one.
+    pub(super) fn take_when_dry(&mut self, id: u64, now: Instant) -> u64 {
+        let Some(session) = self.sessions.get_mut(&id) else { return 1 };
+        if session.part_bps().is_none() {
+            return 1;
+        }
+        session.bucket.settle(now);
+        let mut may_take = session.bucket.blocks() > 0;
+        for cap in &session.caps {
+            if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                cap.bucket.settle(now);
+                let lent = (cap.bucket.receivers * BLOCK_BYTES as u64) as f64;
+                may_take &= cap.bucket.bytes + lent >= BLOCK_BYTES as f64;
+            }
+        }
+        if may_take {
+            self.give_back(id, -(BLOCK_BYTES as f64));
+        }
+        may_take.into()
+    }
+
     pub(super) fn give_back(&mut self, id: u64, bytes: f64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.part_bps().is_none() {
@@ -454,21 +478,39 @@ impl Balance {
                 self.to_ring.push(ring.clone());
             }
         }
+        self.trace();
         self.set_granting(now);
+    }
+
+    /// For who wants to know why a session has the part that it has: `FARHAUL_LOG=trace`.
+    fn trace(&self) {
+        if tracing::enabled!(tracing::Level::TRACE) {
+            for (id, session) in &self.sessions {
+                let Stand { target, given, held } = session.stand;
+                let (need, is_new, even) = (session.demand.bps(), session.demand.is_new(), session.even);
+                tracing::trace!(id, target, given, held, even, need, is_new, moved = session.moved, "part");
+            }
+        }
     }
 
     /// Grants go by the parts from now on.
     fn set_granting(&mut self, now: Instant) {
-        let mut granting: BTreeMap<u64, f64> = BTreeMap::new();
+        let mut granting: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
         for session in self.sessions.values_mut() {
             let bps = session.granting_bps();
             session.bucket.fill_at(bps, now);
-            session.caps.iter().for_each(|cap| *granting.entry(*cap).or_default() += bps);
+            for cap in &session.caps {
+                let (sum, receivers) = granting.entry(*cap).or_default();
+                *sum += bps;
+                *receivers += u64::from(session.receives);
+            }
         }
         for (id, cap) in self.caps.iter_mut().filter(|(_, cap)| cap.most_bps.is_some()) {
             // Without sessions nobody sends, and all of it is saved up.
-            let bps = granting.get(id).copied().unwrap_or(cap.most_bps.unwrap_or(0) as f64);
+            let none = (cap.most_bps.unwrap_or(0) as f64, 0);
+            let (bps, receivers) = granting.get(id).copied().unwrap_or(none);
             cap.bucket.fill_at(bps, now);
+            cap.bucket.receivers = receivers;
         }
     }
 

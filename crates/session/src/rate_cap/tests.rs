@@ -216,3 +216,58 @@ fn short_blocks_count_as_what_they_are() {
     }
     assert_eq!(share.take_blocks(9, now), BURST_BLOCKS as u64 - 1);
 }
+
+#[test]
+fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothing() {
+    let begin = Instant::now();
+    let cap = RateCap::new("this key", Some(MOST), begin);
+    let shares: Vec<_> = (0..8).map(|_| cap.join(begin).unwrap()).collect();
+    shares.iter().for_each(|share| share.allow(Role::Receiver));
+    // The first one is ahead of the others.
+    assert_eq!(
+        (shares[0].take_blocks(100, begin), shares[1].take_blocks(1, begin)),
+        (BURST_BLOCKS as u64, 0)
+    );
+    let lent: u64 = shares.iter().map(|share| share.take_when_dry(begin)).sum();
+    assert_eq!(lent, 7, "to all but the first, which has had more than its part");
+    assert_eq!(shares[1].take_when_dry(begin), 1, "and one more, as there are eight");
+    assert_eq!(shares[2].take_when_dry(begin), 0);
+    drop(shares);
+    let mut taken = 0;
+    for _ in 0..20 {
+        let again = cap.join(begin).unwrap();
+        again.allow(Role::Receiver);
+        taken += again.take_blocks(1, begin) + again.take_when_dry(begin);
+    }
+    assert_eq!(taken, 0, "what was lent comes first");
+    // What was not used is there again.
+    let other = RateCap::new("this key", Some(MOST), begin);
+    let share = other.join(begin).unwrap();
+    share.allow(Role::Receiver);
+    assert_eq!(share.take_blocks(100, begin), BURST_BLOCKS as u64);
+    share.give_back_blocks(2);
+    assert_eq!(share.take_blocks(100, begin), 2);
+}
+
+#[test]
+fn a_session_in_two_chains_is_granted_what_both_allow() {
+    let begin = Instant::now();
+    let at = |ms| begin + Duration::from_millis(ms);
+    let key = RateCap::new("this key", Some(4 * MOST), begin);
+    let uplink = key.beside("campus-uplink", Some(MOST), begin);
+    let both = RateShares::join(&[key.clone().into(), CapPlace { cap: uplink.clone(), weight: 2.0 }], begin)
+        .unwrap();
+    let one = key.join(begin).unwrap();
+    [&both, &one].iter().for_each(|share| share.allow(Role::Receiver));
+    assert_eq!((both.bps(), one.bps()), (Some(MOST), Some(3 * MOST)));
+    let taken: u64 = (1..=200).map(|step| both.take_blocks(9, at(100 * step))).sum();
+    assert!((40..=44).contains(&taken), "{taken} of the uplink's 2 a second");
+    let other = uplink.join(begin).unwrap();
+    assert_eq!((both.bps(), other.bps()), (Some(MOST * 2 / 3), Some(MOST - MOST * 2 / 3)));
+    other.set_weight(4.0, begin);
+    assert_eq!((both.bps(), other.bps()), (Some(MOST / 3), Some(MOST - MOST / 3)));
+    assert_eq!((uplink.usage().sessions, key.usage().sessions, uplink.usage().given_bps), (2, 2, MOST));
+    drop((both, other));
+    assert_eq!(one.bps(), Some(4 * MOST));
+    assert!(uplink.is_idle(at(120_000)));
+}

@@ -139,6 +139,9 @@ impl Running {
             let waits = &self.meters.waits;
             tracing::trace!(
                 flow = own.index,
+                is_active = own.active.load(Ordering::Relaxed),
+                ceiling_ppm = own.ceiling_ppm.load(Ordering::Relaxed),
+                bytes_sent = flow.stats().bytes_sent,
                 state = controller.state(),
                 delivered_mbps = controller.delivery_rate() * 8.0 / 1e6,
                 pace_mbps = controller.pacing_rate().map(|rate| rate * 8.0 / 1e6),

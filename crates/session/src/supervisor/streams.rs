@@ -412,8 +412,11 @@ impl Supervisor {
     /// A limit of the whole transfer is shared by all that carry.
     fn share_ceiling(&self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>]) {
         let Some(most) = self.rate.rate_bps else { return };
-        let carrying: Vec<_> =
-            streams.iter().filter(|flow| is_up(flow) && flow.active.load(Ordering::Acquire)).collect();
+        // One that gets nothing new still brings what it has.
+        let has_more = |flow: &FlowShared| {
+            flow.active.load(Ordering::Acquire) || flow.backlog.load(Ordering::Relaxed) > 0
+        };
+        let carrying: Vec<_> = streams.iter().filter(|flow| is_up(flow) && has_more(flow)).collect();
         let beside = if udp.is_empty() { 0.0 } else { 8.0 * self.streams.udp.rate / most as f64 };
         let share = (1.0 - beside).max(0.05) / carrying.len().max(1) as f64;
         for flow in carrying {

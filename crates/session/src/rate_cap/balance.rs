@@ -18,7 +18,7 @@ use crate::BLOCK_BYTES;
 use crate::options::RATE_MIN_BPS;
 
 /// That sessions need more or less than before is looked at so often.
-const DEMANDS_EVERY: Duration = Duration::from_millis(20);
+const DEMANDS_EVERY: Duration = Duration::from_millis(50);
 /// What has fallen is looked for over so long, and taken for so if it is this much beyond its part at most.
 const FALL_LOOK: Duration = Duration::from_millis(200);
 const FALL_NEAR: f64 = 1.05;

@@ -13,6 +13,7 @@ use farhaul_session::{Error, Level};
 
 use super::transfer::{Stop, Transfer};
 use super::{Active, Node, Signal};
+use crate::caps::spec::Subject;
 use crate::clock::Steps;
 use crate::hub::Body;
 use crate::job::{JobId, JobSpec, State, Step};
@@ -140,6 +141,8 @@ impl Work {
             self.forgot = Some(Instant::now());
             node.forget_old(now_ms);
         }
+        let change = node.follow_schedules().map(|change| change.as_millisecond());
+        let next_ms = [next_ms, change].into_iter().flatten().min();
         let until_due = next_ms.map_or(CLOCK_EVERY, |next| {
             Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)).min(CLOCK_EVERY)
         });
@@ -170,6 +173,11 @@ impl Work {
             .collect();
         choose(places, &running, &mut queued)
     }
+}
+
+/// A priority of one more is twice the share under a cap.
+pub(super) fn weight_of(priority: u8) -> f64 {
+    2_f64.powi(i32::from(priority) - 5)
 }
 
 impl Node {
@@ -223,7 +231,11 @@ impl Node {
         if !farhaul::is_between_daemons(&job) {
             job.manifest = Some(self.manifest_of(row));
         }
-        Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())
+        let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
+        // In the transfer's own thread: a name may have to be looked up.
+        let place = move || caps.place(&Subject::of_job(&owner, &places.0, caps.needs_address()));
+        job.means.weight = weight_of(row.priority);
+        Transfer::start((row.id, serial), job, (rate, Box::new(place)), self.to_conductor.clone())
     }
 
     /// What the engine is to run for a document, within what its owner reaches.

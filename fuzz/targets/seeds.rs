@@ -198,6 +198,7 @@ fn frames_and_files() {
         spread: Vec::new(),
         manifest: Some(manifest.clone()),
         within: None,
+        means: Default::default(),
         receipt: None,
     };
     let (report, error) = farhaul_copy::copy(job, &Handle::new());

@@ -287,6 +287,7 @@ impl<'a> TransferBench<'a> {
             manifest: None,
             within: None,
             receipt: None,
+            means: farhaul::Within::default(),
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

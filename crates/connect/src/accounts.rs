@@ -68,7 +68,7 @@ impl Accounts {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::rate_cap::RateShare;
+    use farhaul_session::rate_cap::RateShares;
 
     use super::*;
 
@@ -83,37 +83,37 @@ mod tests {
         let capped = Rights { rate_max_bps: Some(1_000_000), ..Rights::default() };
         let free = Rights::default();
         assert!(accounts.of(&one, &free).share_of_rate().is_ok_and(|share| share.is_none()));
-        let share = |id| accounts.of(id, &capped).share_of_rate().unwrap().unwrap();
+        let share = |id| accounts.of(id, &capped).share_of_rate().unwrap();
         let (first, second, alone) = (share(&one), share(&one), share(&other));
         assert_eq!(
-            [&first, &second, &alone].map(RateShare::bps),
+            [&first, &second, &alone].map(RateShares::bps),
             [Some(500_000), Some(500_000), Some(1_000_000)]
         );
         accounts.adjust(&one, &free);
-        assert_eq!([&first, &second, &alone].map(RateShare::bps), [None, None, Some(1_000_000)]);
+        assert_eq!([&first, &second, &alone].map(RateShares::bps), [None, None, Some(1_000_000)]);
         // Who comes after a change finds it.
         let third = share(&one);
         assert_eq!(
-            [&first, &second, &third].map(RateShare::bps),
+            [&first, &second, &third].map(RateShares::bps),
             [Some(333_333), Some(333_333), Some(333_334)]
         );
         let little = Rights { rate_max_bps: Some(8_000), ..Rights::default() };
         let last = accounts.of(&id(b""), &little).share_of_rate();
         assert!(last.is_ok());
         let refused = accounts.of(&id(b""), &little).share_of_rate().unwrap_err();
-        assert_eq!((refused.whose, refused.most_bps), ("this key", 8_000));
+        assert_eq!((refused.whose.as_ref(), refused.most_bps), ("this key", 8_000));
     }
 
     #[test]
     fn all_principals_have_the_daemons_rate_together() {
         let accounts = Accounts::new(MemoryLimits::default(), Some(900_000));
         let capped = Rights { rate_max_bps: Some(100_000), ..Rights::default() };
-        let share = |id, rights| accounts.of(id, rights).share_of_rate().unwrap().unwrap();
+        let share = |id, rights| accounts.of(id, rights).share_of_rate().unwrap();
         let free = Rights::default();
         let [one, other, third] = [b"one", b"two", b"thr"].map(|key| id(key));
         let shares = [share(&one, &free), share(&one, &free), share(&other, &free), share(&third, &capped)];
         assert_eq!(
-            shares.each_ref().map(RateShare::bps),
+            shares.each_ref().map(RateShares::bps),
             [Some(200_000), Some(200_000), Some(400_000), Some(100_000)]
         );
     }

@@ -52,7 +52,7 @@ use farhaul_net::{Link as _, UdpLink};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{Cipher, NetworkOptions};
 use farhaul_session::setup;
-use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
+use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, Within, bind_side_by_side};
 
 use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
@@ -65,7 +65,7 @@ pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
 pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
-pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
+pub use listen::{Admit, CapsOf, Daemon, DaemonStop, ListenConfig};
 pub use principal::{Authenticated, Authenticator, Guest, Lent, Principal, PrincipalId, Proof};
 pub use remote::RemoteProgram;
 pub use rights::{Access, Allowed, Asked, Errand, Reach, Rights, Way};
@@ -109,6 +109,13 @@ pub struct Established {
 pub struct Keys {
     pub own: Identity,
     pub peer: PublicKey,
+}
+
+impl Established {
+    /// This end's session is within these limits from its beginning.
+    pub fn within(self, within: &Within) -> Result<Established, Error> {
+        Ok(Established { session: self.session.within(within)?, ..self })
+    }
 }
 
 /// What a far end answers a client whose opening it accepts.

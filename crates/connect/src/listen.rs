@@ -28,7 +28,7 @@ use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
 use super::{Established, quic, tcp, tls};
 
-pub use super::serve::Admit;
+pub use super::serve::{Admit, CapsOf};
 
 /// How long sessions may take to end when the daemon does.
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
@@ -53,6 +53,8 @@ pub struct ListenConfig {
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
+    /// Further caps that its sessions are in.
+    pub caps: Option<Arc<CapsOf>>,
 }
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -111,6 +113,7 @@ impl Daemon {
         let shared = Arc::new(Shared {
             callers,
             accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
+            caps: config.caps,
             half_open: HalfOpen::default(),
             identity: config.identity,
             quic: quic.clone(),

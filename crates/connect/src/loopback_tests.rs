@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
-use farhaul_session::budget::MemoryLimits;
+use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, ExitCode};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Agreed, Answer, Refused, Then};
+use farhaul_session::rate_cap::CapPlace;
 use farhaul_session::setup::{Fallback, Transport};
 
 use super::dial::connect_asking;
@@ -41,13 +42,24 @@ struct Fixture {
 
 impl Fixture {
     fn start() -> Fixture {
-        Fixture::start_with(|opening, client| match opening.request.starts_with(b"/forbidden") {
+        Fixture::start_within(None)
+    }
+
+    fn start_within(caps: Option<Arc<CapsOf>>) -> Fixture {
+        Fixture::start_of(caps, |opening, client| match opening.request.starts_with(b"/forbidden") {
             true => Err(Refusal::new(Code::Forbidden, "not for you")),
             false => all_of(client),
         })
     }
 
     fn start_with(
+        admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
+    ) -> Fixture {
+        Fixture::start_of(None, admit)
+    }
+
+    fn start_of(
+        caps: Option<Arc<CapsOf>>,
         admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
     ) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
@@ -57,6 +69,7 @@ impl Fixture {
         let daemon = Daemon::bind(ListenConfig {
             memory: MemoryLimits::default(),
             rate_max_bps: None,
+            caps,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), served()).unwrap()),
@@ -613,11 +626,35 @@ fn nothing_listening_is_told_at_once() {
 }
 
 #[test]
+fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
+    let now = std::time::Instant::now();
+    let host = Budget::of_process().rate_cap().beside("host", Some(900_000), now);
+    let uplink = host.within("campus-uplink", Some(600_000), now);
+    let known = uplink.clone();
+    let fixture = Fixture::start_within(Some(Arc::new(move |principal, address| {
+        assert!(address.is_loopback() && principal.comment == "client");
+        vec![CapPlace { cap: known.clone(), weight: 2.0 }]
+    })));
+    let [(_, first), (_, second)] = [true, false].map(|udp| fixture.connect(udp));
+    let bps = |session: &Established| session.session.rate_shares.bps();
+    assert_eq!([bps(&first), bps(&second)], [Some(300_000); 2]);
+    assert_eq!((uplink.usage().sessions, host.usage().given_bps), (2, 600_000));
+    drop(first);
+    assert_eq!(bps(&second), Some(600_000));
+    // Who comes when nothing is left for another one hears whose rate it is.
+    uplink.set_most(Some(8_000), now);
+    let refused = connect_asking(&fixture.target(), params(true, 2), &|_| None).unwrap_err();
+    assert_eq!(refused.code(), Code::Busy);
+    assert!(refused.to_string().contains("the rate of campus-uplink is used up (8000 bit/s)"), "{refused}");
+}
+
+#[test]
 fn a_second_daemon_on_the_same_port_is_refused() {
     let fixture = Fixture::start();
     let result = Daemon::bind(ListenConfig {
         memory: MemoryLimits::default(),
         rate_max_bps: None,
+        caps: None,
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authenticator: Arc::new(

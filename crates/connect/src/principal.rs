@@ -9,7 +9,7 @@ use std::time::Instant;
 use farhaul_session::budget::{Budget, Limits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::rate_cap::RateShare;
+use farhaul_session::rate_cap::RateShares;
 use farhaul_session::setup::Setup;
 use farhaul_session::{Minimum, session_bytes_max};
 
@@ -121,7 +121,7 @@ impl Guest {
 pub struct Lent {
     budget: Budget,
     minimum: Minimum,
-    rate: Option<RateShare>,
+    rate: RateShares,
 }
 
 impl Lent {
@@ -133,7 +133,7 @@ impl Lent {
     /// That session runs within it from now on.
     pub fn to(self, setup: &mut Setup) {
         setup.budget = self.budget;
-        setup.rate_share = self.rate;
+        setup.rate_shares = self.rate;
         setup.keeps = Some(Box::new((self.minimum, setup.keeps.take())));
     }
 }

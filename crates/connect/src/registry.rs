@@ -14,7 +14,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::Minimum;
 use farhaul_session::budget::{Budget, Limits};
 use farhaul_session::error::{Code, Error};
-use farhaul_session::rate_cap::RateShare;
+use farhaul_session::rate_cap::RateShares;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
 use tokio::sync::Notify;
 
@@ -100,17 +100,17 @@ pub struct Registration {
     budget: Budget,
     _minimum: Minimum,
     /// Until its session takes it.
-    rate: Option<RateShare>,
+    rate: RateShares,
 }
 
 impl Registration {
     /// The session may have what its budget allows; `minimum` of it is its own from the start. So is `rate`.
-    pub(crate) fn admit(&mut self, budget: Budget, minimum: Minimum, rate: Option<RateShare>) {
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: Minimum, rate: RateShares) {
         (self.budget, self._minimum, self.rate) = (budget, minimum, rate);
     }
 
-    pub(crate) fn take_rate(&mut self) -> Option<RateShare> {
-        self.rate.take()
+    pub(crate) fn take_rate(&mut self) -> RateShares {
+        std::mem::take(&mut self.rate)
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -176,7 +176,7 @@ impl Registry {
             ticket: ticket.clone(),
             budget: Budget::default(),
             _minimum: Minimum::default(),
-            rate: None,
+            rate: RateShares::default(),
         };
         let mut table = self.0.flows.write().in_any_case();
         let is_free = |ids: &[u16]| {

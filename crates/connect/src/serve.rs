@@ -11,6 +11,7 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::rate_cap::CapPlace;
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
@@ -27,7 +28,7 @@ use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
 use super::identity::Identity;
-use super::principal::{Authenticated, Guest, Pass};
+use super::principal::{Authenticated, Guest, Pass, Principal};
 use super::registry::{NotAdmitted, Registered};
 use super::rights::Allowed;
 use super::tls;
@@ -37,6 +38,9 @@ use super::{Admitted, Established, GRANTS, Keys, discovery, quic, reserved_ids, 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
 pub type Admit = dyn Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync;
+/// Says in which named caps a session of this principal is that comes from this address, and with which weight in each. The
+/// caps are made beside that of the process: `Budget::of_process().rate_cap().beside(..)`.
+pub type CapsOf = dyn Fn(&Principal, IpAddr) -> Vec<CapPlace> + Send + Sync;
 /// What runs a session, in a thread of its own.
 pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
 
@@ -47,6 +51,7 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 pub(crate) struct Shared {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) caps: Option<Arc<CapsOf>>,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
     /// Of connections that have no TLS yet.
@@ -396,7 +401,9 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     };
     let (id, rights) = (&who.principal.id, &who.rights);
     let account = shared.accounts.of(id, rights);
-    let rate = account.share_of_rate().map_err(|used_up| busy(used_up.into()))?;
+    let named = shared.caps.as_ref().map(|caps| caps(&who.principal, client.remote.ip()));
+    let rate =
+        account.share_of_rate_and(&named.unwrap_or_default()).map_err(|used_up| busy(used_up.into()))?;
     let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
     let budget = account.within("this session", most);
     let minimum = Minimum::of(&budget, options).map_err(|full| busy(full.into()))?;
@@ -492,7 +499,7 @@ fn start(
             udp_ports: vec![client.port],
             stop: registered.stop,
             budget: registered.registration.budget(),
-            rate_share: registered.registration.take_rate(),
+            rate_shares: registered.registration.take_rate(),
             keeps: Some(Box::new(registered.registration)),
             ..session
         },

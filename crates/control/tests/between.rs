@@ -42,6 +42,7 @@ impl Host {
                 false => farhaul_copy::admit_within(&client.rights, opening, 0),
             }),
             memory: MemoryLimits::default(),
+            caps: None,
             rate_max_bps: None,
         })
         .unwrap();
@@ -114,6 +115,7 @@ impl Three {
             manifest: None,
             within: None,
             receipt: None,
+            means: Default::default(),
         }
     }
 }

@@ -249,6 +249,7 @@ mod tests {
             manifest: None,
             within: None,
             receipt: None,
+            means: Default::default(),
         }
     }
 

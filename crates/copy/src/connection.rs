@@ -16,7 +16,7 @@ use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::Session;
 use farhaul_session::supervisor::Order;
 
-use super::job::{CopyJob, Far, Plan, Ready};
+use super::job::{CopyJob, Far, Plan, Ready, both_within};
 use super::outcome::Outcome;
 use super::report::Report;
 use super::request::own_features;
@@ -57,7 +57,8 @@ impl Connection {
         opening.many = true;
         let (established, serving) = match &plan.far {
             Far::Here => {
-                let (near, far) = connect::local_pair(&opening, &own_features())?;
+                let pair = connect::local_pair(&opening, &own_features())?;
+                let (near, far) = both_within(pair, &plan.means)?;
                 let grounds = plan.grounds.clone();
                 let serve = move || drop(serve_here(far, grounds));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
@@ -70,7 +71,7 @@ impl Connection {
                     Far::Daemon(target) => connect::daemon_connect(target, params)?,
                     Far::Here => unreachable!("that was looked at before"),
                 };
-                (established, None)
+                (established.within(&plan.means)?, None)
             }
         };
         let (features, network) = (established.features, established.opening.network);
@@ -137,6 +138,7 @@ mod tests {
     use super::*;
     use crate::job::Location;
     use crate::options::TransferOptions;
+    use farhaul_session::Within;
 
     fn job(source: PathBuf, destination: &Path) -> CopyJob {
         CopyJob {
@@ -149,6 +151,7 @@ mod tests {
             manifest: None,
             within: None,
             receipt: None,
+            means: Within::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Again, Pending};
+use farhaul_session::setup::Within;
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
@@ -62,6 +63,8 @@ pub struct CopyJob {
     pub within: Option<Vec<PathBuf>>,
     /// Both ends sign for what has been copied, which only a copy from or to a daemon can have.
     pub receipt: Option<ReceiptOptions>,
+    /// What this end's session has together with others of this process.
+    pub means: Within,
 }
 
 /// The end that is not this one.
@@ -112,6 +115,7 @@ pub(crate) struct Plan {
     pub(crate) receipt: Option<ReceiptOptions>,
     /// Why there can be none, if that is known.
     no_receipt: Option<&'static str>,
+    pub(crate) means: Within,
 }
 
 enum Near {
@@ -158,13 +162,13 @@ impl Plan {
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
-        let CopyJob { sources, destination, names, manifest, receipt, .. } = job;
+        let CopyJob { sources, destination, names, manifest, receipt, means, .. } = job;
         let plan = if far_sources > 0 {
             Plan::pull(sources, destination, is_name, options)
         } else {
             Plan::push(sources, destination, is_name, options, grounds)
         };
-        Ok(Plan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, ..plan? })
+        Ok(Plan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, means, ..plan? })
     }
 
     fn push(
@@ -210,8 +214,8 @@ impl Plan {
     }
 
     fn of(far: Far, request: CopyRequest, near: Near) -> Plan {
-        let (names, manifest, grounds, receipt, no_receipt) = Default::default();
-        Plan { far, request, near, names, manifest, grounds, receipt, no_receipt }
+        let (names, manifest, grounds, receipt, no_receipt, means) = Default::default();
+        Plan { far, request, near, names, manifest, grounds, receipt, no_receipt, means }
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -356,11 +360,11 @@ impl Plan {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
             Far::Here => {
-                let outcome = run_here(request, side, terms, self.grounds.clone(), handle);
+                let outcome = run_here(request, side, terms, (self.grounds.clone(), &self.means), handle);
                 return (outcome, Again::default());
             }
         };
-        let mut established = match established {
+        let mut established = match established.and_then(|established| established.within(&self.means)) {
             Ok(established) => established,
             Err(error) => return (Outcome::failed(error), Again::default()),
         };
@@ -621,10 +625,10 @@ fn run_here(
     request: &CopyRequest,
     side: Side,
     terms: &Terms,
-    grounds: Option<Grounds>,
+    (grounds, means): (Option<Grounds>, &Within),
     handle: &Handle,
 ) -> Outcome {
-    let (near, far) = match local_pair(request) {
+    let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, means)) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
     };
@@ -644,6 +648,15 @@ fn run_here(
         outcome.error = Some(error);
     }
     outcome
+}
+
+/// Both keep something here, and what one sends the other receives.
+pub(crate) fn both_within(
+    (near, mut far): (Established, Established),
+    within: &Within,
+) -> Result<(Established, Established), Error> {
+    far.session = far.session.counted_in(within);
+    Ok((near.within(within)?, far))
 }
 
 /// Both ends of a copy within this process.

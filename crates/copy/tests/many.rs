@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_copy::{Connection, CopyJob, Location, TransferOptions};
-use farhaul_session::{Code, Error, ExitCode, Handle};
+use farhaul_session::{Code, Error, ExitCode, Handle, Within};
 
 mod server;
 
@@ -53,6 +53,7 @@ impl Fixture {
             manifest: None,
             within: None,
             receipt: None,
+            means: Within::default(),
         }
     }
 

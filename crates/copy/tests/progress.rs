@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_copy::{CopyJob, Location, TransferOptions, copy};
-use farhaul_session::Handle;
+use farhaul_session::{Handle, Within};
 
 mod server;
 
@@ -32,6 +32,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             manifest: None,
             within: None,
             receipt: None,
+            means: Within::default(),
         };
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);

@@ -1,10 +1,11 @@
 //! The rate of a running transfer, changed through the API: client and daemon in one process, over the loopback interface.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farhaul_copy::{CopyJob, Location, copy};
-use farhaul_session::{Handle, NetworkOptions, Policy, RateOptions};
+use farhaul_session::rate_cap::{CapPlace, RateCap};
+use farhaul_session::{Budget, Handle, NetworkOptions, Policy, RateOptions, Within};
 
 mod server;
 
@@ -16,7 +17,18 @@ const SIZE: u64 = 8 << 20;
 
 /// Copies at a crawl, changes the rate once something moves, and expects an end.
 fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOptions) {
-    let options = NetworkOptions { policy, rate_bps: Some(CRAWL_BPS), ..NetworkOptions::default() }.into();
+    let network = NetworkOptions { policy, rate_bps: Some(CRAWL_BPS), ..NetworkOptions::default() };
+    copy_then(network, Within::default(), (from, to), move |handle| handle.set_rate(rate).unwrap());
+}
+
+/// Copies, does something once it has begun, and expects an end.
+fn copy_then(
+    network: NetworkOptions,
+    within: Within,
+    (from, to): (Location, Location),
+    then: impl FnOnce(&Handle) + Send + 'static,
+) {
+    let options = network.into();
     let job = CopyJob {
         sources: vec![from],
         destination: to,
@@ -27,6 +39,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         manifest: None,
         within: None,
         receipt: None,
+        means: within,
     };
     let handle = Handle::new();
     let watched = handle.clone();
@@ -34,7 +47,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         while watched.counts().files_total.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        watched.set_rate(rate).unwrap();
+        then(&watched);
     });
     let (report, error) = copy(job, &handle);
     changer.join().unwrap();
@@ -59,6 +72,43 @@ fn what_the_far_end_sends_goes_on_at_the_new_rate() {
         RateOptions { policy: Policy::High, rate_bps: Some(1_000_000_000), rate_min_bps: Some(1_000_000) };
     crawl_then(Policy::Fair, (source, Location::Local(target.clone())), rate);
     assert_eq!(std::fs::metadata(target).unwrap().len(), SIZE);
+}
+
+/// A cap at which `SIZE` would take more than two hours, and what is within it.
+fn within_a_crawl() -> (RateCap, Within) {
+    let now = Instant::now();
+    let cap = Budget::of_process().rate_cap().beside("campus-uplink", Some(10 * CRAWL_BPS), now);
+    let crawl = cap.within("peer", Some(CRAWL_BPS), now);
+    let caps = vec![CapPlace { cap: crawl, weight: 2.0 }];
+    (cap, Within { caps, budget: Some(Budget::of_process()), weight: 0.5 })
+}
+
+/// Whichever end sends, it moves at a crawl until the cap is lifted.
+fn capped(ends: (Location, Location)) {
+    let (cap, within) = within_a_crawl();
+    let (crawl, seen) = (within.caps[0].cap.clone(), cap.clone());
+    copy_then(NetworkOptions::default(), within, ends, move |handle| {
+        let usage = seen.usage();
+        assert_eq!((usage.sessions, usage.given_bps, usage.most_bps), (1, CRAWL_BPS, Some(10 * CRAWL_BPS)));
+        handle.set_weight(3.0);
+        crawl.set_most(None, Instant::now());
+        seen.set_most(None, Instant::now());
+    });
+    let usage = cap.usage();
+    assert!(usage.sessions == 0 && usage.moved_bytes > 0, "{usage:?}");
+}
+
+#[test]
+fn what_this_end_sends_is_within_its_caps() {
+    let server = Server::start(farhaul_session::Testing::default());
+    capped((Location::Local(format!("random:{SIZE}").into()), server.at(b"/in")));
+}
+
+#[test]
+fn what_the_far_end_sends_is_within_the_caps_of_this_one() {
+    let server = Server::start(farhaul_session::Testing::default());
+    let target = server.folder.path().join("pulled");
+    capped((server.at(format!("random:{SIZE}").as_bytes()), Location::Local(target)));
 }
 
 #[test]

@@ -69,6 +69,7 @@ impl Fixture {
             manifest: None,
             within: None,
             receipt: Some(ReceiptOptions { file: None, is_required: true }),
+            means: Default::default(),
         }
     }
 

@@ -15,13 +15,14 @@ mod observer;
 mod own_files;
 mod signals;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_copy::{ServerPolicy, Watch as _};
 use farhaul_session::options::RATE_MIN_BPS;
+use farhaul_session::rate_cap::CapPlace;
 use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 
 use journal::Journal;
@@ -56,6 +57,8 @@ pub struct ServeConfig {
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
     /// Sees what clients do.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Caps that a session is in besides its key's: by the principal's name, and from where it comes.
+    pub caps: Arc<dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
     /// Called when it serves.
@@ -72,6 +75,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
     let mask = config.mask;
+    let caps = config.caps.clone();
     let keys = authorized.len();
     let daemon = Daemon::bind(ListenConfig {
         listen: config.listen,
@@ -80,6 +84,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
         memory: config.memory,
         rate_max_bps: config.rate_max_bps,
+        caps: Some(Arc::new(move |principal, address| caps(&principal.id.name(), address))),
     })?;
     let stop = daemon.stop_handle();
     let journal = Arc::new(Journal::new(config.observer));

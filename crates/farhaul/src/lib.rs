@@ -66,11 +66,12 @@ pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
 };
 pub use farhaul_session::amounts;
+pub use farhaul_session::rate_cap::{CapPlace, CapUse, RateCap, RateShares, RateUsedUp};
 pub use farhaul_session::{
-    Blame, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode, FLOWS_MAX,
-    Facts, Fault, Handle, Id, Level, MEMORY_MIN, MemoryLimits, Misbehaviour, NetworkOptions, PathAddresses,
-    PathEnds, PathFigures, Policy, RateOptions, SessionReport, Snapshot, Stage, Stamped, State, Testing,
-    contained, disk_threads, flows_for_cores, misbehaviour_counts,
+    Blame, Budget, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode,
+    FLOWS_MAX, Facts, Fault, Handle, Id, Level, Limits, MEMORY_MIN, MemoryLimits, Misbehaviour,
+    NetworkOptions, PathAddresses, PathEnds, PathFigures, Policy, RateOptions, SessionReport, Snapshot,
+    Stage, Stamped, State, Testing, Within, contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,

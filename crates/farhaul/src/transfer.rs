@@ -12,7 +12,7 @@ use farhaul_copy::{
     Between, CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
     VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
-use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, contained};
+use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, Within, contained};
 use farhaul_volume::Algorithm;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
@@ -74,6 +74,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         manifest: None,
         within: None,
         receipt: None,
+        means: Within::default(),
     }
 }
 
@@ -108,6 +109,15 @@ impl Transfer {
     pub fn with(mut self, change: impl FnOnce(&mut CopyJob)) -> Transfer {
         if let Ok(job) = &mut self.job {
             change(job);
+        }
+        self
+    }
+
+    /// Within these caps on the rate and this budget, whichever end sends: of the rate it has the part that its weight says, which
+    /// [`Handle::set_weight`] changes while it runs.
+    pub fn within(mut self, within: Within) -> Transfer {
+        if let Ok(job) = &mut self.job {
+            job.means = within;
         }
         self
     }

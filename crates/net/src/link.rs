@@ -76,6 +76,12 @@ pub struct TcpPath {
     pub round_trip_min: Duration,
     /// Segments sent again so far.
     pub resent: u64,
+    /// Segments so far, those sent again and those without data included; each has a header.
+    pub segments_sent: u64,
+    pub segments_received: u64,
+    /// Bytes in them: what was sent again counts again. Zero where the kernel does not say (before Linux 4.19).
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
 }
 
 /// A way to move batches of datagrams.

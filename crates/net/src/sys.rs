@@ -179,6 +179,10 @@ pub(crate) fn tcp_path(fd: BorrowedFd<'_>) -> io::Result<TcpPath> {
         round_trip: micros(info.tcpi_rtt),
         round_trip_min: micros(info.tcpi_min_rtt),
         resent: info.tcpi_total_retrans.into(),
+        segments_sent: info.tcpi_segs_out.into(),
+        segments_received: info.tcpi_segs_in.into(),
+        bytes_sent: info.tcpi_bytes_sent,
+        bytes_received: info.tcpi_bytes_received,
     })
 }
 

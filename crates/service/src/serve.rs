@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Gate, Listeners, Tls};
 use crate::audit::{Audit, Chain};
+use crate::caps::spec::Subject;
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Reload, Sources};
 use crate::metrics::Door;
@@ -56,8 +57,14 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
         Reloading { sources, now: Mutex::new(config.clone()), node: node.clone(), audit, tls, gate };
     let served = answering.and_then(|answering| {
         let reload = move || reloading.reload();
-        let mut daemon = daemon(config, &loaded.files, state.path(), mask, testing, Arc::new(reload))?;
-        daemon.observer = Some(Arc::new(Door(node.clone())));
+        let daemon = daemon(config, &loaded.files, state.path(), mask, testing)?;
+        let caps = node.live_caps.clone();
+        let daemon = ServeConfig {
+            reload: Arc::new(reload),
+            caps: Arc::new(move |principal, address| caps.place(&Subject::client(principal, address))),
+            observer: Some(Arc::new(Door(node.clone()))),
+            ..daemon
+        };
         let conductor_moves = node.clone();
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
         let served = farhaul_daemon::serve(daemon);
@@ -89,7 +96,6 @@ fn daemon(
     state: &Path,
     mask: u32,
     testing: Testing,
-    reload: Arc<dyn Fn() + Send + Sync>,
 ) -> Result<ServeConfig, Error> {
     let serve = &config.serve;
     let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
@@ -126,7 +132,8 @@ fn daemon(
         memory,
         rate_max_bps: serve.max_rate.map(|rate| rate.0),
         own,
-        reload,
+        caps: Arc::new(|_, _| Vec::new()),
+        reload: Arc::new(|| {}),
         ready: Arc::new(|| Manager.ready("serving")),
         observer: None,
     })

@@ -1,7 +1,7 @@
 //! What sessions take from their process and give back: memory, the disk space beside it, threads, descriptors, and the rate. A
 //! level has a limit of each: that of a session lies within that of its principal, which lies within that of a daemon and the process.
 //!
-//! What is taken holds a [`Charge`], and gives it back with itself; a part of the rate is a [`RateShare`]. At a limit whoever wanted
+//! What is taken holds a [`Charge`], and gives it back with itself; a part of the rate is [`RateShares`]. At a limit whoever wanted
 //! more waits, goes without, or is refused.
 //!
 //! Always true: what a level counts is the sum of the charges below it, and no charge takes it beyond its
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::rate_cap::{RateCap, RateShare, RateUsedUp};
+use super::rate_cap::{CapPlace, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
 
 /// What may be taken, and what is. Clones are the same.
@@ -23,7 +23,7 @@ pub struct Budget(Arc<Level>);
 #[derive(Debug)]
 struct Level {
     /// Whose it is, as people are told.
-    whose: &'static str,
+    whose: Arc<str>,
     counters: [Counter; RESOURCES],
     rate: RateCap,
     above: Option<Budget>,
@@ -89,10 +89,10 @@ impl Limits {
 }
 
 /// A limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Full {
     what: Resource,
-    whose: &'static str,
+    whose: Arc<str>,
     limit: u64,
 }
 
@@ -138,8 +138,8 @@ impl Default for Budget {
 
 impl Budget {
     /// A budget within no other.
-    pub fn new(whose: &'static str, limits: Limits) -> Budget {
-        Budget::of(whose, limits, None)
+    pub fn new(whose: impl Into<Arc<str>>, limits: Limits) -> Budget {
+        Budget::of(whose.into(), limits, None)
     }
 
     /// That of this process, which has no limits but those that the system has for it now.
@@ -153,16 +153,16 @@ impl Budget {
     }
 
     /// A budget within this one: what is charged to it is charged here, too.
-    pub fn within(&self, whose: &'static str, limits: Limits) -> Budget {
-        Budget::of(whose, limits, Some(self.clone()))
+    pub fn within(&self, whose: impl Into<Arc<str>>, limits: Limits) -> Budget {
+        Budget::of(whose.into(), limits, Some(self.clone()))
     }
 
-    fn of(whose: &'static str, limits: Limits, above: Option<Budget>) -> Budget {
+    fn of(whose: Arc<str>, limits: Limits, above: Option<Budget>) -> Budget {
         let counter = |limit: u64| Counter { limit: limit.into(), used: AtomicU64::new(0) };
         let now = Instant::now();
         let rate = match &above {
-            Some(above) => above.0.rate.within(whose, limits.rate_bps, now),
-            None => RateCap::new(whose, limits.rate_bps, now),
+            Some(above) => above.0.rate.within(whose.clone(), limits.rate_bps, now),
+            None => RateCap::new(whose.clone(), limits.rate_bps, now),
         };
         Budget(Arc::new(Level { whose, counters: limits.counted().map(counter), rate, above }))
     }
@@ -218,7 +218,7 @@ impl Budget {
         let Counter { limit, used } = &counters[what as usize];
         let limit = limit.load(Relaxed);
         let fits = |used: u64| used.checked_add(amount).filter(|sum| *sum <= limit);
-        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { what, whose, limit })?;
+        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { what, whose: whose.clone(), limit })?;
         above.as_ref().map_or(Ok(()), |above| above.take(what, amount)).inspect_err(|_| {
             used.fetch_sub(amount, Relaxed);
         })
@@ -234,9 +234,26 @@ impl Budget {
     // ---- the rate ------------------------------------------------------------------------------------------------------
 
     /// A part of the rate for another session, if there is a most here or above.
-    pub fn share_of_rate(&self) -> Result<Option<RateShare>, RateUsedUp> {
+    pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
+        self.share_of_rate_and(&[])
+    }
+
+    /// The same for a session that is in named caps, too, whether or not any of these has a most yet.
+    pub fn share_of_rate_and(&self, named: &[CapPlace]) -> Result<RateShares, RateUsedUp> {
         let rate = &self.0.rate;
-        if rate.is_set() { rate.join(Instant::now()).map(Some) } else { Ok(None) }
+        if named.is_empty() && !rate.is_set() {
+            return Ok(RateShares::default());
+        }
+        // Without a most, and apart from the named ones, it has no say.
+        let is_in = rate.is_set() || named.iter().all(|place| place.cap.is_beside(rate));
+        let own = is_in.then(|| CapPlace::from(rate.clone()));
+        let places: Vec<_> = own.into_iter().chain(named.iter().cloned()).collect();
+        RateShares::join(&places, Instant::now())
+    }
+
+    /// The cap on its rate. Named caps for its sessions are made beside it ([`RateCap::beside`]).
+    pub fn rate_cap(&self) -> &RateCap {
+        &self.0.rate
     }
 
     /// Whether nothing would be known less without it: nobody else has it, and all of the rate that may be saved is.
@@ -333,15 +350,15 @@ mod tests {
         assert_eq!((session.used(), one.used(), process.used()), (50, 50, 50));
         assert_eq!(
             session.charge(1).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this session", limit: 50 }
+            Full { what: Resource::Memory, whose: "this session".into(), limit: 50 }
         );
         assert_eq!(
             one.charge(11).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this key", limit: 60 }
+            Full { what: Resource::Memory, whose: "this key".into(), limit: 60 }
         );
         assert_eq!(
             other.charge(51).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this process", limit: 100 }
+            Full { what: Resource::Memory, whose: "this process".into(), limit: 100 }
         );
         assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "what is refused leaves nothing");
         let second = other.charge(50).unwrap();
@@ -415,7 +432,7 @@ mod tests {
         assert!(key.share_of_rate().is_ok_and(|share| share.is_none()));
         daemon.set_limits(limits(Some(1_000_000)));
         let other = daemon.within("this key", limits(Some(300_000)));
-        let share = |budget: &Budget| budget.share_of_rate().unwrap().unwrap();
+        let share = |budget: &Budget| budget.share_of_rate().unwrap();
         let (first, second) = (share(&key), share(&other));
         assert_eq!((first.bps(), second.bps()), (Some(700_000), Some(300_000)));
         assert!(!key.is_idle() && !other.is_idle());

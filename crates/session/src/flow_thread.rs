@@ -375,12 +375,23 @@ impl Running {
     /// grants no faster than that, whatever the sender keeps to; and no flow gets many before it needs them,
     /// as they would be missing elsewhere.
     fn within_share(&self, more: u64, round_trip: Option<Duration>) -> u64 {
-        let Some(share) = &self.thread.shared.rate_share else { return more };
-        // What of a block that was given up has come is not known here: it counts as a whole one.
-        let used = self.completed + self.given_up + self.incoming.open();
-        let unused = self.granted.saturating_sub(used);
-        let ahead = share.blocks_ahead(round_trip.unwrap_or_default(), self.block_bytes);
-        share.take_blocks(more.min(ahead.saturating_sub(unused)), Instant::now())
+        let shares = &self.thread.shared.rate_shares;
+        if shares.is_none() {
+            return more;
+        }
+        let unused = self.granted.saturating_sub(self.used());
+        let ahead = shares.blocks_ahead(round_trip.unwrap_or_default(), self.block_bytes);
+        let (wanted, now) = (more.min(ahead.saturating_sub(unused)), Instant::now());
+        match shares.take_blocks(wanted, now) {
+            0 if unused == 0 && wanted > 0 => shares.take_when_dry(now),
+            taken => taken,
+        }
+    }
+
+    /// Blocks that have come, at least in part. What of one that was given up has come is not known here: it counts as a
+    /// whole one.
+    fn used(&self) -> u64 {
+        self.completed + self.given_up + self.incoming.open()
     }
 
     /// Tries every candidate address until the far end is seen to hear us.

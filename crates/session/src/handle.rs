@@ -92,6 +92,8 @@ struct Inner {
     is_over: AtomicBool,
     /// How the sender is to set its rate from now on.
     rate_wish: Mutex<Option<RateOptions>>,
+    /// With which weight it is to share the caps that it is in from now on.
+    weight_wish: Mutex<Option<f64>>,
     /// Paths that are to be used from now on, or not.
     path_wishes: Mutex<Vec<(usize, bool)>>,
     /// What runs for it, and what was last known of that.
@@ -128,6 +130,7 @@ impl Handle {
             is_paused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             rate_wish: Mutex::default(),
+            weight_wish: Mutex::default(),
             path_wishes: Mutex::default(),
             running: Mutex::default(),
         }))
@@ -210,6 +213,17 @@ impl Handle {
     #[doc(hidden)]
     pub fn take_rate_wish(&self) -> Option<RateOptions> {
         self.0.rate_wish.lock().in_any_case().take()
+    }
+
+    /// Changes the weight by which the running transfer shares the caps that it is in with what else is in them: twice the
+    /// weight is twice the rate, where the others want what there is. 1 is usual; within 0.001 and 1000. Without caps
+    /// it means nothing.
+    pub fn set_weight(&self, weight: f64) {
+        *self.0.weight_wish.lock().in_any_case() = Some(weight);
+    }
+
+    pub(crate) fn take_weight_wish(&self) -> Option<f64> {
+        self.0.weight_wish.lock().in_any_case().take()
     }
 
     /// Takes a path, by its place in [`crate::NetworkOptions::paths`], out of the running transfer, or in again,

@@ -478,6 +478,19 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_to_be_sent_when_a_session_ends_keeps_nothing_of_it() {
+        let [(near, near_first), (far, far_first)] = ends();
+        near.shared.set_held(true);
+        send_blocks(&near_first, 2);
+        let weak = Arc::downgrade(&near.shared);
+        near.close(None);
+        drop((near, near_first));
+        assert!(weak.upgrade().is_none(), "a block knows its request, and that the session");
+        far.close(None);
+        drop(far_first);
+    }
+
+    #[test]
     fn requests_of_either_end_follow_one_another() {
         let [(near, near_first), (far, far_first)] = ends();
         std::thread::scope(|scope| {

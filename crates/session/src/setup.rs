@@ -18,7 +18,7 @@ use farhaul_net::{Link, StreamLink, UdpLink};
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge, Limits};
 use super::pending::Pending;
-use super::rate_cap::RateShare;
+use super::rate_cap::{CapPlace, RateShares};
 use super::secret::Secret;
 use crate::error::Error;
 
@@ -83,13 +83,50 @@ pub struct Setup {
     pub budget: Budget,
     /// Credit at the peer's that is kept for small answers, which somebody waits for.
     pub urgent_reserve: u32,
-    /// At a daemon: this session's part of what its key may move together, if there is a most.
-    pub rate_share: Option<RateShare>,
+    /// This session's parts of what it may move together with others: at a daemon with those of its key.
+    pub rate_shares: RateShares,
     /// What has to live as long as the session.
     pub keeps: Option<Box<dyn Send>>,
 }
 
+/// What a session that this process begins has together with others.
+#[derive(Debug, Clone)]
+pub struct Within {
+    /// Where what it keeps is counted. Default: with this process.
+    pub budget: Option<Budget>,
+    /// Caps on the rate that it is in besides that of the budget; made beside that
+    /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
+    pub caps: Vec<CapPlace>,
+    /// What its weights in all of them are multiplied by. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
+    /// changes it.
+    pub weight: f64,
+}
+
+impl Default for Within {
+    fn default() -> Within {
+        Within { budget: None, caps: Vec::new(), weight: 1.0 }
+    }
+}
+
 impl Setup {
+    /// Within these limits from its beginning.
+    pub fn within(mut self, within: &Within) -> Result<Setup, Error> {
+        self.rate_shares = match &within.budget {
+            Some(budget) => budget.share_of_rate_and(&within.caps),
+            None => RateShares::join(&within.caps, Instant::now()),
+        }?;
+        self.rate_shares.set_weight(within.weight, Instant::now());
+        Ok(self.counted_in(within))
+    }
+
+    /// What it keeps is counted there, and its rate is not.
+    pub fn counted_in(mut self, within: &Within) -> Setup {
+        if let Some(budget) = &within.budget {
+            self.budget = budget.within("this session", Limits::default());
+        }
+        self
+    }
+
     /// With the least that a session needs.
     pub fn new(
         master: Secret,
@@ -117,7 +154,7 @@ impl Setup {
             pending: None,
             budget: Budget::of_process().within("this session", Limits::default()),
             urgent_reserve: 0,
-            rate_share: None,
+            rate_shares: RateShares::default(),
             keeps: None,
         }
     }

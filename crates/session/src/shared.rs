@@ -32,7 +32,8 @@ use super::held::{Held, OverflowRoom};
 use super::messages::{Complaint, Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
-use super::rate_cap::RateShare;
+use super::rate_cap::RateShares;
+use super::rate_cap::headers::Moved;
 use super::request::{Request, Requests};
 use super::snapshot::Facts;
 use super::supervisor::Role;
@@ -157,6 +158,8 @@ pub struct FlowFigures {
     /// What has arrived: at a sender what was acknowledged.
     pub(crate) bytes_moved: u64,
     pub(crate) bytes_both_ways: u64,
+    /// As the caps count it, where the session is in any.
+    pub(crate) on_wire: Moved,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_sum_us: u64,
     pub(crate) rtt_samples: u64,
@@ -348,7 +351,7 @@ pub struct Shared {
     /// Where what this session keeps is counted.
     pub budget: Budget,
     /// Its part of a rate that it has together with others.
-    pub(crate) rate_share: Option<RateShare>,
+    pub(crate) rate_shares: RateShares,
     /// A sender's blocks beyond those that every session may have.
     blocks_kept: Mutex<Charge>,
     pub meters: Meters,
@@ -395,7 +398,7 @@ fn filled_blocks(cache_bytes: Option<u64>) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     pub(crate) budget: Budget,
-    pub(crate) rate_share: Option<RateShare>,
+    pub(crate) rate_shares: RateShares,
 }
 
 impl Shared {
@@ -406,7 +409,7 @@ impl Shared {
         incoming: BlockPool,
         overflow_blocks: u32,
         first: Handle,
-        Allowance { budget, rate_share }: Allowance,
+        Allowance { budget, rate_shares }: Allowance,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             control: Control::new(),
@@ -430,7 +433,7 @@ impl Shared {
             flows: Mutex::default(),
             blocks_kept: Mutex::new(budget.nothing()),
             budget,
-            rate_share,
+            rate_shares,
             meters: Meters::default(),
             cpu: CpuTime::default(),
             first,
@@ -487,9 +490,7 @@ impl Shared {
     pub(crate) fn allow(&self, role: Role) {
         let way = if role == Role::Sender { &self.sends } else { &self.receives };
         way.store(true, Ordering::Release);
-        if let Some(share) = &self.rate_share {
-            share.allow(role);
-        }
+        self.rate_shares.allow(role);
         self.wake_flows();
     }
 
@@ -597,6 +598,11 @@ impl Shared {
         self.requests.ring();
     }
 
+    /// Its flows have ended: nothing that waits is sent any more. Each block knows its request, and that the session.
+    pub(crate) fn let_go(&self) {
+        while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
+    }
+
     pub fn set_peer_closed(&self, complaint: Complaint) {
         self.peer_closed.lock().in_any_case().get_or_insert(complaint);
         self.control.notify();
@@ -679,6 +685,12 @@ impl Shared {
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.control.outbox.lock().whole()
+    }
+
+    /// Whether the peer has everything that was said before `end`.
+    pub(crate) fn is_acked(&self, end: u64) -> bool {
+        let outbox = self.outbox();
+        outbox.taken_ever >= end && outbox.taken_ever - self.control.lock().unacked() >= end
     }
 
     /// Whether the peer has everything that was said.

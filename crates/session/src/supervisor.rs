@@ -50,6 +50,7 @@ use crate::options::NetworkOptions;
 pub(crate) use account::Account;
 use further_paths::FurtherPaths;
 pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
+use rate::RateWatch;
 use streams::Streams;
 use telling::Judged;
 
@@ -110,6 +111,7 @@ pub struct Supervisor {
     rate_wish: RateOptions,
     rate: RateOptions,
     rate_taken: RateOptions,
+    rate_watch: RateWatch,
     unused_paths: u64,
     short_buffer_said: bool,
     /// For what the control stream holds.
@@ -223,6 +225,9 @@ impl Supervisor {
         if !self.was_up {
             self.watch_for_connection();
         }
+        if self.shared.rate_shares.take_news() {
+            self.follow_part(Instant::now());
+        }
         if Instant::now() >= self.next_check {
             self.check()?;
             self.next_check = Instant::now() + CHECK_INTERVAL;
@@ -237,13 +242,16 @@ impl Supervisor {
     }
 }
 
-/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind.
+/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind, and what it has
+/// together with others is theirs again.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.leave_caps();
+        self.shared.let_go();
     }
 }
 

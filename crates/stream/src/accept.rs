@@ -108,6 +108,7 @@ impl Listener {
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
             rate_max_bps: None,
+            caps: None,
         })?;
         let addresses = daemon.local_addrs();
         let stop = daemon.stop_handle();

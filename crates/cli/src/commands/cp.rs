@@ -182,6 +182,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
             .receipt
             .clone()
             .map(|file| ReceiptOptions { file: Some(file), is_required: true }),
+        means: farhaul::Within::default(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))

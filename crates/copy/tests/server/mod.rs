@@ -81,6 +81,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
         admit: Arc::new(|opening, client| admit_within(&client.rights, opening, 0)),
         memory: farhaul_session::MemoryLimits::default(),
         rate_max_bps: None,
+        caps: None,
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());

@@ -10,7 +10,7 @@ use farhaul_copy::{
     CopyJob, DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, Location, Report, SyncOptions,
     TransferOptions, Verify, copy,
 };
-use farhaul_session::{Error, Fault, Handle, NetworkOptions, Testing};
+use farhaul_session::{Error, Fault, Handle, NetworkOptions, Testing, Within};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -131,6 +131,7 @@ impl Ends {
             manifest: None,
             within: None,
             receipt: None,
+            means: Within::default(),
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

@@ -94,6 +94,11 @@ pub struct FlowStats {
     pub bytes_received: u64,
     /// UDP payload sent that was acknowledged.
     pub bytes_acked: u64,
+    /// Packets sent that the pacer does not count, such as feedback and probes, and their UDP payload.
+    pub unpaced_packets_sent: u64,
+    pub unpaced_bytes_sent: u64,
+    /// UDP payload received in packets without content.
+    pub control_bytes_received: u64,
     /// Feedback frames received.
     pub feedbacks_received: u64,
     /// Times that nothing was heard for a probe timeout.
@@ -121,6 +126,9 @@ impl Add for FlowStats {
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
             bytes_acked: self.bytes_acked + other.bytes_acked,
+            unpaced_packets_sent: self.unpaced_packets_sent + other.unpaced_packets_sent,
+            unpaced_bytes_sent: self.unpaced_bytes_sent + other.unpaced_bytes_sent,
+            control_bytes_received: self.control_bytes_received + other.control_bytes_received,
             feedbacks_received: self.feedbacks_received + other.feedbacks_received,
             probe_timeouts: self.probe_timeouts + other.probe_timeouts,
         }

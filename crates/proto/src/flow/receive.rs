@@ -66,6 +66,7 @@ impl Flow {
             return Ok(Verdict::Nothing);
         }
         let Some(segment) = received.segment else {
+            self.stats.control_bytes_received += u64::from(received.wire_len);
             self.arrivals.insert(received.number, now);
             return Ok(Verdict::Nothing);
         };

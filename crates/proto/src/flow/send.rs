@@ -515,6 +515,10 @@ impl Flow {
         }
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += wire_len as u64;
+        if kind != Kind::Stream {
+            self.stats.unpaced_packets_sent += 1;
+            self.stats.unpaced_bytes_sent += wire_len as u64;
+        }
         out.packets.push(PlannedPacket { number, control, segment: None, padding });
         wire_len
     }

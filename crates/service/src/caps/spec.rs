@@ -1,8 +1,9 @@
 //! What a cap is: a rate, who it is for, and where in the tree it stands.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 
+use farhaul::{DEFAULT_PORT, Place};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,10 +68,36 @@ impl Default for Cap {
 pub(crate) struct Subject {
     /// `local`, `token:ID`, or the fingerprint of a client's key.
     pub(crate) principal: String,
-    /// The other host, as it is called, and its port.
-    pub(crate) peer: Option<(String, u16)>,
+    /// The other host, as it is called, and its port if it has one.
+    pub(crate) peer: Option<(String, Option<u16>)>,
     /// Where it is, if that is known.
     pub(crate) address: Option<IpAddr>,
+}
+
+impl Subject {
+    /// A client of the daemon: its key's fingerprint, and from where it comes.
+    pub(crate) fn client(principal: &str, address: IpAddr) -> Subject {
+        let peer = Some((address.to_canonical().to_string(), None));
+        Subject { principal: principal.into(), peer, address: Some(address) }
+    }
+
+    /// A job of this owner with this place at the other end, whose name is looked up if that matters.
+    pub(crate) fn of_job(owner: &str, places: &[Place], needs_address: bool) -> Subject {
+        let host = places.iter().find_map(|place| match place {
+            Place::Daemon(host, _) => Some((host.name.clone(), Some(host.port.unwrap_or(DEFAULT_PORT)))),
+            Place::Ssh(host, _) => Some((host.name.clone(), host.port)),
+            Place::Local(_) | Place::Pipe => None,
+        });
+        let address = host.as_ref().and_then(|(name, port)| match name.parse() {
+            Ok(address) => Some(address),
+            Err(_) if needs_address => {
+                let mut found = (name.as_str(), port.unwrap_or(22)).to_socket_addrs().ok()?;
+                found.next().map(|found| found.ip())
+            }
+            Err(_) => None,
+        });
+        Subject { principal: owner.into(), peer: host, address }
+    }
 }
 
 /// How closely a cap is about somebody; a higher one counts before a lower one.
@@ -115,7 +142,7 @@ impl Cap {
     fn fits(&self, subject: &Subject) -> Option<Fit> {
         let principal = self.principals.contains(&subject.principal).then_some(Fit::Principal);
         let is_peer = |pattern: &&HostPattern| {
-            subject.peer.as_ref().is_some_and(|(host, port)| pattern.fits(host, Some(*port)))
+            subject.peer.as_ref().is_some_and(|(host, port)| pattern.fits(host, *port))
         };
         let peer = self.peers.iter().filter(is_peer).map(|pattern| {
             let text = pattern.to_string();
@@ -212,7 +239,7 @@ mod tests {
             ("beam", Cap { principals: vec!["token:b".into()], ..Cap::default() }),
         ]);
         let of = |principal: &str, host: &str, address: &str| {
-            let peer = (!host.is_empty()).then(|| (host.to_string(), 33_001));
+            let peer = (!host.is_empty()).then(|| (host.to_string(), Some(33_001)));
             let subject = Subject { principal: principal.into(), peer, address: address.parse().ok() };
             cap_of(&caps, &subject).to_string()
         };

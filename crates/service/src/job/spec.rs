@@ -326,6 +326,7 @@ impl JobSpec {
             within: None,
             // Where there can be none, the report says why.
             receipt: self.receipt.then(|| ReceiptOptions { file: None, is_required: false }),
+            means: Default::default(),
         })
     }
 }

@@ -10,6 +10,7 @@ mod door;
 mod host;
 mod running;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use farhaul::{FailedEntry, Report};
@@ -157,8 +158,10 @@ pub(crate) struct CapFigures {
     pub(crate) name: String,
     /// Now, by its schedule; none while it does not limit.
     pub(crate) limit_bps: Option<f64>,
-    /// Over the last seconds; none while that is not measured.
-    pub(crate) used_bps: Option<f64>,
+    /// IP bytes that went through it so far, of its present life.
+    pub(crate) moved_bytes: u64,
+    /// Sessions in it.
+    pub(crate) sessions: u64,
 }
 
 /// How a metric is written.
@@ -181,6 +184,8 @@ pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     counted: Counted,
     shown: Shown,
+    /// What of each cap is counted.
+    cap_bytes: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What only grows.
@@ -195,6 +200,7 @@ struct Counted {
     seconds: Family<OfDirection, Histogram>,
     late: Counter,
     requests: Family<OfRequest, Counter>,
+    cap_bytes: Family<OfCap, Counter>,
     cpu: Counter<f64, std::sync::atomic::AtomicU64>,
 }
 
@@ -210,7 +216,7 @@ struct Shown {
     loss: Family<OfStatistic, Level>,
     stages: Family<OfStage, Level>,
     cap_limit: Family<OfCap, Level>,
-    cap_rate: Family<OfCap, Level>,
+    cap_sessions: Family<OfCap, Gauge>,
     store_pending: Gauge,
     store_failing: Gauge,
     event_readers: Gauge,
@@ -238,6 +244,7 @@ impl Counted {
             seconds: Family::new_with_constructor(histogram as fn() -> Histogram),
             late: Counter::default(),
             requests: Family::default(),
+            cap_bytes: Family::default(),
             cpu: Counter::default(),
         };
         for direction in Direction::ALL.map(Direction::name) {
@@ -301,6 +308,12 @@ impl Counted {
             "farhaul_deadlines_missed",
             "Runs of jobs that have ended after the time by which they were to be finished",
             self.late.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_cap_moved",
+            "IP bytes with headers and repairs that went through a cap, both ways",
+            Unit::Bytes,
+            self.cap_bytes.clone(),
         );
         registry.register(
             "farhaul_api_requests",
@@ -367,12 +380,7 @@ impl Shown {
             rate(),
             self.cap_limit.clone(),
         );
-        registry.register_with_unit(
-            "farhaul_cap_rate",
-            "What goes through a cap, over the last seconds",
-            rate(),
-            self.cap_rate.clone(),
-        );
+        registry.register("farhaul_cap_sessions", "Sessions that share a cap", self.cap_sessions.clone());
         registry.register(
             "farhaul_store_pending_changes",
             "Changes that wait to be written to the store",
@@ -437,7 +445,13 @@ impl Metrics {
         let (counted, shown) = (Counted::new(), Shown::default());
         counted.register(&mut registry);
         shown.register(&mut registry);
-        Metrics { flows: Mutex::default(), registry: Mutex::new(registry), counted, shown }
+        Metrics {
+            flows: Mutex::default(),
+            registry: Mutex::new(registry),
+            counted,
+            shown,
+            cap_bytes: Mutex::default(),
+        }
     }
 
     // ---- what happens ----------------------------------------------------------------------------------------------
@@ -515,14 +529,21 @@ impl Metrics {
         shown.store_pending.set(i64::try_from(node.store.pending()).unwrap_or(i64::MAX));
         shown.event_readers.set(i64::try_from(node.hub.readers()).unwrap_or(i64::MAX));
         shown.cap_limit.clear();
-        shown.cap_rate.clear();
-        for CapFigures { name, limit_bps, used_bps } in node.cap_figures() {
+        shown.cap_sessions.clear();
+        let figures = node.cap_figures();
+        let mut before = self.cap_bytes.lock().in_any_case();
+        for gone in before.keys().filter(|name| figures.iter().all(|cap| cap.name != **name)) {
+            self.counted.cap_bytes.remove(&OfCap { cap: gone.clone() });
+        }
+        before.retain(|name, _| figures.iter().any(|cap| cap.name == *name));
+        for CapFigures { name, limit_bps, moved_bytes, sessions } in figures {
+            // A cap that was changed may begin to count anew.
+            let new = running::grown(moved_bytes, before.entry(name.clone()).or_default());
             let cap = OfCap { cap: name };
+            self.counted.cap_bytes.get_or_create(&cap).inc_by(new);
+            shown.cap_sessions.get_or_create(&cap).set(i64::try_from(sessions).unwrap_or(i64::MAX));
             if let Some(limit) = limit_bps {
                 shown.cap_limit.get_or_create(&cap).set(limit / 8.0);
-            }
-            if let Some(used) = used_bps {
-                shown.cap_rate.get_or_create(&cap).set(used / 8.0);
             }
         }
         let used = host::process().cpu_s.unwrap_or(0.0);

@@ -124,7 +124,7 @@ impl Spread {
 }
 
 /// What is new. A count that is lower than before is of a session that was begun anew, and all of it is new.
-fn grown(now: u64, before: &mut u64) -> u64 {
+pub(super) fn grown(now: u64, before: &mut u64) -> u64 {
     let new = if now < *before { now } else { now - *before };
     *before = now;
     new

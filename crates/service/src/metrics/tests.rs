@@ -222,9 +222,10 @@ fn served() -> BTreeSet<String> {
         family.get_or_create(&OfStatistic { statistic: "mean" }).set(0.0);
     }
     shown.stages.get_or_create(&OfStage { end: "sender", stage: "read" }).set(0.0);
-    for family in [&shown.cap_limit, &shown.cap_rate] {
-        family.get_or_create(&OfCap { cap: "campus".into() }).set(0.0);
-    }
+    let cap = OfCap { cap: "campus".into() };
+    shown.cap_limit.get_or_create(&cap).set(0.0);
+    shown.cap_sessions.get_or_create(&cap).set(0);
+    metrics.counted.cap_bytes.get_or_create(&cap).inc();
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
     names.extend(Exposition::read(&text).names().into_iter().map(ToString::to_string));

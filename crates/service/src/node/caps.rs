@@ -9,6 +9,7 @@ use farhaul_session::{Code, Error};
 
 use super::Node;
 use crate::access::{Caller, Deed, Scope};
+use crate::caps::live::Use;
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
 use crate::clock::timestamp;
@@ -27,6 +28,10 @@ pub struct CapView {
     pub cap: Cap,
     /// The rate that holds now; none for no limit of its own.
     pub now_bps: Option<u64>,
+    /// Sessions in it, and in what stands in it.
+    pub sessions: u64,
+    /// Bytes of IP packets that have gone through it since the service was started.
+    pub moved_bytes: u64,
     /// When the schedule has another one.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_change: Option<Timestamp>,
@@ -48,13 +53,15 @@ impl AllCaps {
 }
 
 impl CapView {
-    fn new(name: &str, cap: &Cap, now: Timestamp) -> CapView {
+    fn new(name: &str, cap: &Cap, now: Timestamp, used: Use) -> CapView {
         let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
         CapView {
             name: name.into(),
             now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),
             next_change: next_change(&cap.schedule, now, &zone),
             cap: cap.clone(),
+            sessions: used.sessions,
+            moved_bytes: used.moved_bytes,
         }
     }
 }
@@ -71,9 +78,19 @@ impl Node {
         let changed = AllCaps { base, set: caps.set.clone() };
         spec::check(&changed.all())?;
         *caps = changed;
+        self.apply_caps(&caps);
         drop(caps);
         self.look();
         Ok(())
+    }
+
+    /// The engine has the caps at the rates of this moment; yields when one of these changes.
+    pub(super) fn follow_schedules(&self) -> Option<Timestamp> {
+        self.apply_caps(&self.caps.lock().in_any_case())
+    }
+
+    fn apply_caps(&self, caps: &AllCaps) -> Option<Timestamp> {
+        self.live_caps.apply(&caps.all(), timestamp(self.clock.now_ms()))
     }
 
     /// All caps, with the rates that hold now. The host's is there, also if nobody has set it.
@@ -82,15 +99,16 @@ impl Node {
         let now = timestamp(self.clock.now_ms());
         let mut caps = self.caps();
         caps.entry(HOST.into()).or_default();
-        Ok(caps.iter().map(|(name, cap)| CapView::new(name, cap, now)).collect())
+        Ok(caps.iter().map(|(name, cap)| CapView::new(name, cap, now, self.live_caps.usage(name))).collect())
     }
 
-    /// What each cap allows.
+    /// What each cap allows, and what goes through it.
     pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
         let now = timestamp(self.clock.now_ms());
         let figures = |(name, cap): (&String, &Cap)| {
-            let limit_bps = CapView::new(name, cap, now).now_bps.map(|bps| bps as f64);
-            CapFigures { name: name.clone(), limit_bps, used_bps: None }
+            let limit_bps = CapView::new(name, cap, now, Use::default()).now_bps.map(|bps| bps as f64);
+            let Use { sessions, moved_bytes } = self.live_caps.usage(name);
+            CapFigures { name: name.clone(), limit_bps, moved_bytes, sessions }
         };
         self.caps().iter().map(figures).collect()
     }
@@ -146,6 +164,7 @@ impl Node {
         spec::check(&changed.all())?;
         self.store.write(move |transaction| write(transaction, now_ms))?;
         *caps = changed;
+        self.apply_caps(&caps);
         drop(caps);
         self.look();
         Ok(())

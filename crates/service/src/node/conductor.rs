@@ -14,6 +14,7 @@ use farhaul_session::{Error, Level};
 use super::ending::direction_of;
 use super::transfer::{Stop, Transfer};
 use super::{Active, Node, Signal};
+use crate::caps::spec::Subject;
 use crate::clock::Steps;
 use crate::hub::Body;
 use crate::job::{JobId, JobSpec, State, Step};
@@ -142,6 +143,8 @@ impl Work {
             self.forgot = Some(Instant::now());
             node.forget_old(now_ms);
         }
+        let change = node.follow_schedules().map(|change| change.as_millisecond());
+        let next_ms = [next_ms, change].into_iter().flatten().min();
         let until_due = next_ms.map_or(CLOCK_EVERY, |next| {
             Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)).min(CLOCK_EVERY)
         });
@@ -172,6 +175,11 @@ impl Work {
             .collect();
         choose(places, &running, &mut queued)
     }
+}
+
+/// A priority of one more is twice the share under a cap.
+pub(super) fn weight_of(priority: u8) -> f64 {
+    2_f64.powi(i32::from(priority) - 5)
 }
 
 impl Node {
@@ -225,7 +233,12 @@ impl Node {
         if !farhaul::is_between_daemons(&job) {
             job.manifest = Some(self.manifest_of(row));
         }
-        let mut transfer = Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())?;
+        let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
+        // In the transfer's own thread: a name may have to be looked up.
+        let place = move || caps.place(&Subject::of_job(&owner, &places.0, caps.needs_address()));
+        job.means.weight = weight_of(row.priority);
+        let mut transfer =
+            Transfer::start((row.id, serial), job, (rate, Box::new(place)), self.to_conductor.clone())?;
         transfer.watching = Some(self.metrics.watch(Watched {
             handle: transfer.handle.clone(),
             origin: Origin::Job,

@@ -298,6 +298,7 @@ impl Node {
             let rate: RateOptions = row.rate_options().checked()?;
             active.row = row;
             if let Some(transfer) = &mut active.transfer {
+                transfer.handle.set_weight(super::conductor::weight_of(active.row.priority));
                 let time_left = active.row.finish_by_ms.map(|by| {
                     let left = u64::try_from(by - node.clock.now_ms()).unwrap_or(0);
                     (left > 0).then(|| std::time::Duration::from_millis(left))

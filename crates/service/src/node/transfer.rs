@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{CopyJob, Event, Report};
+use farhaul::{CapPlace, CopyJob, Event, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Error, Handle, Snapshot, contained};
@@ -89,8 +89,8 @@ impl Transfer {
     /// Starts it in a thread of its own, which tells the conductor when it has ended.
     pub(super) fn start(
         (id, serial): (JobId, u64),
-        job: CopyJob,
-        rate: RateOptions,
+        mut job: CopyJob,
+        (rate, place): (RateOptions, Box<dyn FnOnce() -> Vec<CapPlace> + Send>),
         to_conductor: Sender<Signal>,
     ) -> Result<Transfer, Error> {
         let handle = Handle::new();
@@ -99,7 +99,10 @@ impl Transfer {
         handle.hear(move |event| queue.lock().in_any_case().put(event));
         let held = handle.clone();
         let run = move || {
-            let ended = contained(|| farhaul::run_copy(job, &held));
+            let ended = contained(|| {
+                job.means.caps = place();
+                farhaul::run_copy(job, &held)
+            });
             let (report, error) =
                 ended.unwrap_or_else(|bug| (Report::default().ended_by(Some(&bug)), Some(bug)));
             // A conductor that has ended has let go of the transfer.

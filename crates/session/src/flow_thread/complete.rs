@@ -60,9 +60,7 @@ impl Running {
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
         self.completed += 1;
         self.block_bytes += LENGTH_SMOOTHING * (f64::from(len) - self.block_bytes);
-        if let Some(share) = &self.thread.shared.rate_share {
-            share.give_back_rest(len);
-        }
+        self.thread.shared.rate_shares.give_back_rest(len);
         let ready = self.incoming.complete(number, len)?;
         self.collect(ready)
     }

@@ -43,6 +43,9 @@ impl Running {
             thread.shared.wake_flows();
         }
         self.publish_figures();
+        // What was granted and not begun does not come any more.
+        let unused = self.granted.saturating_sub(self.used());
+        self.thread.shared.rate_shares.give_back_blocks(unused);
     }
 
     /// What is complete has been acknowledged: the writers get it, whatever becomes of the flow.

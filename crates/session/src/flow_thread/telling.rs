@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_proto::Timestamp;
+use farhaul_proto::{SEGMENT_OVERHEAD, Timestamp};
 
 use super::super::congestion::is_good;
 use super::super::flow_thread::Running;
 use super::super::meter::Meter;
+use super::super::rate_cap::headers;
+use super::super::rate_cap::headers::Moved;
 
 /// A TCP connection that waits for longer than this, and than a quarter of its round trip, stands in a queue.
 const TCP_QUEUE: Duration = Duration::from_millis(5);
@@ -64,6 +66,7 @@ impl Running {
     pub(super) fn publish_figures(&self) {
         let stats = self.thread.flow.stats();
         let rtt = self.thread.flow.rtt();
+        let on_wire = self.on_wire();
         let mut figures = self.thread.own.figures.lock().whole();
         figures.segments_sent = stats.segments_sent;
         figures.segments_retransmitted = stats.segments_retransmitted;
@@ -74,11 +77,56 @@ impl Running {
         figures.wire_bytes_sent = stats.bytes_sent;
         figures.bytes_moved = if self.is_sender { stats.bytes_acked } else { stats.bytes_received };
         figures.bytes_both_ways = stats.bytes_acked + stats.bytes_received;
+        figures.on_wire = on_wire;
         if rtt.samples > 0 {
             figures.rtt_min_us = rtt.min.as_micros() as u64;
             figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;
             figures.rtt_sum_us = rtt.sum.as_micros() as u64;
             figures.rtt_samples = rtt.samples;
+        }
+    }
+
+    /// What it has moved, as the caps count it, if the session is in any.
+    fn on_wire(&self) -> Moved {
+        let (flow, link) = (self.thread.flow.stats(), self.thread.link.stats());
+        if self.thread.shared.rate_shares.is_none() {
+            return Moved::default();
+        }
+        let is_ipv6 = self.thread.own.peer_ip.get().is_some_and(|ip| ip.to_canonical().is_ipv6());
+        let sent = flow.bytes_sent - flow.unpaced_bytes_sent;
+        let paced = sent + flow.bytes_received.saturating_sub(flow.control_bytes_received);
+        // Content as long as that of the segments that have come, without those that came twice.
+        let content = flow
+            .bytes_received
+            .saturating_sub(flow.control_bytes_received)
+            .saturating_sub(flow.segments_received * SEGMENT_OVERHEAD as u64);
+        let fresh = flow.segments_received.saturating_sub(flow.segments_duplicate);
+        let content = (content as f64 * fresh as f64 / flow.segments_received.max(1) as f64) as u64;
+        if !self.thread.own.is_stream {
+            let header = headers::of_datagram(is_ipv6);
+            let packets = flow.packets_sent - flow.unpaced_packets_sent + flow.segments_received;
+            let received = link.bytes_received + header * link.datagrams_received;
+            return Moved {
+                ip: link.bytes_sent + header * link.datagrams_sent + received,
+                paced,
+                paced_ip: paced + header * packets,
+                beside_content: received.saturating_sub(content),
+            };
+        }
+        let all = link.bytes_sent + link.bytes_received;
+        let ip = match self.thread.link.tcp_path().filter(|path| path.bytes_sent > 0) {
+            Some(path) => {
+                let segments = path.segments_sent + path.segments_received;
+                path.bytes_sent + path.bytes_received + headers::of_segment(is_ipv6) * segments
+            }
+            None => headers::of_stream(all),
+        };
+        let of_all = |bytes: u64| (ip as f64 * bytes as f64 / all.max(1) as f64) as u64;
+        Moved {
+            ip,
+            paced,
+            paced_ip: of_all(paced),
+            beside_content: of_all(link.bytes_received).saturating_sub(content),
         }
     }
 
@@ -91,6 +139,9 @@ impl Running {
             let waits = &self.meters.waits;
             tracing::trace!(
                 flow = own.index,
+                is_active = own.active.load(Ordering::Relaxed),
+                ceiling_ppm = own.ceiling_ppm.load(Ordering::Relaxed),
+                bytes_sent = flow.stats().bytes_sent,
                 state = controller.state(),
                 delivered_mbps = controller.delivery_rate() * 8.0 / 1e6,
                 pace_mbps = controller.pacing_rate().map(|rate| rate * 8.0 / 1e6),

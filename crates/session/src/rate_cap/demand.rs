@@ -1,23 +1,22 @@
 //! What a session would use of a rate that it shares, judged by what it has used of its part.
 //!
 //! Always true: who is held back by its part counts as wanting more than that within two looks; who uses
-//! little keeps enough to show that it wants more.
+//! little, or has just come, keeps enough to show that it wants more.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked, and how long a session has to find its rate on a long path.
+/// How often it is looked.
 const EVERY: Duration = Duration::from_millis(250);
-const BEGINNING: Duration = Duration::from_secs(3);
 /// Of its part: who uses more than the first wants more, who uses less than the second wants less.
 const HELD_BACK: f64 = 0.75;
 const LITTLE: f64 = 0.5;
-/// Who uses little keeps twice that, and this part of an even share.
-const KEPT: u64 = 4;
+/// Who uses little keeps twice that, and this part of an even share; so does who has just come: it is yet to find its rate.
+pub(super) const KEPT: u64 = 4;
 
 /// What a session uses.
 #[derive(Debug)]
 pub(super) struct Demand {
-    begun: Instant,
+    is_new: bool,
     looked: Instant,
     /// Bytes that it had moved then.
     moved: u64,
@@ -27,14 +26,24 @@ pub(super) struct Demand {
 
 impl Demand {
     pub(super) fn new(now: Instant) -> Demand {
-        Demand { begun: now, looked: now, moved: 0, bps: None }
+        Demand { is_new: true, looked: now, moved: 0, bps: None }
+    }
+
+    /// When it was looked last.
+    pub(super) fn looked(&self) -> Instant {
+        self.looked
+    }
+
+    /// It has just come.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     pub(super) fn bps(&self) -> Option<u64> {
         self.bps
     }
 
-    /// It has moved so many bytes in all, with this part of the rate, where an even one would be `even`. Returns
+    /// It has moved so many bytes in all, with this part of the rate on average, where an even one would be `even`. Returns
     /// whether it wants more or less than before.
     pub(super) fn look(&mut self, moved: u64, part: u64, even: u64, now: Instant) -> bool {
         let time = now.saturating_duration_since(self.looked);
@@ -43,17 +52,14 @@ impl Demand {
         }
         let used = 8.0 * moved.saturating_sub(self.moved) as f64 / time.as_secs_f64();
         (self.looked, self.moved) = (now, moved);
-        if now.saturating_duration_since(self.begun) < BEGINNING {
-            return false;
-        }
-        let before = self.bps;
+        let (was_new, before) = (std::mem::take(&mut self.is_new), self.bps);
         if used > HELD_BACK * part as f64 {
             self.bps = None;
         } else if used < LITTLE * part as f64 {
             let kept = (2.0 * used) as u64;
             self.bps = Some(kept.max(even / KEPT)).filter(|&bps| bps < part.max(even));
         }
-        self.bps != before
+        was_new || self.bps != before
     }
 }
 
@@ -69,8 +75,6 @@ mod tests {
         let mut step = 0;
         // Seconds in which it moves so many bits a second of its part, and what it wants after them; even are 800.
         for (part, used, wanted) in [
-            (800, 0, None),
-            (800, 0, None),
             (800, 0, Some(200)),
             (800, 0, Some(200)),
             (200, 90, Some(200)),

@@ -41,7 +41,7 @@ impl Supervisor {
     /// What is done at every check, however the session stands.
     fn tend(&mut self) -> Result<(), Error> {
         self.obey_wishes();
-        self.watch_rate_share();
+        self.watch_rate_shares();
         let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
         self.control_kept.hold(held)?;
         self.obey_path_wishes()?;

@@ -1,6 +1,7 @@
 //! The rate as the users set it, the part of a cap that bounds it, and what is remembered of what a path
 //! carries.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -11,24 +12,88 @@ use super::super::events::Event;
 use super::super::messages::Message;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
-use super::super::rate_cap::RateShare;
+use super::super::rate_cap::headers::{Headers, Moved};
+use super::super::rate_cap::{Part, RateShares};
+use super::super::setup::Transport;
+use super::super::shared::Shared;
 use super::super::supervisor::Supervisor;
 
+/// The pace is set anew for other headers if it changes by this part of it.
+const HEADERS_CHANGED: f64 = 0.004;
+/// Users hear of a rate that has changed by more than this part.
+const TOLD_CHANGED: f64 = 0.03;
+/// What a session wants is said anew if it changes by this part.
+const WISH_CHANGED: f64 = 0.01;
+
+/// How a session follows its part of the caps that it is in.
+pub(super) struct RateWatch {
+    headers: Headers,
+    /// By which the rate was set last, and what it allowed then.
+    part: Option<Part>,
+    pace_bps: u64,
+    /// What was said to be wanted, in bits of IP a second.
+    wish_bps: Option<u64>,
+    /// That who sends here has confirmed to keep to.
+    confirmed: Option<Part>,
+    /// Where what the peer was told of its rate last ends, until it has that.
+    told: Option<u64>,
+    beside_content: u64,
+    /// The rate as the users were told of it last.
+    told_user: Option<RateOptions>,
+    /// How the rate was set when the headers were looked at last.
+    looked_at: RateOptions,
+}
+
 /// The rate that a session begins with.
-pub(super) fn begin(share: Option<&RateShare>, wish: RateOptions) -> RateOptions {
-    let Some(share) = share else { return wish };
-    share.set_wish(wish.rate_bps);
-    share.bounds(wish)
+pub(super) fn begin(
+    shares: &RateShares,
+    transport: Transport,
+    wish: RateOptions,
+) -> (RateOptions, RateWatch) {
+    let headers = Headers::new(transport);
+    let wish_bps = wish.rate_bps.map(|bps| headers.of_pace(bps));
+    if wish_bps.is_some() {
+        shares.set_wish(wish_bps);
+    }
+    let part = shares.part();
+    let rate = part.map_or(wish, |part| part.bounds(wish, headers.pace(part.each_way)));
+    let pace_bps = part.map_or(0, |part| headers.pace(part.each_way));
+    (
+        rate,
+        RateWatch {
+            headers,
+            part,
+            pace_bps,
+            wish_bps,
+            confirmed: None,
+            told: None,
+            beside_content: 0,
+            looked_at: rate,
+            told_user: Some(rate),
+        },
+    )
+}
+
+/// From now on a session's part is one that it uses.
+pub(super) fn follow(shared: &Arc<Shared>) {
+    if !shared.rate_shares.is_none() {
+        let session = Arc::downgrade(shared);
+        shared.rate_shares.follow(move || {
+            if let Some(session) = session.upgrade() {
+                session.requests.ring();
+                session.control.notify();
+            }
+        });
+    }
 }
 
 impl Supervisor {
     /// From now on the users want the rate to be set so; what bounds it stays.
     pub(super) fn wish_rate(&mut self, wish: RateOptions) {
         self.rate_wish = wish;
-        if let Some(share) = &self.shared.rate_share {
-            share.set_wish(wish.rate_bps);
-        }
-        self.apply_rate(self.bounded_rate());
+        self.tell_wish();
+        let rate = self.bounded_rate();
+        self.apply_rate(rate);
     }
 
     /// The peer's user wants so. A peer that sends, and wants more than it may have, hears what it may have.
@@ -38,17 +103,73 @@ impl Supervisor {
         self.correct_rate();
     }
 
-    /// Looks at this session's part of a cap, which changes as others come, go and need more or less.
-    pub(super) fn watch_rate_share(&mut self) {
-        let Some(share) = &self.shared.rate_share else { return };
+    /// Says how much of its caps it wants, if that is other than was said: what it leaves is the others'.
+    fn tell_wish(&mut self) {
+        let watch = &mut self.rate_watch;
+        let wish = self.rate_wish.rate_bps.map(|bps| watch.headers.of_pace(bps));
+        let change = wish.unwrap_or(0).abs_diff(watch.wish_bps.unwrap_or(0)) as f64;
+        if wish.is_some() != watch.wish_bps.is_some() || change > WISH_CHANGED * wish.unwrap_or(0) as f64 {
+            watch.wish_bps = wish;
+            self.shared.rate_shares.set_wish(wish);
+        }
+    }
+
+    /// Looks at what this session moves, and at its part of the caps that it is in, which changes as others come, go
+    /// and need more or less.
+    pub(super) fn watch_rate_shares(&mut self) {
+        if self.shared.rate_shares.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        let moved = self.moved();
+        let watch = &mut self.rate_watch;
+        let ways = watch.part.map_or(1, |part| part.in_all / part.each_way.max(1));
+        let steady = self.rate.rate_bps.filter(|_| watch.looked_at == self.rate);
+        let is_time = watch.headers.look(moved, steady.map(|bps| bps.saturating_mul(ways)), now);
+        let more = moved.beside_content.saturating_sub(watch.beside_content);
+        watch.beside_content = watch.beside_content.max(moved.beside_content);
+        self.shared.rate_shares.has_moved(moved.ip, more, now);
+        if is_time {
+            self.tell_wish();
+        }
+        self.follow_part(now);
+        if is_time {
+            self.rate_watch.looked_at = self.rate;
+        }
+    }
+
+    /// What its flows have moved so far.
+    fn moved(&self) -> Moved {
         let flows = self.shared.flow_list();
-        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
-        share.has_moved(moved, Instant::now());
+        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
+        moved.fold(Moved::default(), std::ops::Add::add)
+    }
+
+    /// Its flows have ended: the caps count what they have moved, and others have its parts.
+    pub(super) fn leave_caps(&self) {
+        if !self.shared.rate_shares.is_none() {
+            self.shared.rate_shares.has_moved(self.moved().ip, 0, Instant::now());
+            self.shared.rate_shares.leave();
+        }
+    }
+
+    /// Keeps to the part that there is now, and confirms that once whoever sends does.
+    pub(super) fn follow_part(&mut self, now: Instant) {
         let rate = self.bounded_rate();
         if rate != self.rate {
             self.apply_rate(rate);
         }
         self.correct_rate();
+        let watch = &mut self.rate_watch;
+        if watch.told.is_some_and(|end| self.shared.is_acked(end)) {
+            watch.told = None;
+        }
+        if let Some(part) = watch.part.filter(|_| watch.told.is_none())
+            && watch.confirmed != Some(part)
+        {
+            watch.confirmed = Some(part);
+            self.shared.rate_shares.confirm(part, now);
+        }
     }
 
     /// Tells a peer that sends, and takes the rate for another one.
@@ -60,16 +181,29 @@ impl Supervisor {
 
     pub(super) fn tell_rate(&mut self) {
         self.rate_taken = self.rate;
-        self.shared.say(&[Message::Rate(self.rate)]);
+        let end = self.shared.say(&[Message::Rate(self.rate)]);
+        self.rate_watch.told = Some(end);
     }
 
-    fn bounded_rate(&self) -> RateOptions {
-        self.shared.rate_share.as_ref().map_or(self.rate_wish, |share| share.bounds(self.rate_wish))
+    /// What the users want, within the part that there is now.
+    fn bounded_rate(&mut self) -> RateOptions {
+        let part = self.shared.rate_shares.part();
+        let watch = &mut self.rate_watch;
+        let is_new = watch.part != part;
+        watch.part = part;
+        let Some(part) = part else { return self.rate_wish };
+        let pace_bps = watch.headers.pace(part.each_way);
+        let change = pace_bps.abs_diff(watch.pace_bps) as f64;
+        if is_new || change > HEADERS_CHANGED * watch.pace_bps as f64 {
+            watch.pace_bps = pace_bps;
+        }
+        part.bounds(self.rate_wish, watch.pace_bps)
     }
 
     /// From now on the rate is set so, also by flows that are opened later.
     pub(super) fn apply_rate(&mut self, rate: RateOptions) {
-        if rate != self.rate {
+        if is_news(self.rate_watch.told_user, rate) {
+            self.rate_watch.told_user = Some(rate);
             self.shared.tell(&Event::rate(rate));
         }
         self.rate = rate;
@@ -102,6 +236,17 @@ impl Supervisor {
     }
 }
 
+/// Whether the users are to hear of a rate. What follows the headers of the last second changes again and again.
+fn is_news(told: Option<RateOptions>, rate: RateOptions) -> bool {
+    let Some(told) = told else { return true };
+    let differs = |one: Option<u64>, other: Option<u64>| match (one, other) {
+        (Some(one), Some(other)) => one.abs_diff(other) as f64 > TOLD_CHANGED * one as f64,
+        (one, other) => one != other,
+    };
+    let is_other_policy = told.policy != rate.policy;
+    is_other_policy || differs(told.rate_bps, rate.rate_bps) || differs(told.rate_min_bps, rate.rate_min_bps)
+}
+
 /// A limit of the whole transfer is split evenly among its paths.
 pub(super) fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
     bps.map(|bps| bps / paths as u64)
@@ -112,6 +257,9 @@ mod tests {
     use super::super::super::supervisor::{CHECK_INTERVAL, Role};
     use super::super::tests::start;
     use super::*;
+    use std::time::Duration;
+
+    use crate::options::RATE_MIN_BPS;
     use crate::rate_cap::RateCap;
     use crate::request::FIRST;
     use crate::setup::{Setup, local_pair};
@@ -127,17 +275,17 @@ mod tests {
     #[test]
     fn a_sender_hears_what_it_may_have_whatever_it_wants() {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
-        let join = || cap.join(Instant::now()).ok();
+        let join = || cap.join(Instant::now()).unwrap();
         let (near, far) = local_pair().unwrap();
         let mut sender = start(near, Role::Sender);
-        let mut receiver = start(Setup { rate_share: join(), ..far }, Role::Receiver);
+        let mut receiver = start(Setup { rate_shares: join(), ..far }, Role::Receiver);
         until(&mut sender, &mut receiver, 1_000_000);
         let other = join();
         until(&mut sender, &mut receiver, 500_000);
         let wish = |bps| RateOptions { rate_bps: Some(bps), ..RateOptions::default() };
         sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(100_000)).unwrap();
         until(&mut sender, &mut receiver, 100_000);
-        assert_eq!(other.as_ref().and_then(RateShare::bps), Some(900_000));
+        assert_eq!(other.bps(), Some(900_000));
         // It wants more, and is corrected.
         sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(7_000_000)).unwrap();
         until(&mut sender, &mut receiver, 500_000);
@@ -148,11 +296,53 @@ mod tests {
     }
 
     #[test]
+    fn another_session_has_its_part_once_the_first_one_keeps_to_less() {
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
+        let join = || cap.join(Instant::now()).unwrap();
+        let (near, far) = local_pair().unwrap();
+        let receiver = start(near, Role::Receiver);
+        let mut sender = start(Setup { rate_shares: join(), ..far }, Role::Sender);
+        let other = join();
+        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace is still all of it");
+        sender.drive(Duration::ZERO).unwrap();
+        assert_eq!((sender.rate.rate_bps, other.bps()), (Some(500_000), Some(500_000)));
+        sender.close(None);
+        assert_eq!(other.bps(), Some(1_000_000));
+        receiver.close(None);
+        drop(other);
+        // One at the far end has less once it has acknowledged that it was told.
+        let (near, far) = local_pair().unwrap();
+        let mut sender = start(near, Role::Sender);
+        let mut receiver = start(Setup { rate_shares: join(), ..far }, Role::Receiver);
+        until(&mut sender, &mut receiver, 1_000_000);
+        let other = join();
+        receiver.follow_part(Instant::now());
+        let told = receiver.rate_watch.told.expect("it was told");
+        while !receiver.shared.is_acked(told) {
+            std::thread::yield_now();
+        }
+        receiver.drive(CHECK_INTERVAL).unwrap();
+        assert_eq!(other.bps(), Some(500_000));
+        until(&mut sender, &mut receiver, 500_000);
+        sender.close(None);
+        receiver.close(None);
+    }
+
+    #[test]
+    fn users_hear_of_rates_that_have_changed_by_much() {
+        let rate = |bps| RateOptions { rate_bps: bps, ..RateOptions::default() };
+        for (bps, is_told) in [(Some(1000), false), (Some(980), false), (Some(960), true), (None, true)] {
+            assert_eq!(is_news(Some(rate(Some(1000))), rate(bps)), is_told);
+        }
+        assert!(is_news(None, rate(None)));
+    }
+
+    #[test]
     fn a_peer_that_begins_to_send_hears_what_it_may_have() {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
         let mut near = start(near, Role::Receiver);
-        let mut far = start(Setup { rate_share: cap.join(Instant::now()).ok(), ..far }, Role::Sender);
+        let mut far = start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, Role::Sender);
         assert_eq!((near.rate.rate_bps, far.rate.rate_bps), (None, Some(1_000_000)));
         far.shared.allow(Role::Receiver);
         until(&mut near, &mut far, 500_000);
@@ -165,7 +355,7 @@ mod tests {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
         let mut receiver = start(near, Role::Receiver);
-        let mut sender = start(Setup { rate_share: cap.join(Instant::now()).ok(), ..far }, Role::Sender);
+        let mut sender = start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, Role::Sender);
         assert_eq!(sender.rate.rate_bps, Some(1_000_000));
         let wish = RateOptions { rate_bps: Some(9_000_000), ..RateOptions::default() };
         receiver.shared.requests.get(FIRST).unwrap().handle.set_rate(wish).unwrap();

@@ -62,7 +62,7 @@ impl Supervisor {
         let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
         let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate_wish = options.rate_options();
-        let rate = rate::begin(setup.rate_share.as_ref(), rate_wish);
+        let (rate, rate_watch) = rate::begin(&setup.rate_shares, setup.transport, rate_wish);
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
             true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
             false => Vec::new(),
@@ -85,11 +85,12 @@ impl Supervisor {
             incoming,
             overflow_blocks,
             handle.clone(),
-            Allowance { budget: setup.budget, rate_share: setup.rate_share },
+            Allowance { budget: setup.budget, rate_shares: setup.rate_shares },
         );
         // Both ways are open before the first block can come.
         shared.requests.add(&shared, FIRST, handle.clone());
         shared.allow(role);
+        rate::follow(&shared);
         let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
@@ -137,6 +138,7 @@ impl Supervisor {
             rate_wish,
             rate,
             rate_taken: rate_wish,
+            rate_watch,
             unused_paths: 0,
             short_buffer_said: false,
             control_kept,

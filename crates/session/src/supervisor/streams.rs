@@ -412,8 +412,11 @@ impl Supervisor {
     /// A limit of the whole transfer is shared by all that carry.
     fn share_ceiling(&self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>]) {
         let Some(most) = self.rate.rate_bps else { return };
-        let carrying: Vec<_> =
-            streams.iter().filter(|flow| is_up(flow) && flow.active.load(Ordering::Acquire)).collect();
+        // One that gets nothing new still brings what it has.
+        let has_more = |flow: &FlowShared| {
+            flow.active.load(Ordering::Acquire) || flow.backlog.load(Ordering::Relaxed) > 0
+        };
+        let carrying: Vec<_> = streams.iter().filter(|flow| is_up(flow) && has_more(flow)).collect();
         let beside = if udp.is_empty() { 0.0 } else { 8.0 * self.streams.udp.rate / most as f64 };
         let share = (1.0 - beside).max(0.05) / carrying.len().max(1) as f64;
         for flow in carrying {
@@ -532,5 +535,47 @@ impl Supervisor {
             self.peer,
             mbps(streams)
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::shared::Place;
+    use super::super::super::supervisor::Role;
+    use super::super::tests::start;
+    use super::*;
+    use crate::setup::local_pair;
+
+    #[test]
+    fn a_stream_that_gets_nothing_new_shares_the_ceiling_until_it_is_empty() {
+        let (near, far) = local_pair().unwrap();
+        let (mut sender, receiver) = (start(near, Role::Sender), start(far, Role::Receiver));
+        sender.rate.rate_bps = Some(1_000_000);
+        let stream = |index: u16, active: bool, backlog: u64| {
+            let place = Place {
+                index,
+                path: 0,
+                is_stream: true,
+                is_spare: false,
+                active,
+                congestion: None,
+                begun_ms: 0,
+            };
+            let flow = FlowShared::new(place).unwrap();
+            flow.set_state(FlowState::Up);
+            flow.backlog.store(backlog, Ordering::Relaxed);
+            flow
+        };
+        let streams = [stream(4, true, 0), stream(5, false, 1_000_000), stream(6, false, 0)];
+        let shares = |streams: &[Arc<FlowShared>; 3]| {
+            streams.each_ref().map(|flow| flow.ceiling_ppm.load(Ordering::Relaxed))
+        };
+        sender.share_ceiling(&[], &streams);
+        assert_eq!(shares(&streams), [500_000, 500_000, 1_000_000]);
+        streams[1].backlog.store(0, Ordering::Relaxed);
+        sender.share_ceiling(&[], &streams);
+        assert_eq!(shares(&streams), [1_000_000, 500_000, 1_000_000]);
+        sender.close(None);
+        receiver.close(None);
     }
 }

@@ -42,6 +42,9 @@ impl Supervisor {
     pub(super) fn obey_wishes(&mut self) {
         let requests = self.shared.requests.all();
         for request in &requests {
+            if let Some(weight) = request.handle.take_weight_wish() {
+                self.shared.rate_shares.set_weight(weight, Instant::now());
+            }
             if let Some(rate) = request.handle.take_rate_wish() {
                 self.wish_rate(rate);
                 self.tell_rate();

@@ -16,6 +16,8 @@ const JOBS_MAX: usize = 5000;
 const ENDED_MAX: usize = 50;
 /// Lines of the selected job's log.
 const LOG_MAX: usize = 200;
+/// The rate of a cap is that of so many ticks.
+const CAP_TICKS: u64 = 3;
 /// A notice is shown for so many ticks.
 const NOTICE_TICKS: u8 = 6;
 /// Jobs that a key pages over.
@@ -113,8 +115,20 @@ pub struct Stage {
 pub struct Cap {
     pub name: String,
     pub limit_bps: Option<f64>,
-    /// What goes through it, where that is measured.
-    pub used_bps: Option<f64>,
+    /// Bytes that had gone through it, at the last ticks.
+    moved: VecDeque<(u64, u64)>,
+}
+
+impl Cap {
+    /// What goes through it, over the last ticks, which are a second each.
+    pub fn rate_bps(&self) -> f64 {
+        match (self.moved.front(), self.moved.back()) {
+            (Some((from, before)), Some((to, now))) if to > from => {
+                now.saturating_sub(*before) as f64 * 8.0 / (to - from) as f64
+            }
+            _ => f64::NAN,
+        }
+    }
 }
 
 /// What keys mean now.
@@ -152,6 +166,7 @@ pub struct Model {
     jobs: BTreeMap<String, Job>,
     selected: Option<String>,
     ends: u64,
+    ticks: u64,
     /// Counts are to be asked for at the next tick.
     is_count_old: bool,
 }
@@ -171,6 +186,7 @@ impl Model {
             jobs: BTreeMap::new(),
             selected: None,
             ends: 0,
+            ticks: 0,
             is_count_old: false,
         }
     }
@@ -286,6 +302,7 @@ impl Model {
     }
 
     fn tick(&mut self) -> Vec<Wish> {
+        self.ticks += 1;
         self.curve.push_back(self.rate());
         while self.curve.len() > CURVE {
             self.curve.pop_front();
@@ -302,7 +319,7 @@ impl Model {
             wishes.push(Wish::Count);
         }
         // What goes through them changes without anybody telling.
-        if self.caps.iter().any(|cap| cap.used_bps.is_some()) {
+        if !self.caps.is_empty() {
             wishes.push(Wish::Caps);
         }
         if let Some(job) = self.selected().filter(|job| job.progress.is_some()) {
@@ -326,13 +343,27 @@ impl Model {
     }
 
     fn cap(&mut self, caps: &[Value]) {
-        let cap = |value: &Value| Cap {
-            name: safe(&value["name"]),
-            limit_bps: value["now_bps"].as_f64(),
-            used_bps: value["used_bps"].as_f64(),
+        let mut before: BTreeMap<String, Cap> =
+            self.caps.drain(..).map(|cap| (cap.name.clone(), cap)).collect();
+        let ticks = self.ticks;
+        let cap = |value: &Value| {
+            let name = safe(&value["name"]);
+            let mut moved = before.remove(&name).map(|cap| cap.moved).unwrap_or_default();
+            let bytes = value["moved_bytes"].as_u64().unwrap_or(0);
+            // One that was made anew counts anew, and what comes within a tick says nothing of a rate.
+            if moved.back().is_some_and(|(_, last)| *last > bytes) {
+                moved.clear();
+            }
+            if moved.back().is_none_or(|(tick, _)| *tick < ticks) {
+                moved.push_back((ticks, bytes));
+            }
+            while moved.front().is_some_and(|(tick, _)| tick + CAP_TICKS < ticks) && moved.len() > 2 {
+                moved.pop_front();
+            }
+            Cap { name, limit_bps: value["now_bps"].as_f64(), moved }
         };
-        let caps = caps.iter().map(cap);
-        self.caps = caps.filter(|cap| cap.limit_bps.is_some() || cap.used_bps.is_some()).collect();
+        // One without a limit limits nothing now.
+        self.caps = caps.iter().map(cap).filter(|cap| cap.limit_bps.is_some()).collect();
     }
 
     fn put(&mut self, mut job: Job) {

@@ -40,7 +40,7 @@ pub fn draw(model: &Model, look: Look, buffer: &mut Buffer) {
     if area.height >= TALL + 4 {
         for cap in model.caps.iter().take(CAPS_MAX) {
             let limit = cap.limit_bps.map_or("no limit".to_string(), paint::rate);
-            let used = cap.used_bps.unwrap_or(f64::NAN);
+            let used = cap.rate_bps();
             let share = cap.limit_bps.map_or(0.0, |limit| used / limit.max(1.0));
             let rates = format!("{:>11} of {limit:<11}", paint::rate(used));
             let text = if area.width < NARROW {

@@ -64,7 +64,7 @@ fn loaded(jobs: Vec<Value>) -> Input {
         [("running", 3), ("paused", 1), ("queued", 1), ("waiting", 1), ("retrying", 1), ("done", 12_345)];
     let counts = counts.into_iter().map(|(state, count)| (state.to_string(), count)).collect();
     let caps = vec![
-        json!({"name": "campus-uplink", "now_bps": 2e9, "used_bps": 1.72e9}),
+        json!({"name": "campus-uplink", "now_bps": 2e9, "rate_bps": 5e9, "moved_bytes": 0}),
         json!({"name": "host", "now_bps": null}),
     ];
     Input::Loaded(Loaded { jobs, counts, caps })
@@ -87,11 +87,14 @@ fn busy() -> Model {
     let mut model = Model::new("/run/user/1000/farhaul/api.sock");
     model.take(loaded(jobs()));
     model.take(Input::Up);
-    for second in 0..10 {
+    for second in 0..10_u64 {
         let rate = |number: u64| 941e6 / number as f64 * (0.6 + 0.04 * second as f64);
         let all: Vec<Value> = (1..=3).map(|number| progress(number, rate(number))).collect();
         model.take(told("progress", &json!(all)));
         model.take(Input::Tick);
+        let moved = 215_000_000 * (second + 1);
+        let cap = json!({"name": "campus-uplink", "now_bps": 2e9, "moved_bytes": moved});
+        model.take(Input::Capped(vec![cap]));
     }
     let mut failed = job(8, "failed");
     failed["error"] = json!({"code": "FH-NO-SPACE"});

@@ -1,0 +1,584 @@
+//! The caps of a process and the sessions in them, which are balanced together under one lock.
+//!
+//! Always true: an id belongs to one cap or session for ever; a cap lies below those with larger ids only; a session that
+//! nobody follows moves nothing, so that it has less as soon as it is given less.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farhaul_handover::Held as _;
+
+use super::demand::Demand;
+use super::fill::{Leaf, Node, Parts, bounding, fill};
+use super::order::{CONFIRM_MAX, Stand, change};
+use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
+use crate::BLOCK_BYTES;
+use crate::options::RATE_MIN_BPS;
+
+/// That sessions need more or less than before is looked at so often.
+const DEMANDS_EVERY: Duration = Duration::from_millis(50);
+/// What has fallen is looked for over so long, and taken for so if it is this much beyond its part at most.
+const FALL_LOOK: Duration = Duration::from_millis(200);
+const FALL_NEAR: f64 = 1.05;
+/// Weights are within these.
+const WEIGHTS: (f64, f64) = (0.001, 1000.0);
+
+/// What whoever follows a session's part has called when that has changed.
+pub(super) type Ring = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Balance {
+    pub(super) caps: BTreeMap<u64, Cap>,
+    pub(super) sessions: BTreeMap<u64, Session>,
+    next_id: u64,
+    /// Sessions need more or less than when the parts were made, at that time.
+    is_stale: bool,
+    made: Option<Instant>,
+    /// The latest time that was said: it does not go back.
+    latest: Option<Instant>,
+    /// Whom to tell once the lock is free.
+    to_ring: Vec<Ring>,
+    /// Somebody has more than it was given.
+    is_any_falling: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Cap {
+    /// Whose it is, as people are told.
+    pub(super) whose: Arc<str>,
+    pub(super) most_bps: Option<u64>,
+    pub(super) above: Option<u64>,
+    /// Among those within the same cap.
+    pub(super) weight: f64,
+    /// IP bytes that its sessions have moved, also those that have left.
+    pub(super) moved: u64,
+    bucket: Bucket,
+}
+
+/// Bytes that may be granted now, and when that was.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    bytes: f64,
+    at: Instant,
+    /// At which it fills.
+    bps: f64,
+    /// Those that receive: each may be a block ahead of what there is.
+    receivers: u64,
+}
+
+impl Bucket {
+    fn new(bps: f64, now: Instant) -> Bucket {
+        Bucket { bytes: burst(bps), at: now, bps, receivers: 0 }
+    }
+
+    /// The time until now counts by the rate that there was.
+    fn settle(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        let burst = burst(self.bps);
+        if self.bytes < burst {
+            self.bytes = (self.bytes + seconds * self.bps * BITS).min(burst);
+        }
+    }
+
+    fn fill_at(&mut self, bps: f64, now: Instant) {
+        self.settle(now);
+        self.bps = bps;
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= burst(self.bps)
+    }
+
+    fn blocks(&self) -> u64 {
+        (self.bytes / BLOCK_BYTES as f64).max(0.0) as u64
+    }
+}
+
+/// Bytes that may be granted at once at most, where so many bits a second are.
+fn burst(bps: f64) -> f64 {
+    (BURST_BLOCKS * BLOCK_BYTES as f64).max(bps * BITS * BURST_SECONDS)
+}
+
+pub(super) struct Session {
+    /// The caps that it is directly in, its weight in each, and what all of these are multiplied by.
+    places: Vec<(u64, f64)>,
+    weight: f64,
+    /// Those, and all that they lie within; each once.
+    caps: Vec<u64>,
+    /// What its users want at most, if they said so.
+    wish_bps: Option<u64>,
+    /// What it seems to need, and what it would have if all wanted whatever there is.
+    demand: Demand,
+    even: u64,
+    sends: bool,
+    receives: bool,
+    /// IP bytes that it has moved.
+    moved: u64,
+    stand: Stand,
+    /// Bits that it could have moved by its parts since its demand was looked at, until then.
+    allowed: (f64, Instant),
+    /// Since when it has more than it was given.
+    fell: Option<Instant>,
+    /// When it was looked last at what it moves, and what it had moved.
+    looked: (Instant, u64),
+    bucket: Bucket,
+    follower: Option<(Arc<AtomicBool>, Ring)>,
+}
+
+impl Session {
+    /// Of its part, what goes each way.
+    pub(super) fn each_way_bps(&self) -> Option<u64> {
+        let ways = if self.sends && self.receives { 2 } else { 1 };
+        self.part_bps().map(|part| (part / ways).max(RATE_MIN_BPS))
+    }
+
+    /// Both ways together; `None` for as many as it likes.
+    pub(super) fn part_bps(&self) -> Option<u64> {
+        Some(self.stand.given).filter(|given| *given != FREE).map(|given| given.max(RATE_MIN_BPS))
+    }
+
+    /// Of its part, what is granted to who sends to it.
+    fn granting_bps(&self) -> f64 {
+        if self.receives { self.each_way_bps().unwrap_or(0) as f64 } else { 0.0 }
+    }
+}
+
+/// Does something under the lock, then tells those whose parts have changed.
+pub(super) fn with<R>(balance: &Mutex<Balance>, work: impl FnOnce(&mut Balance) -> R) -> R {
+    let (result, to_ring) = {
+        let mut balance = balance.lock().in_any_case();
+        let result = work(&mut balance);
+        (result, std::mem::take(&mut balance.to_ring))
+    };
+    to_ring.iter().for_each(|ring| ring());
+    result
+}
+
+impl std::fmt::Debug for Balance {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Balance").field("caps", &self.caps).finish_non_exhaustive()
+    }
+}
+
+impl Balance {
+    // ---- caps ------------------------------------------------------------------------------------------------------
+
+    pub(super) fn add_cap(
+        &mut self,
+        whose: Arc<str>,
+        most_bps: Option<u64>,
+        above: Option<u64>,
+        now: Instant,
+    ) -> u64 {
+        let id = self.take_id();
+        let bucket = Bucket::new(most_bps.unwrap_or(0) as f64, now);
+        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, bucket });
+        id
+    }
+
+    pub(super) fn set_most(&mut self, cap: u64, most_bps: Option<u64>, now: Instant) {
+        if let Some(cap) = self.caps.get_mut(&cap).filter(|cap| cap.most_bps != most_bps) {
+            cap.most_bps = most_bps;
+            self.divide(now);
+        }
+    }
+
+    pub(super) fn set_cap_weight(&mut self, cap: u64, weight: f64, now: Instant) {
+        if let Some(cap) = self.caps.get_mut(&cap) {
+            cap.weight = bounded(weight);
+            self.divide(now);
+        }
+    }
+
+    pub(super) fn is_set(&self, cap: u64) -> bool {
+        self.chain(cap).iter().any(|cap| self.caps[cap].most_bps.is_some())
+    }
+
+    /// No session is in it, and all that may be saved is.
+    pub(super) fn is_idle(&mut self, id: u64, now: Instant) -> bool {
+        let has_sessions = self.sessions.values().any(|session| session.caps.contains(&id));
+        let Some(cap) = self.caps.get_mut(&id) else { return true };
+        cap.bucket.settle(now);
+        !has_sessions && (cap.most_bps.is_none() || cap.bucket.is_full())
+    }
+
+    pub(super) fn usage(&self, id: u64) -> CapUse {
+        let Some(cap) = self.caps.get(&id) else { return CapUse::default() };
+        let mut usage = CapUse { most_bps: cap.most_bps, moved_bytes: cap.moved, ..CapUse::default() };
+        for session in self.sessions.values().filter(|session| session.caps.contains(&id)) {
+            usage.sessions += 1;
+            usage.given_bps = usage.given_bps.saturating_add(session.part_bps().unwrap_or(0));
+        }
+        usage
+    }
+
+    /// A cap, and those that it lies within.
+    fn chain(&self, cap: u64) -> Vec<u64> {
+        std::iter::successors(Some(cap), |cap| self.caps[cap].above).collect()
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    // ---- sessions --------------------------------------------------------------------------------------------------
+
+    pub(super) fn join(&mut self, places: &[(u64, f64)], now: Instant) -> Result<u64, RateUsedUp> {
+        let id = self.take_id();
+        let mut own: Vec<(u64, f64)> = Vec::new();
+        let mut caps = Vec::new();
+        for &(cap, weight) in places {
+            if own.iter().all(|(other, _)| *other != cap) {
+                own.push((cap, bounded(weight)));
+            }
+            let chain = self.chain(cap);
+            caps.extend(chain.into_iter().filter(|cap| !caps.contains(cap)).collect::<Vec<_>>());
+        }
+        let session = Session {
+            places: own,
+            weight: 1.0,
+            caps,
+            wish_bps: None,
+            demand: Demand::new(now),
+            even: FREE,
+            sends: false,
+            receives: false,
+            moved: 0,
+            stand: Stand::default(),
+            allowed: (0.0, now),
+            fell: None,
+            looked: (now, 0),
+            bucket: Bucket::new(0.0, now),
+            follower: None,
+        };
+        self.sessions.insert(id, session);
+        if let Err(used_up) = self.has_room(id) {
+            self.sessions.remove(&id);
+            return Err(used_up);
+        }
+        self.divide(now);
+        Ok(id)
+    }
+
+    /// Whether each member of the caps that a session is in could have the smallest rate.
+    fn has_room(&self, id: u64) -> Result<(), RateUsedUp> {
+        // Of each cap: those within it that have sessions, and sessions that are directly in it.
+        let mut members: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for session in self.sessions.values() {
+            session.places.iter().for_each(|(cap, _)| *members.entry(*cap).or_default() += 1);
+            for cap in session.caps.iter().filter(|cap| seen.insert(**cap)) {
+                if let Some(above) = self.caps[cap].above {
+                    *members.entry(above).or_default() += 1;
+                }
+            }
+        }
+        for (place, _) in &self.sessions[&id].places {
+            let mut most: Option<(u64, &Arc<str>)> = None;
+            let mut members_above = 1;
+            for cap in self.chain(*place).into_iter().rev() {
+                let own = self.caps[&cap].most_bps.map(|bps| (bps, &self.caps[&cap].whose));
+                let of_above = most.map(|(bps, whose)| (bps / members_above, whose));
+                most = own.into_iter().chain(of_above).min_by_key(|(bps, _)| *bps);
+                members_above = members.get(&cap).copied().unwrap_or(1).max(1);
+                if let Some((most_bps, whose)) = most.filter(|(bps, _)| bps / members_above < RATE_MIN_BPS) {
+                    return Err(RateUsedUp { whose: whose.clone(), most_bps });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, id: u64, now: Instant) {
+        if self.sessions.remove(&id).is_some() {
+            self.divide(now);
+        }
+    }
+
+    pub(super) fn change(&mut self, id: u64, now: Instant, change: impl FnOnce(&mut Session)) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            change(session);
+            self.divide(now);
+        }
+    }
+
+    pub(super) fn follow(&mut self, id: u64, news: Arc<AtomicBool>, ring: Ring) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.follower = Some((news, ring));
+        }
+    }
+
+    /// It keeps to this part by now.
+    pub(super) fn confirm(&mut self, id: u64, part_bps: u64, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let held = session.stand.given.max(part_bps);
+        if held < session.stand.held {
+            session.stand.held = held;
+            self.raise(now);
+        }
+    }
+
+    /// It has moved so many IP bytes in all, of which so many came besides what was granted since this was said last.
+    pub(super) fn has_moved(&mut self, id: u64, ip_bytes: u64, beside_content: u64, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let more = ip_bytes.saturating_sub(session.moved);
+        session.moved += more;
+        self.is_stale |= session.look_at_demand(now);
+        let (at, moved) = session.looked;
+        let time = now.saturating_duration_since(at);
+        let mut has_fallen = false;
+        if time >= FALL_LOOK {
+            session.looked = (now, session.moved);
+            let used = 8.0 * (session.moved - moved) as f64 / time.as_secs_f64();
+            let is_news = session.fell.is_some_and(|fell| fell <= at);
+            has_fallen = is_news && used <= FALL_NEAR * session.stand.given as f64;
+        }
+        session.bucket.bytes -= beside_content as f64;
+        for cap in &session.caps {
+            if let Some(cap) = self.caps.get_mut(cap) {
+                cap.moved += more;
+                if cap.most_bps.is_some() {
+                    cap.bucket.bytes -= beside_content as f64;
+                }
+            }
+        }
+        if has_fallen {
+            self.let_go(id);
+        }
+        let falling = self.is_any_falling.then_some(&self.sessions).into_iter().flatten();
+        let overdue: Vec<u64> = falling
+            .filter(|(_, session)| {
+                session.fell.is_some_and(|fell| now.saturating_duration_since(fell) >= CONFIRM_MAX)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        overdue.iter().for_each(|id| self.let_go(*id));
+        let is_due = self.made.is_none_or(|made| now.saturating_duration_since(made) >= DEMANDS_EVERY);
+        if self.is_stale && is_due {
+            self.divide(now);
+        } else if has_fallen || !overdue.is_empty() {
+            self.raise(now);
+        }
+    }
+
+    fn let_go(&mut self, id: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stand.held = session.stand.given;
+        }
+    }
+
+    // ---- grants ----------------------------------------------------------------------------------------------------
+
+    /// Takes so many blocks, or as many as may be granted now.
+    pub(super) fn take_blocks(&mut self, id: u64, wanted: u64, now: Instant) -> u64 {
+        let Some(session) = self.sessions.get_mut(&id) else { return wanted };
+        if session.part_bps().is_none() {
+            return wanted;
+        }
+        session.bucket.settle(now);
+        let mut taken = wanted.min(session.bucket.blocks());
+        for cap in &session.caps {
+            if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                cap.bucket.settle(now);
+                taken = taken.min(cap.bucket.blocks());
+            }
+        }
+        self.give_back(id, -((taken * BLOCK_BYTES as u64) as f64));
+        taken
+    }
+
+    /// Takes one for a session that has none to go on with. Others may have what there is as their blocks ahead; it is lent
+    /// this one, and all wait until there is more if everybody has been lent one.
+    pub(super) fn take_when_dry(&mut self, id: u64, now: Instant) -> u64 {
+        let Some(session) = self.sessions.get_mut(&id) else { return 1 };
+        if session.part_bps().is_none() {
+            return 1;
+        }
+        session.bucket.settle(now);
+        let mut may_take = session.bucket.blocks() > 0;
+        for cap in &session.caps {
+            if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                cap.bucket.settle(now);
+                let lent = (cap.bucket.receivers * BLOCK_BYTES as u64) as f64;
+                may_take &= cap.bucket.bytes + lent >= BLOCK_BYTES as f64;
+            }
+        }
+        if may_take {
+            self.give_back(id, -(BLOCK_BYTES as f64));
+        }
+        may_take.into()
+    }
+
+    pub(super) fn give_back(&mut self, id: u64, bytes: f64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.part_bps().is_none() {
+            return;
+        }
+        session.bucket.bytes += bytes;
+        for cap in &session.caps {
+            if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                cap.bucket.bytes += bytes;
+            }
+        }
+    }
+
+    // ---- parts -----------------------------------------------------------------------------------------------------
+
+    /// Divides all caps anew.
+    fn divide(&mut self, now: Instant) {
+        (self.is_stale, self.made) = (false, Some(now));
+        let (nodes, leaves) = self.tree();
+        let Parts { bps, even } = fill(&nodes, &leaves);
+        let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
+        for (session, (target, even)) in self.sessions.values_mut().zip(bps.into_iter().zip(even)) {
+            session.stand.target = target;
+            session.even = even;
+        }
+        self.give(&nodes, caps, now);
+    }
+
+    /// Gives those more for whom there is some.
+    fn raise(&mut self, now: Instant) {
+        let (nodes, leaves) = self.tree();
+        let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
+        self.give(&nodes, caps, now);
+    }
+
+    /// Gives those less that are to have less, then those more for whom there is some. `caps` has those of each session.
+    fn give(&mut self, nodes: &[Node], caps: Vec<Vec<usize>>, now: Instant) {
+        let now = self.latest.map_or(now, |latest| latest.max(now));
+        self.latest = Some(now);
+        let most: Vec<_> = nodes.iter().map(|node| node.most).collect();
+        let before: Vec<Stand> = self.sessions.values().map(|session| session.stand).collect();
+        let mut stands = before.clone();
+        // First what falls, as a session that nobody follows is free of it at once.
+        for (stand, session) in stands.iter_mut().zip(self.sessions.values()) {
+            if session.follower.is_none() {
+                stand.given = stand.given.min(stand.target);
+                stand.held = stand.given;
+            }
+        }
+        change(&most, &caps, &mut stands);
+        self.is_any_falling = stands.iter().any(Stand::is_falling);
+        for ((session, stand), before) in self.sessions.values_mut().zip(stands).zip(before) {
+            session.settle_allowed(now);
+            session.stand = stand;
+            session.fell = stand.is_falling().then(|| match before.given > stand.given {
+                true => now,
+                false => session.fell.unwrap_or(now),
+            });
+            if stand.given != before.given
+                && let Some((news, ring)) = &session.follower
+                && !news.swap(true, Ordering::AcqRel)
+            {
+                self.to_ring.push(ring.clone());
+            }
+        }
+        self.trace();
+        self.set_granting(now);
+    }
+
+    /// For who wants to know why a session has the part that it has: `FARHAUL_LOG=trace`.
+    fn trace(&self) {
+        if tracing::enabled!(tracing::Level::TRACE) {
+            for (id, session) in &self.sessions {
+                let Stand { target, given, held } = session.stand;
+                let (need, is_new, even) = (session.demand.bps(), session.demand.is_new(), session.even);
+                tracing::trace!(id, target, given, held, even, need, is_new, moved = session.moved, "part");
+            }
+        }
+    }
+
+    /// Grants go by the parts from now on.
+    fn set_granting(&mut self, now: Instant) {
+        let mut granting: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
+        for session in self.sessions.values_mut() {
+            let bps = session.granting_bps();
+            session.bucket.fill_at(bps, now);
+            for cap in &session.caps {
+                let (sum, receivers) = granting.entry(*cap).or_default();
+                *sum += bps;
+                *receivers += u64::from(session.receives);
+            }
+        }
+        for (id, cap) in self.caps.iter_mut().filter(|(_, cap)| cap.most_bps.is_some()) {
+            // Without sessions nobody sends, and all of it is saved up.
+            let none = (cap.most_bps.unwrap_or(0) as f64, 0);
+            let (bps, receivers) = granting.get(id).copied().unwrap_or(none);
+            cap.bucket.fill_at(bps, now);
+            cap.bucket.receivers = receivers;
+        }
+    }
+
+    /// The caps with sessions in them, and the sessions in their order.
+    fn tree(&self) -> (Vec<Node>, Vec<Leaf>) {
+        let mut ids: Vec<u64> =
+            self.sessions.values().flat_map(|session| session.caps.iter().copied()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let at = |id: &u64| ids.binary_search(id).ok();
+        let node = |id: &u64| {
+            let cap = &self.caps[id];
+            Node { above: cap.above.as_ref().and_then(at), most: cap.most_bps, weight: cap.weight }
+        };
+        let leaf = |session: &Session| Leaf {
+            places: session
+                .places
+                .iter()
+                .filter_map(|(cap, weight)| Some((at(cap)?, weight * session.weight)))
+                .collect(),
+            wish: session.wish_bps,
+            need: session.demand.bps(),
+            is_new: session.demand.is_new(),
+        };
+        (ids.iter().map(node).collect(), self.sessions.values().map(leaf).collect())
+    }
+}
+
+impl Session {
+    /// The time until now counts by the part that there was.
+    fn settle_allowed(&mut self, now: Instant) {
+        let (bits, at) = &mut self.allowed;
+        *bits += now.saturating_duration_since(*at).as_secs_f64() * self.stand.given as f64;
+        *at = now.max(*at);
+    }
+
+    /// Returns whether it needs more or less than before.
+    fn look_at_demand(&mut self, now: Instant) -> bool {
+        self.settle_allowed(now);
+        let time = now.saturating_duration_since(self.demand.looked()).as_secs_f64();
+        if self.even == FREE || time == 0.0 {
+            return false;
+        }
+        let mean = (self.allowed.0 / time) as u64;
+        let has_changed = self.demand.look(self.moved, mean, self.even, now);
+        if self.demand.looked() == now {
+            self.allowed = (0.0, now);
+        }
+        has_changed
+    }
+
+    pub(super) fn set_wish(&mut self, wish_bps: Option<u64>) {
+        self.wish_bps = wish_bps;
+    }
+
+    pub(super) fn set_weight(&mut self, weight: f64) {
+        self.weight = bounded(weight);
+    }
+
+    pub(super) fn begin_to_send(&mut self) {
+        self.sends = true;
+    }
+
+    pub(super) fn begin_to_receive(&mut self) {
+        self.receives = true;
+    }
+}
+
+fn bounded(weight: f64) -> f64 {
+    if weight.is_nan() { 1.0 } else { weight.clamp(WEIGHTS.0, WEIGHTS.1) }
+}

@@ -1,0 +1,331 @@
+//! How caps are divided among the sessions in them: all rise together, each as fast as its weights say, until a cap
+//! is used up or a session has what it wants.
+//!
+//! A cap that has used up what it may have stops its sessions, and those beside it go on with what it leaves. So a
+//! cap within another has the part of one member however many sessions it has, and divides that by itself. A session
+//! in several caps rises no faster than the slowest of them lets it, and counts once in a cap that it reaches by two ways.
+//!
+//! Always true: the parts in each cap come to no more than it may have; nobody has more than it wishes; what is left of
+//! a cap is what nobody in it wants or may have elsewhere, but for a few bits.
+//! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2), with weights of several
+//! levels.
+
+use super::FREE;
+use super::demand::KEPT;
+
+/// A cap. Those that others lie within come first.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub above: Option<usize>,
+    pub most: Option<u64>,
+    /// Among those within the same cap.
+    pub weight: f64,
+}
+
+/// A session: the caps that it is directly in, with its weight in each; what its users want at most, and what it
+/// seems to need, of which little is known if it is new.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Leaf {
+    pub places: Vec<(usize, f64)>,
+    pub wish: Option<u64>,
+    pub need: Option<u64>,
+    pub is_new: bool,
+}
+
+/// Bits a second of each session; [`FREE`] where no cap has a most.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Parts {
+    pub bps: Vec<u64>,
+    /// What each would have if all wanted whatever there is, and only their weights told them apart.
+    pub even: Vec<u64>,
+}
+
+/// Of a bit a second: sums of fractions are not exact.
+const ROUNDING: f64 = 1e-4;
+
+/// Divides what there is. First nobody gets more than it needs; what nobody needs is nobody's loss then.
+pub(super) fn fill(nodes: &[Node], leaves: &[Leaf]) -> Parts {
+    let bounding: Vec<Vec<usize>> = leaves.iter().map(|leaf| bounding(nodes, leaf)).collect();
+    let mut filling = Filling {
+        nodes,
+        leaves,
+        bounding: &bounding,
+        rates: vec![0.0; leaves.len()],
+        left: nodes.iter().map(|node| node.most.map_or(f64::INFINITY, |most| most as f64)).collect(),
+    };
+    let is_bounded: Vec<bool> = bounding.iter().map(|nodes| !nodes.is_empty()).collect();
+    let even = filling.speeds(&is_bounded);
+    let first = |at: usize, leaf: &Leaf| if leaf.is_new { Some(even[at] as u64 / KEPT) } else { leaf.need };
+    filling.rise(|at, leaf| leaf.wish.into_iter().chain(first(at, leaf)).min());
+    filling.rise(|_, leaf| leaf.wish);
+    let whole = whole(nodes, leaves, &bounding, &filling.rates);
+    let or_free = |(rate, is_bounded): (u64, &bool)| if *is_bounded { rate } else { FREE };
+    Parts {
+        bps: whole.into_iter().zip(&is_bounded).map(or_free).collect(),
+        even: even.into_iter().map(|rate| rate as u64).zip(&is_bounded).map(or_free).collect(),
+    }
+}
+
+/// The caps that a session is in, directly or not, and that have a most; each once.
+pub(super) fn bounding(nodes: &[Node], leaf: &Leaf) -> Vec<usize> {
+    let mut found = Vec::new();
+    for &(place, _) in &leaf.places {
+        let mut next = Some(place);
+        while let Some(at) = next {
+            if nodes[at].most.is_some() && !found.contains(&at) {
+                found.push(at);
+            }
+            next = nodes[at].above;
+        }
+    }
+    found
+}
+
+struct Filling<'a> {
+    nodes: &'a [Node],
+    leaves: &'a [Leaf],
+    bounding: &'a [Vec<usize>],
+    rates: Vec<f64>,
+    /// Of each cap.
+    left: Vec<f64>,
+}
+
+impl Filling<'_> {
+    /// Raises all sessions until each has its `limit` or is stopped by a cap.
+    fn rise(&mut self, limit: impl Fn(usize, &Leaf) -> Option<u64>) {
+        let limit = |(at, leaf)| limit(at, leaf).map_or(f64::INFINITY, |bps| bps as f64);
+        let limits: Vec<f64> = self.leaves.iter().enumerate().map(limit).collect();
+        let mut rising: Vec<bool> = (0..self.leaves.len())
+            .map(|leaf| !self.bounding[leaf].is_empty() && self.may_rise(leaf, limits[leaf]))
+            .collect();
+        while rising.contains(&true) {
+            let speeds = self.speeds(&rising);
+            let mut loads = vec![0.0; self.nodes.len()];
+            // How long until something stops, and the session that stops then in any case.
+            let (mut time, mut first) = (f64::INFINITY, None);
+            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
+                for &node in &self.bounding[leaf] {
+                    loads[node] += speeds[leaf];
+                }
+            }
+            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
+                let room = (limits[leaf] - self.rates[leaf]) / speeds[leaf];
+                let of_caps = self.bounding[leaf].iter().map(|&node| self.left[node] / loads[node]);
+                let until = of_caps.fold(room, f64::min).max(0.0);
+                if until < time {
+                    (time, first) = (until, Some(leaf));
+                }
+            }
+            let Some(first) = first else { return };
+            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
+                let more = speeds[leaf] * time;
+                self.rates[leaf] += more;
+                for &node in &self.bounding[leaf] {
+                    self.left[node] -= more;
+                }
+            }
+            for leaf in 0..rising.len() {
+                rising[leaf] &= leaf != first && self.may_rise(leaf, limits[leaf]);
+            }
+        }
+    }
+
+    fn may_rise(&self, leaf: usize, limit: f64) -> bool {
+        limit - self.rates[leaf] > ROUNDING
+            && self.bounding[leaf].iter().all(|&node| self.left[node] > ROUNDING)
+    }
+
+    /// How fast each of these sessions rises: what it would have of its caps if nobody else were there.
+    fn speeds(&self, rising: &[bool]) -> Vec<f64> {
+        let mut weights = vec![0.0; self.nodes.len()];
+        for (leaf, _) in self.leaves.iter().zip(rising).filter(|(_, is_rising)| **is_rising) {
+            for &(place, weight) in &leaf.places {
+                weights[place] += weight;
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            if let Some(above) = node.above.filter(|_| weights[at] > 0.0) {
+                weights[above] += node.weight;
+            }
+        }
+        let mut speeds: Vec<f64> = Vec::with_capacity(self.nodes.len());
+        for node in self.nodes {
+            let of_above = node.above.map(|above| speeds[above] * node.weight / weights[above]);
+            let most = node.most.map_or(f64::INFINITY, |most| most as f64);
+            speeds.push(of_above.unwrap_or(f64::INFINITY).min(most));
+        }
+        let speed = |leaf: &Leaf| {
+            let of_places =
+                leaf.places.iter().map(|&(place, weight)| speeds[place] * weight / weights[place]);
+            of_places.fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)
+        };
+        self.leaves.iter().zip(rising).map(|(leaf, rising)| if *rising { speed(leaf) } else { 0.0 }).collect()
+    }
+}
+
+/// The rates in whole bits; what rounding leaves goes to the last ones that may have it.
+fn whole(nodes: &[Node], leaves: &[Leaf], bounding: &[Vec<usize>], rates: &[f64]) -> Vec<u64> {
+    let mut whole: Vec<u64> = rates.iter().map(|rate| (rate + ROUNDING) as u64).collect();
+    let mut left: Vec<u64> = nodes.iter().map(|node| node.most.unwrap_or(FREE)).collect();
+    for (rate, bounding) in whole.iter_mut().zip(bounding) {
+        *rate = bounding.iter().map(|&node| left[node]).fold(*rate, u64::min);
+        bounding.iter().for_each(|&node| left[node] -= *rate);
+    }
+    for (leaf, rate) in whole.iter_mut().enumerate().rev() {
+        let wanted = leaves[leaf].wish.map_or(FREE, |wish| wish.saturating_sub(*rate));
+        let more = bounding[leaf].iter().map(|&node| left[node]).fold(wanted, u64::min);
+        if !bounding[leaf].is_empty() && more > 0 {
+            *rate += more;
+            bounding[leaf].iter().for_each(|&node| left[node] -= more);
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn root(most: u64) -> Node {
+        Node { above: None, most: Some(most), weight: 1.0 }
+    }
+
+    fn within(above: usize, most: Option<u64>) -> Node {
+        Node { above: Some(above), most, weight: 1.0 }
+    }
+
+    fn leaf(places: &[usize]) -> Leaf {
+        Leaf { places: places.iter().map(|&place| (place, 1.0)).collect(), ..Leaf::default() }
+    }
+
+    fn wishing(most: u64, wishes: &[(Option<u64>, Option<u64>)]) -> Vec<u64> {
+        let leaves: Vec<_> = wishes.iter().map(|&(wish, need)| Leaf { wish, need, ..leaf(&[0]) }).collect();
+        fill(&[root(most)], &leaves).bps
+    }
+
+    #[test]
+    fn parts_are_even_but_for_who_wants_less() {
+        for (wishes, parts) in [
+            (vec![], vec![]),
+            (vec![None], vec![90]),
+            (vec![None, None, None], vec![30, 30, 30]),
+            (vec![Some(10), None, None], vec![10, 40, 40]),
+            (vec![None, Some(100), Some(20)], vec![35, 35, 20]),
+            (vec![Some(5), Some(6)], vec![5, 6]),
+        ] {
+            let wishes: Vec<_> = wishes.into_iter().map(|wish| (wish, None)).collect();
+            assert_eq!(wishing(90, &wishes), parts, "{wishes:?}");
+        }
+    }
+
+    #[test]
+    fn what_one_does_not_need_is_the_others() {
+        for (sessions, expected) in [
+            (vec![], vec![]),
+            (vec![(None, Some(10))], vec![90]),
+            (vec![(None, Some(10)), (None, None)], vec![10, 80]),
+            (vec![(None, Some(10)), (None, Some(20))], vec![40, 50]),
+            (vec![(Some(30), Some(10)), (None, Some(20))], vec![30, 60]),
+            (vec![(Some(20), None), (None, None), (None, Some(70))], vec![20, 35, 35]),
+        ] {
+            assert_eq!(wishing(90, &sessions), expected, "{sessions:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_as_the_weights() {
+        let weighted = |weights: &[f64]| {
+            let leaves: Vec<_> =
+                weights.iter().map(|&weight| Leaf { places: vec![(0, weight)], ..Leaf::default() }).collect();
+            fill(&[root(90)], &leaves)
+        };
+        assert_eq!(weighted(&[1.0, 2.0, 6.0]).bps, [10, 20, 60]);
+        assert_eq!(weighted(&[0.5, 0.25, 0.75]).even, [30, 15, 45]);
+        // What the heavy one leaves is divided by the weights of the others.
+        let mut leaves = vec![Leaf { wish: Some(15), places: vec![(0, 6.0)], ..Leaf::default() }];
+        leaves.extend([1.0, 2.0].map(|weight| Leaf { places: vec![(0, weight)], ..Leaf::default() }));
+        assert_eq!(fill(&[root(90)], &leaves).bps, [15, 25, 50]);
+        // A cap has its own weight, whatever is in it.
+        let nodes = [root(90), Node { weight: 2.0, ..within(0, None) }];
+        let leaves = [leaf(&[1]), leaf(&[1]), leaf(&[0])];
+        assert_eq!(fill(&nodes, &leaves).bps, [30, 30, 30]);
+    }
+
+    #[test]
+    fn the_least_of_several_chains_holds_and_the_rest_is_the_others() {
+        // Two chains: the first session is in both, and has the least of both parts.
+        let nodes = [root(100), root(30)];
+        assert_eq!(fill(&nodes, &[leaf(&[0, 1]), leaf(&[0])]).bps, [30, 70]);
+        assert_eq!(fill(&nodes, &[leaf(&[0, 1]), leaf(&[0]), leaf(&[1])]).bps, [15, 85, 15]);
+        // Two ways to one cap: it counts there once.
+        let nodes = [root(100), within(0, Some(80)), within(0, Some(60))];
+        assert_eq!(fill(&nodes, &[leaf(&[1, 2])]).bps, [60]);
+        assert_eq!(fill(&nodes, &[leaf(&[1, 2]), leaf(&[0])]).bps.iter().sum::<u64>(), 100);
+        // Without a most anywhere.
+        assert_eq!(fill(&[within(1, None), Node { most: None, ..root(0) }][1..], &[leaf(&[0])]).bps, [FREE]);
+    }
+
+    prop_compose! {
+        fn any_caps()(
+            nodes in proptest::collection::vec(
+                (any::<prop::sample::Index>(), proptest::option::of(1_000u64..1_000_000), 0.1f64..10.0, any::<bool>()), 1..8),
+        ) -> Vec<Node> {
+            nodes.into_iter().enumerate().map(|(at, (above, most, weight, is_root))| Node {
+                above: (at > 0 && !is_root).then(|| above.index(at)), most, weight,
+            }).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_never_come_to_more_than_there_is_and_leave_nothing_that_is_wanted(
+            nodes in any_caps(),
+            drawn in proptest::collection::vec(
+                (proptest::collection::vec((any::<prop::sample::Index>(), 0.1f64..10.0), 1..4),
+                 proptest::option::of(0u64..300_000), proptest::option::of(0u64..300_000)), 1..20),
+        ) {
+            let leaves: Vec<Leaf> = drawn.into_iter().map(|(places, wish, need)| {
+                let mut taken: Vec<(usize, f64)> = Vec::new();
+                for (place, weight) in places {
+                    let place = place.index(nodes.len());
+                    if taken.iter().all(|(other, _)| *other != place) { taken.push((place, weight)); }
+                }
+                Leaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0) }
+            }).collect();
+            let parts = fill(&nodes, &leaves).bps;
+            let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
+            let left: Vec<Option<u64>> = (0..nodes.len()).map(|node| {
+                let sum: u64 = (0..leaves.len()).filter(|&leaf| bounding[leaf].contains(&node)).map(|leaf| parts[leaf]).sum();
+                nodes[node].most.map(|most| most.checked_sub(sum).expect("no more than there is"))
+            }).collect();
+            for (leaf, part) in leaves.iter().zip(&parts) {
+                prop_assert!(*part == FREE || leaf.wish.is_none_or(|wish| *part <= wish));
+            }
+            for (at, leaf) in leaves.iter().enumerate().filter(|(at, _)| !bounding[*at].is_empty()) {
+                let is_content = leaf.wish == Some(parts[at]);
+                prop_assert!(is_content || bounding[at].iter().any(|&node| left[node] == Some(0)), "{at} {parts:?}");
+            }
+        }
+
+        #[test]
+        fn in_one_cap_who_wants_more_has_what_its_weight_says(
+            most in 10_000u64..1_000_000,
+            sessions in proptest::collection::vec((0.1f64..10.0, proptest::option::of(0u64..300_000)), 1..20),
+        ) {
+            let leaves: Vec<_> = sessions.iter().map(|&(weight, wish)| {
+                Leaf { places: vec![(0, weight)], wish, ..Leaf::default() }
+            }).collect();
+            let parts = fill(&[root(most)], &leaves).bps;
+            for (one, other) in (0..parts.len()).flat_map(|one| (0..parts.len()).map(move |other| (one, other))) {
+                // Nobody who wants more has less for its weight than another.
+                let rounding = parts.len() as f64 + 1.0;
+                let wants_more = sessions[one].1.is_none_or(|wish| wish > parts[one]);
+                let most = (parts[one] as f64 + rounding) / sessions[one].0;
+                let least = (parts[other] as f64 - rounding) / sessions[other].0;
+                prop_assert!(!wants_more || most >= least, "{one} {other} {parts:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::options::{Policy, RATE_MIN_BPS};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Two blocks a second.
+const MOST: u64 = 2 * 8 * BLOCK;
+
+#[test]
+fn what_one_does_not_use_is_the_others() {
+    let begin = Instant::now();
+    let cap = RateCap::new("this key", Some(MOST), begin);
+    let (idle, busy) = (cap.join(begin).unwrap(), cap.join(begin).unwrap());
+    let mut moved = 0;
+    for step in 1..=40 {
+        let now = begin + step * Duration::from_millis(100);
+        moved += busy.bps().unwrap() / 80;
+        busy.has_moved(moved, 0, now);
+        idle.has_moved(0, 0, now);
+    }
+    assert_eq!((idle.bps(), busy.bps()), (Some(MOST / 8), Some(MOST - MOST / 8)));
+    idle.has_moved(MOST, 0, begin + Duration::from_secs(5));
+    assert_eq!((idle.bps(), busy.bps()), (Some(MOST / 2), Some(MOST / 2)));
+}
+
+#[test]
+fn whoever_comes_or_goes_the_parts_are_the_cap() {
+    let now = Instant::now();
+    let cap = RateCap::new("this key", Some(MOST), now);
+    let one = cap.join(now).unwrap();
+    assert_eq!(one.bps(), Some(MOST));
+    let other = cap.join(now).unwrap();
+    assert_eq!((one.bps(), other.bps()), (Some(MOST / 2), Some(MOST / 2)));
+    other.set_wish(Some(MOST / 8));
+    assert_eq!((one.bps(), other.bps()), (Some(MOST - MOST / 8), Some(MOST / 8)));
+    cap.set_most(Some(2 * MOST), now);
+    assert_eq!(one.bps(), Some(2 * MOST - MOST / 8));
+    cap.set_most(None, now);
+    assert_eq!(one.bps(), None);
+    cap.set_most(Some(MOST), now);
+    drop(one);
+    other.set_wish(None);
+    assert_eq!(other.bps(), Some(MOST));
+    let small = RateCap::new("this key", Some(2 * RATE_MIN_BPS), now);
+    let both = (small.join(now), small.join(now));
+    assert!(both.0.is_ok() && both.1.is_ok() && small.join(now).is_err(), "no room for a third");
+}
+
+#[test]
+fn a_wish_is_bounded_and_stays_one() {
+    let now = Instant::now();
+    let share = RateCap::new("this key", Some(1_000_000), now).join(now).unwrap();
+    let rate = |policy, rate_bps, rate_min_bps| RateOptions { policy, rate_bps, rate_min_bps };
+    for (wish, bounded) in [
+        (rate(Policy::Fair, None, None), rate(Policy::Fair, Some(1_000_000), None)),
+        (rate(Policy::Fixed, Some(5_000_000), None), rate(Policy::Fixed, Some(1_000_000), None)),
+        (rate(Policy::Low, Some(20_000), Some(10_000)), rate(Policy::Low, Some(20_000), Some(10_000))),
+        (rate(Policy::High, None, Some(2_000_000)), rate(Policy::High, Some(1_000_000), Some(1_000_000))),
+    ] {
+        assert_eq!(share.part().unwrap().bounds(wish, share.bps().unwrap()), bounded);
+        assert!(bounded.checked().is_ok());
+    }
+}
+
+#[test]
+fn no_more_is_granted_than_the_receivers_parts_come_to() {
+    let begin = Instant::now();
+    let at = |ms| begin + Duration::from_millis(ms);
+    let cap = RateCap::new("this key", Some(MOST), begin);
+    let sender = cap.join(begin).unwrap();
+    let [one, other] = [(); 2].map(|()| cap.join(begin).unwrap());
+    for receiver in [&one, &other] {
+        receiver.allow(Role::Receiver);
+    }
+    drop(sender);
+    // Nobody counts what was taken in which session.
+    let mut taken = one.take_blocks(100, at(0));
+    assert_eq!(taken, BURST_BLOCKS as u64);
+    for step in 1..=1000 {
+        taken += [&one, &other][step % 2].take_blocks(100, at(100 * step as u64));
+    }
+    assert!((199..=204).contains(&taken), "{taken}");
+    // A session that comes again gets nothing for it.
+    drop((one, other));
+    assert!(!cap.is_idle(at(100_100)));
+    let again = cap.join(at(100_100)).unwrap();
+    again.allow(Role::Receiver);
+    assert!(again.take_blocks(100, at(100_100)) <= 1);
+    drop(again);
+    assert!(cap.is_idle(at(110_000)));
+}
+
+#[test]
+fn both_ways_of_a_session_come_to_its_part() {
+    let begin = Instant::now();
+    let share = RateCap::new("this key", Some(MOST), begin).join(begin).unwrap();
+    share.allow(Role::Sender);
+    assert_eq!(share.bps(), Some(MOST));
+    share.allow(Role::Receiver);
+    share.allow(Role::Receiver);
+    assert_eq!(share.bps(), Some(MOST / 2));
+    let taken = |ms| share.take_blocks(100, begin + Duration::from_millis(ms));
+    assert_eq!((taken(10), taken(1010), taken(2010)), (BURST_BLOCKS as u64, 1, 1));
+}
+
+#[test]
+fn caps_within_a_cap_have_even_parts_however_many_sessions_they_have() {
+    let now = Instant::now();
+    let process = RateCap::new("this daemon", Some(1_200_000), now);
+    let [one, other] = [None, Some(400_000)].map(|most| process.within("this key", most, now));
+    let join = |cap: &RateCap| cap.join(now).unwrap();
+    let bps = |shares: &[&RateShares]| shares.iter().map(|share| share.bps().unwrap()).collect::<Vec<_>>();
+    let first = join(&one);
+    assert_eq!(bps(&[&first]), [1_200_000]);
+    let second = join(&one);
+    let alone = join(&other);
+    // What the other's own cap leaves is the first one's.
+    assert_eq!(bps(&[&first, &second, &alone]), [400_000, 400_000, 400_000]);
+    let further = [join(&other), join(&other), join(&other)];
+    assert_eq!(bps(&[&first, &second, &alone, &further[0]]), [400_000, 400_000, 100_000, 100_000]);
+    other.set_most(None, now);
+    assert_eq!(bps(&[&first, &second, &alone]), [300_000, 300_000, 150_000]);
+    first.set_wish(Some(100_000));
+    second.set_wish(Some(100_000));
+    assert_eq!(bps(&[&first, &second, &alone]), [100_000, 100_000, 250_000]);
+    drop((alone, further));
+    second.set_wish(None);
+    assert_eq!(bps(&[&first, &second]), [100_000, 1_100_000]);
+    assert!(other.is_idle(now));
+    let small = process.within("this key", Some(2 * RATE_MIN_BPS - 1), now);
+    let _has_all = join(&small);
+    assert_eq!(small.join(now).unwrap_err().whose.as_ref(), "this key");
+    let crowd: Vec<_> =
+        (0..200).map_while(|_| process.within("this key", None, now).join(now).ok()).collect();
+    assert_eq!(crowd.len(), 148, "each has the smallest rate");
+    let refused = process.within("this key", None, now).join(now).unwrap_err();
+    assert_eq!((refused.whose.as_ref(), refused.most_bps), ("this daemon", 1_200_000));
+}
+
+#[test]
+fn all_that_is_granted_comes_to_no_more_than_the_cap_above() {
+    let begin = Instant::now();
+    let at = |ms| begin + Duration::from_millis(ms);
+    let process = RateCap::new("this daemon", Some(MOST), begin);
+    let keys = [(); 3].map(|()| process.within("this key", None, begin));
+    let shares: Vec<_> = (0..7).map(|session| keys[session % 3].join(begin).unwrap()).collect();
+    shares[1..].iter().for_each(|share| share.allow(Role::Receiver));
+    shares[0].allow(Role::Sender);
+    let mut taken = 0;
+    for step in 1..=2000 {
+        taken += shares[1 + step % 6].take_blocks(100, at(50 * step as u64));
+    }
+    // Of the first key's part, a third, two thirds are received.
+    let received = 200.0 * (2.0 / 3.0 + 2.0 / 9.0);
+    assert!((f64::from(taken as u32) - received).abs() < 12.0, "{taken} of {received}");
+}
+
+proptest! {
+    #[test]
+    fn the_parts_of_all_sessions_come_to_no_more_than_any_cap(
+        most in 400_000u64..10_000_000,
+        keys in proptest::collection::vec(
+            (proptest::option::of(200_000u64..5_000_000),
+             proptest::collection::vec(proptest::option::of(8_000u64..2_000_000), 1..6)), 1..5),
+    ) {
+        let now = Instant::now();
+        let process = RateCap::new("this daemon", Some(most), now);
+        let mut all = Vec::new();
+        for (own, wishes) in &keys {
+            let cap = process.within("this key", *own, now);
+            let shares: Vec<_> = wishes.iter().map(|wish| {
+                let share = cap.join(now).unwrap();
+                share.set_wish(*wish);
+                share
+            }).collect();
+            all.push((own, wishes, shares));
+        }
+        let mut sum = 0;
+        for (own, wishes, shares) in &all {
+            let parts: Vec<_> = shares.iter().map(|share| share.part().unwrap().in_all).collect();
+            let of_key: u64 = parts.iter().sum();
+            prop_assert!(own.is_none_or(|own| of_key <= own));
+            prop_assert!(parts.iter().zip(*wishes).all(|(part, wish)| wish.is_none_or(|wish| *part <= wish)));
+            sum += of_key;
+        }
+        prop_assert!(sum <= most);
+        // What nobody has is what nobody may have or wants, or what cannot be divided.
+        let wants = |own: &Option<u64>, wishes: &[Option<u64>]| {
+            let wishes = wishes.iter().copied().sum::<Option<u64>>();
+            own.iter().copied().chain(wishes).min().unwrap_or(u64::MAX)
+        };
+        let wanted = all.iter().fold(0u64, |sum, (own, wishes, _)| sum.saturating_add(wants(own, wishes)));
+        prop_assert!(most.min(wanted) - sum < 30);
+    }
+}
+
+#[test]
+fn a_flow_has_what_it_needs_ahead() {
+    let now = Instant::now();
+    let share = RateCap::new("this key", Some(MOST), now).join(now).unwrap();
+    let ahead = |ms, bytes| share.blocks_ahead(Duration::from_millis(ms), bytes);
+    let block = BLOCK as f64;
+    assert_eq!([ahead(0, block), ahead(1, block), ahead(1000, block)], [1, 2, 3]);
+    assert_eq!([ahead(1000, block / 2.0), ahead(0, 0.0)], [5, 1]);
+}
+
+#[test]
+fn short_blocks_count_as_what_they_are() {
+    let now = Instant::now();
+    let share = RateCap::new("this key", Some(RATE_MIN_BPS), now).join(now).unwrap();
+    share.allow(Role::Receiver);
+    for _ in 0..1000 {
+        assert_eq!(share.take_blocks(1, now), 1);
+        share.give_back_rest(1);
+    }
+    assert_eq!(share.take_blocks(9, now), BURST_BLOCKS as u64 - 1);
+}
+
+#[test]
+fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothing() {
+    let begin = Instant::now();
+    let cap = RateCap::new("this key", Some(MOST), begin);
+    let shares: Vec<_> = (0..8).map(|_| cap.join(begin).unwrap()).collect();
+    shares.iter().for_each(|share| share.allow(Role::Receiver));
+    // The first one is ahead of the others.
+    assert_eq!(
+        (shares[0].take_blocks(100, begin), shares[1].take_blocks(1, begin)),
+        (BURST_BLOCKS as u64, 0)
+    );
+    let lent: u64 = shares.iter().map(|share| share.take_when_dry(begin)).sum();
+    assert_eq!(lent, 7, "to all but the first, which has had more than its part");
+    assert_eq!(shares[1].take_when_dry(begin), 1, "and one more, as there are eight");
+    assert_eq!(shares[2].take_when_dry(begin), 0);
+    drop(shares);
+    let mut taken = 0;
+    for _ in 0..20 {
+        let again = cap.join(begin).unwrap();
+        again.allow(Role::Receiver);
+        taken += again.take_blocks(1, begin) + again.take_when_dry(begin);
+    }
+    assert_eq!(taken, 0, "what was lent comes first");
+    // What was not used is there again.
+    let other = RateCap::new("this key", Some(MOST), begin);
+    let share = other.join(begin).unwrap();
+    share.allow(Role::Receiver);
+    assert_eq!(share.take_blocks(100, begin), BURST_BLOCKS as u64);
+    share.give_back_blocks(2);
+    assert_eq!(share.take_blocks(100, begin), 2);
+}
+
+#[test]
+fn a_session_in_two_chains_is_granted_what_both_allow() {
+    let begin = Instant::now();
+    let at = |ms| begin + Duration::from_millis(ms);
+    let key = RateCap::new("this key", Some(4 * MOST), begin);
+    let uplink = key.beside("campus-uplink", Some(MOST), begin);
+    let both = RateShares::join(&[key.clone().into(), CapPlace { cap: uplink.clone(), weight: 2.0 }], begin)
+        .unwrap();
+    let one = key.join(begin).unwrap();
+    [&both, &one].iter().for_each(|share| share.allow(Role::Receiver));
+    assert_eq!((both.bps(), one.bps()), (Some(MOST), Some(3 * MOST)));
+    let taken: u64 = (1..=200).map(|step| both.take_blocks(9, at(100 * step))).sum();
+    assert!((40..=44).contains(&taken), "{taken} of the uplink's 2 a second");
+    let other = uplink.join(begin).unwrap();
+    assert_eq!((both.bps(), other.bps()), (Some(MOST * 2 / 3), Some(MOST - MOST * 2 / 3)));
+    other.set_weight(4.0, begin);
+    assert_eq!((both.bps(), other.bps()), (Some(MOST / 3), Some(MOST - MOST / 3)));
+    assert_eq!((uplink.usage().sessions, key.usage().sessions, uplink.usage().given_bps), (2, 2, MOST));
+    drop((both, other));
+    assert_eq!(one.bps(), Some(4 * MOST));
+    assert!(uplink.is_idle(at(120_000)));
+}

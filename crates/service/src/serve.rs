@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Listeners, Tls};
 use crate::clock::Clock;
+use crate::hooks::webhook::OwnAddresses;
 use crate::node::{Conductor, Node, Settings};
 
 /// What `farhaul serve` was told.
@@ -41,7 +42,7 @@ pub fn serve(config: ServiceConfig) -> Result<(), Error> {
     let tls = tls.map(|(certificate, key)| Tls::load(&certificate, &key)).transpose()?;
     let (node, signals) = Node::open(&state, clock, settings)?;
     let conductor = Conductor::start(&node, signals)?;
-    let answering = Answering::start(&node, &socket, &api, tls, hosts);
+    let answering = Answering::start(&node, &socket, &api, &daemon.listen, tls, hosts);
     let served = answering.and_then(|answering| {
         let served = farhaul_daemon::serve(daemon);
         answering.stop();
@@ -64,6 +65,7 @@ impl Answering {
         node: &Arc<Node>,
         socket: &Path,
         listen: &[SocketAddr],
+        door: &[SocketAddr],
         tls: Option<Tls>,
         mut hosts: Vec<String>,
     ) -> Result<Answering, Error> {
@@ -83,6 +85,8 @@ impl Answering {
             });
         }
         hosts.push("localhost".into());
+        let listening = listeners.addresses().iter().chain(door).copied().collect();
+        node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
         let router = api::service(node.clone(), hosts);
         let (stop, stopped) = watch::channel(false);
         let run = move || {

@@ -19,6 +19,7 @@ mod listen;
 mod problem;
 mod system;
 mod tokens;
+mod watches;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ fn routes() -> OpenApiRouter<App> {
         events::router(),
         history::router(),
         tokens::router(),
+        watches::router(),
         document::router(),
     ];
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))

@@ -11,14 +11,19 @@ use std::time::{Duration, Instant};
 use farhaul::Event;
 use farhaul_session::{Error, Level};
 
+use super::before::Before;
+use super::courier::Courier;
 use super::transfer::{Stop, Transfer};
-use super::{Active, Node, Signal};
+use super::{Active, Node, Signal, outbox, watches};
 use crate::clock::Steps;
+use crate::hooks::{self, Hook, When};
 use crate::hub::Body;
 use crate::job::{JobId, State, Step};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
+use crate::store::feeds;
+use crate::store::jobs::JobRow;
 use farhaul_session::options::Policy;
 
 /// How often transfers are looked at.
@@ -33,9 +38,11 @@ const STOP_TIME: Duration = Duration::from_secs(20);
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 const FORGET_COUNT: usize = 500;
 
-/// The thread; it ends when the service does.
+/// The thread, with those beside it: the courier and the watched folders. They end when the service does.
 pub(crate) struct Conductor {
+    node: Arc<Node>,
     thread: Option<JoinHandle<()>>,
+    courier: Option<Courier>,
 }
 
 impl Conductor {
@@ -45,13 +52,29 @@ impl Conductor {
         let run = move || work.run(&signals);
         let thread =
             std::thread::Builder::new().name("conductor".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(Conductor { thread: Some(thread) })
+        let mut conductor = Conductor { node: node.clone(), thread: Some(thread), courier: None };
+        let others = Courier::start(node).and_then(|courier| {
+            conductor.courier = Some(courier);
+            node.begin_watches()
+        });
+        match others {
+            Ok(()) => Ok(conductor),
+            Err(error) => {
+                node.stop();
+                conductor.wait();
+                Err(error)
+            }
+        }
     }
 
     /// Waits for its end, which [`Node::stop`] asks for.
     pub(crate) fn wait(mut self) {
+        self.node.watches.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        if let Some(courier) = self.courier.take() {
+            courier.end();
         }
     }
 }
@@ -71,6 +94,7 @@ impl Work {
             match signals.recv_timeout(wait) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
                 Ok(Signal::Stored(id)) => self.node.leave(id),
+                Ok(Signal::Said { job, level, text, event }) => self.node.said(job, (level, &text, &event)),
                 Ok(Signal::Stop) => break,
                 Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -89,6 +113,7 @@ impl Work {
         while self.node.jobs().values().any(|active| active.transfer.is_some()) {
             match signals.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
+                Ok(Signal::Said { job, level, text, event }) => self.node.said(job, (level, &text, &event)),
                 Ok(Signal::Look | Signal::Stored(_) | Signal::Stop) => {}
                 Err(_) => return,
             }
@@ -133,6 +158,9 @@ impl Work {
         if running > 0 && is_time {
             self.looked = Some(Instant::now());
             node.look_at_transfers(&mut jobs, now_ms);
+            if node.settings().hooks.iter().any(|hook| hook.on == When::File) {
+                node.bell.ring();
+            }
         }
         drop(jobs);
         if self.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET_EVERY) {
@@ -176,7 +204,12 @@ impl Node {
     fn leave(&self, id: JobId) {
         let mut jobs = self.jobs();
         if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
-            jobs.remove(&id);
+            let gone = jobs.remove(&id);
+            drop(jobs);
+            if let Some(watch) = gone.as_ref().and_then(|active| active.row.spec.labels.0.get(watches::LABEL))
+            {
+                self.watches.over(watch, id);
+            }
         }
     }
 
@@ -201,7 +234,14 @@ impl Node {
         match self.transfer(active, serial, now_ms) {
             Ok(transfer) => {
                 active.transfer = Some(transfer);
-                self.changed(active);
+                let feeds = self.feeds_of(active);
+                let (job, run) = (active.row.id, active.row.run);
+                self.changed_and(active, move |transaction| {
+                    let begin = |(id, hook): &(String, Hook)| {
+                        feeds::begin(transaction, (id, job.as_str(), run), hook)
+                    };
+                    feeds.iter().try_for_each(begin)
+                });
             }
             Err(error) => self.failed_to_start(active, &error),
         }
@@ -220,7 +260,27 @@ impl Node {
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
         job.manifest = Some(self.manifest_of(row));
-        Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())
+        let before = self.before(row, now_ms)?;
+        Transfer::start((row.id, serial), job, rate, before, self.to_conductor.clone())
+    }
+
+    fn before(&self, row: &JobRow, now_ms: i64) -> Result<Before, Error> {
+        let settings = self.settings();
+        let told = |hook: &Hook| {
+            let job = outbox::words(row, State::Running, 0, 0, 0);
+            (hook.clone(), outbox::message(When::Pre, outbox::hook_id(row, hook), now_ms, job))
+        };
+        let hooks: Vec<_> = outbox::hooks_of(&settings, row, When::Pre).map(told).collect();
+        let cannot = |error| Error::of_host("cannot make what ends a hook".to_string(), error);
+        let stop = (!hooks.is_empty()).then(hooks::Stop::new).transpose().map_err(cannot)?;
+        Ok(Before { job: row.id, hooks, stop, to_conductor: self.to_conductor.clone() })
+    }
+
+    /// The hooks that hear of the job's files.
+    fn feeds_of(&self, active: &Active) -> Vec<(String, Hook)> {
+        let settings = self.settings();
+        let hooks = outbox::hooks_of(&settings, &active.row, When::File);
+        hooks.map(|hook| (outbox::hook_id(&active.row, hook), hook.clone())).collect()
     }
 
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.
@@ -318,6 +378,7 @@ impl Node {
         let folder = self.folder.join("manifests");
         self.store.later(move |transaction| {
             crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;
+            crate::store::deliveries::forget(transaction, before_ms, FORGET_COUNT)?;
             for id in crate::store::jobs::forget(transaction, before_ms, FORGET_COUNT)? {
                 for run in 1.. {
                     if std::fs::remove_file(folder.join(format!("{id}-{run}.jsonl"))).is_err() {

@@ -6,8 +6,13 @@ use std::path::PathBuf;
 use farhaul::{CopyJob, Location};
 use farhaul_session::{Code, Error};
 
+use crate::hooks::Hook;
+use crate::hooks::webhook::{Webhook, Webhooks};
 use crate::job::JobSpec;
 use crate::scheduler::choice::Places;
+
+/// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
+const WATCHES_MAX: usize = 100;
 
 /// What holds for all jobs.
 #[derive(Debug, Clone)]
@@ -26,6 +31,14 @@ pub struct Settings {
     pub peers: Vec<Peer>,
     /// The identity of jobs for which nothing else says one.
     pub identity_file: PathBuf,
+    /// The programs that are run when jobs begin, go on and end.
+    pub hooks: Vec<Hook>,
+    /// How webhooks are delivered.
+    pub webhooks: Webhooks,
+    /// Those that the configuration names.
+    pub webhook: Vec<Webhook>,
+    /// Watched folders; more are refused.
+    pub watches_max: usize,
 }
 
 impl Default for Settings {
@@ -38,6 +51,10 @@ impl Default for Settings {
             identities: BTreeMap::new(),
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
+            hooks: Vec::new(),
+            webhooks: Webhooks::default(),
+            webhook: Vec::new(),
+            watches_max: WATCHES_MAX,
         }
     }
 }

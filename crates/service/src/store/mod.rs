@@ -11,12 +11,15 @@
 //! process loses none that [`Store::later`] has given to the system.
 
 mod deferred;
+pub(crate) mod deliveries;
+pub(crate) mod feeds;
 pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod log;
 mod schema;
 pub(crate) mod tokens;
+pub(crate) mod watches;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

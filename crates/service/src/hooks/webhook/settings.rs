@@ -22,6 +22,9 @@ pub struct Webhooks {
     /// A file of PEM certificates; without it, those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<PathBuf>,
+    /// What messages to the addresses that jobs name are signed with: the first line of this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Webhooks {

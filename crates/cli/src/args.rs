@@ -68,6 +68,7 @@ pub enum Verb {
     History(service::History),
     Usage(service::Usage),
     Token(service::Token),
+    Watch(service::Watch),
     Store(service::Store),
     Keygen(Keygen),
     Lab(Box<lab::Lab>),
@@ -469,6 +470,7 @@ impl Verb {
             | Verb::History(_)
             | Verb::Usage(_)
             | Verb::Token(_)
+            | Verb::Watch(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)

@@ -76,6 +76,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::History(args) => service::history(&args),
         Verb::Usage(args) => service::usage(&args),
         Verb::Token(args) => service::token(&args),
+        Verb::Watch(args) => service::watch(&args),
         Verb::Store(args) => service::store(&args),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
@@ -125,7 +126,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Logs(_)
         | Verb::History(_)
         | Verb::Usage(_) => true,
-        Verb::Token(_) => true,
+        Verb::Token(_) | Verb::Watch(_) => true,
         Verb::Wait(args)
         | Verb::Pause(args)
         | Verb::Resume(args)

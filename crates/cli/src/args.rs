@@ -13,7 +13,9 @@ use farhaul::{
 use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
+pub mod cap;
 pub mod clean;
+pub mod config;
 pub mod lab;
 pub mod look;
 pub mod select;
@@ -67,10 +69,13 @@ pub enum Verb {
     Logs(service::Logs),
     History(service::History),
     Usage(service::Usage),
+    Cap(cap::CapArgs),
     Token(service::Token),
     Watch(service::Watch),
     Store(service::Store),
     Keygen(Keygen),
+    Config(config::Config),
+    Audit(config::Audit),
     Lab(Box<lab::Lab>),
     Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
@@ -354,12 +359,12 @@ pub struct Output {
 #[derive(Group, Debug)]
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct Serve {
-    /// Address and port to listen on, UDP and TCP; may be repeated
-    #[arg(long, value_name = "ADDRESS", default_value = "[::]:33001")]
+    /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
+    #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
-    /// Directory to serve; nothing outside it can be reached
+    /// Directory to serve; nothing outside it can be reached. Without one clients reach no files
     #[arg(long, value_name = "DIR")]
-    pub root: PathBuf,
+    pub root: Option<PathBuf>,
     /// Public keys of those who may connect, one a line, with options before them [default:
     /// ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
@@ -388,6 +393,9 @@ pub struct Serve {
     /// Permit clients that ask for it to move file contents in the clear, and with --verify transit open to changes on the way
     #[arg(long)]
     pub allow_cipher_none: bool,
+    /// File of the configuration in place of those of the system and the user, see farhaul config
+    #[arg(long, value_name = "FILE", help_heading = SERVICE)]
+    pub config: Option<PathBuf>,
     /// Directory for jobs and their history [default: ~/.local/state/farhaul/service]
     #[arg(long, value_name = "DIR", help_heading = SERVICE)]
     pub state: Option<PathBuf>,
@@ -407,7 +415,7 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", help_heading = SERVICE)]
     pub api_host: Vec<String>,
     /// Serve as root, and so with all of root's rights
-    #[arg(long, env = "FARHAUL_ALLOW_ROOT", help_heading = SERVICE)]
+    #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
     pub allow_root: bool,
     /// A file with seconds to add to the clock
     #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]
@@ -469,11 +477,14 @@ impl Verb {
             | Verb::Logs(_)
             | Verb::History(_)
             | Verb::Usage(_)
+            | Verb::Cap(_)
             | Verb::Token(_)
             | Verb::Watch(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
+            | Verb::Config(_)
+            | Verb::Audit(_)
             | Verb::Lab(_)
             | Verb::Bench(_)
             | Verb::Completions { .. }

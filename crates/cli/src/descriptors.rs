@@ -1,21 +1,27 @@
-//! Which of standard input and output this process was started with. The Rust runtime opens `/dev/null` in the place of one that is
-//! closed, before `main`: from then on reading from it yields nothing, writing to it succeeds, and nobody is told.
+//! Which descriptors this process was started with: standard input and output, and sockets of the service
+//! manager. The Rust runtime opens `/dev/null` in the place of one of the first that is closed, before
+//! `main`: from then on reading from it yields nothing, writing to it succeeds, and nobody is told.
 //!
-//! Always true: what is recorded was seen before the runtime began, and never changes.
+//! Always true: what is recorded of standard input and output was seen before the runtime began, and never
+//! changes. A socket of the service manager has one owner.
 #![allow(
     unsafe_code,
-    reason = "only an initialisation function runs before the runtime, and only a system call can look"
+    reason = "only an initialisation function runs before the runtime, only a system call can look, and only main knows that it is \
+              alone"
 )]
 
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use farhaul::{Code, Error};
 
 static NO_INPUT: AtomicBool = AtomicBool::new(false);
 static NO_OUTPUT: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the loader calls what stands in this section once, on the only thread, before `main`. It hands over arguments, which a C
-// function without parameters ignores. `look` needs nothing of the runtime: it does not allocate, lock or unwind.
+// SAFETY: the loader calls what stands in this section once, on the only thread, before `main`. It hands over
+// arguments, which a C function without parameters ignores. `look` needs nothing of the runtime: it does not
+// allocate, lock or unwind.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
@@ -46,4 +52,38 @@ fn needed(is_missing: &AtomicBool, what: &str) -> Result<(), Error> {
         false => Ok(()),
         true => Err(Error::new(Code::OutputLost, what)),
     }
+}
+
+/// Names and sockets, until the verb that serves takes them.
+static PASSED: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
+
+/// Takes the sockets that the service manager has handed over, out of the environment as well: children get
+/// neither. For `main`, first of all.
+pub fn take_passed() -> Result<(), Error> {
+    // A service that was started with some leaves the variables to its children, for whom they are not.
+    let us = std::process::id().to_string();
+    if std::env::var_os("LISTEN_PID").is_none_or(|pid| pid != *us) {
+        return Ok(());
+    }
+    // SAFETY: it changes the environment, which no other thread may look at meanwhile: `main` calls this
+    // before it starts any, and nothing before `main` does (`LOOK` only looks).
+    let passed = unsafe { sd_notify::listen_fds_with_names_and_unset_env() };
+    let passed = passed.map_err(|error| {
+        let what = format!("cannot take the sockets of the service manager: {error}");
+        Error::new(Code::BadConfig, what)
+            .with_hint("LISTEN_FDS and LISTEN_FDNAMES are set by systemd, or not at all")
+    })?;
+    let owned = passed.map(|(descriptor, name)| {
+        // SAFETY: the call above has found that it is open, and that the service manager has started this
+        // very process with it (its pid stood in the environment). Nothing has opened or taken a descriptor
+        // since, and the variables are gone: it is owned here alone.
+        (name, unsafe { OwnedFd::from_raw_fd(descriptor) })
+    });
+    *PASSED.lock().unwrap_or_else(PoisonError::into_inner) = owned.collect();
+    Ok(())
+}
+
+/// What [`take_passed`] has found, once.
+pub fn passed() -> Vec<(String, OwnedFd)> {
+    std::mem::take(&mut *PASSED.lock().unwrap_or_else(PoisonError::into_inner))
 }

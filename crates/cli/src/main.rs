@@ -1,4 +1,4 @@
-//! `farhaul`, the one binary. It parses, builds the job, calls engine, daemon, bench or wanem, and shows what comes out.
+//! `farhaul`, the one binary. It parses, builds the job, calls engine, daemon, service, bench or wanem, and shows what comes out.
 //!
 //! How to read it: `args.rs` has every option once; help, man page and completions come from it. `location.rs` says
 //! what `user@host:path` and `fh://` mean. `commands/` has a file a verb, the only places that call the engine,
@@ -25,6 +25,10 @@ use ui::printer;
 const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
+    if let Err(error) = descriptors::take_passed() {
+        printer::error(&error, None);
+        return exit::process_code(error.exit_code());
+    }
     match args::Args::try_parse() {
         Ok(args) => {
             if args.verb.holds_keys() {

@@ -203,6 +203,8 @@ async fn watch_rights(shared: Arc<Shared>) {
         tokio::time::sleep(RIGHTS_INTERVAL).await;
         let clients = shared.registry.clients();
         if clients.is_empty() {
+            // A daemon without sessions sleeps.
+            shared.registry.come().await;
             continue;
         }
         let rights = shared.authenticator.rights_now(&clients);

@@ -16,6 +16,7 @@ use farhaul_session::budget::{Budget, Limits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::RateShare;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
+use tokio::sync::Notify;
 
 use super::hello::Token;
 use super::principal::{Authenticated, PrincipalId};
@@ -49,6 +50,8 @@ struct Tables {
     /// `flows`.
     early: Mutex<VecDeque<Early>>,
     tickets: Mutex<HashMap<[u8; 32], Session>>,
+    /// Rung when a session has come.
+    come: Notify,
 }
 
 /// Where the first datagrams of a flow wait. Anybody can send some, so those of all flows of a session take only so much.
@@ -162,6 +165,7 @@ impl Registry {
             };
             tickets.insert(ticket.0, session);
         }
+        self.0.come.notify_one();
         let mut registration = Registration {
             tables: self.clone(),
             ids: Vec::new(),
@@ -266,6 +270,11 @@ impl Registry {
         }
         session.client.rights = now.clone();
         Ok(now)
+    }
+
+    /// Waits until a session has come since it was asked last.
+    pub(crate) async fn come(&self) {
+        self.0.come.notified().await;
     }
 
     pub(crate) fn stop_all(&self) {

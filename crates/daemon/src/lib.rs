@@ -26,7 +26,7 @@ use journal::Journal;
 use own_files::Own;
 
 /// What `farhaul serve` was told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServeConfig {
     /// Addresses and ports, each for UDP and TCP. `[::]` takes IPv4 too.
     pub listen: Vec<SocketAddr>,
@@ -51,6 +51,10 @@ pub struct ServeConfig {
     pub rate_max_bps: Option<u64>,
     /// What else is of the process itself and is never served: what it is, where, and how to move it elsewhere.
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
+    /// Called on SIGHUP.
+    pub reload: Arc<dyn Fn() + Send + Sync>,
+    /// Called when it serves.
+    pub ready: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
@@ -79,7 +83,9 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         tracing::info!(signal, "ending");
         stop.stop();
     };
-    signals::watch(end, move || shown.show_running()).map_err(Error::io("cannot watch for signals"))?;
+    let reload = config.reload.clone();
+    signals::watch(end, move || shown.show_running(), move || reload())
+        .map_err(Error::io("cannot watch for signals"))?;
 
     let addresses: Vec<String> = daemon.local_addrs().iter().map(ToString::to_string).collect();
     tracing::info!(
@@ -96,6 +102,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
             config.authorized_keys.display()
         );
     }
+    (config.ready)();
     let read_policy = farhaul_read::ServerPolicy { root: root.clone(), testing: config.testing };
     let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {

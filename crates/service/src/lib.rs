@@ -6,16 +6,20 @@
 
 mod access;
 mod api;
+pub mod audit;
 mod caps;
 mod client;
 mod clock;
+pub mod config;
 mod history;
 mod hooks;
 mod hub;
 mod job;
 mod node;
+pub mod notify;
 mod scheduler;
 mod serve;
+pub mod state_dir;
 mod store;
 mod watch;
 

@@ -1,57 +1,185 @@
 //! The whole service: the daemon's door, the jobs, the API, from beginning to end.
+//!
+//! What it is told is the configuration alone ([`Loaded`]), whose values come from files, the environment and the command line. SIGHUP reads
+//! it anew: what can change while all goes on does, and for the rest a line says that it needs a restart.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use farhaul_daemon::ServeConfig;
-use farhaul_session::{Code, Error};
+use farhaul_handover::Held as _;
+use farhaul_session::{Error, MemoryLimits, Testing};
 use tokio::sync::watch;
 
-use crate::api::{self, Listeners, Tls};
+use crate::api::{self, Gate, Listeners, Tls};
+use crate::audit::{Audit, Chain};
 use crate::clock::Clock;
+use crate::config::{Config, Loaded, Reload, Sources};
 use crate::hooks::webhook::OwnAddresses;
 use crate::node::{Conductor, Node, Settings};
+use crate::notify::{Manager, Watchdog};
+use crate::state_dir::{Socket, StateDir};
 
 /// What `farhaul serve` was told.
 pub struct ServiceConfig {
-    /// The door for clients.
-    pub daemon: ServeConfig,
-    /// Where jobs are kept.
-    pub state: PathBuf,
-    /// The Unix socket of the API.
-    pub socket: PathBuf,
-    /// Further addresses of the API.
-    pub api: Vec<SocketAddr>,
-    /// Certificate chain and key of the API, in PEM.
-    pub tls: Option<(PathBuf, PathBuf)>,
-    /// Names by which the API may be called.
-    pub hosts: Vec<String>,
-    /// What holds for jobs.
-    pub settings: Settings,
+    /// Where the configuration comes from, to be read anew.
+    pub sources: Sources,
+    /// What it was when it was read.
+    pub loaded: Loaded,
+    /// Mode bits of group and others that nothing gets, which the process's own mask has, too.
+    pub mask: u32,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
     /// The time.
     pub clock: Clock,
 }
 
 /// Serves until SIGTERM or SIGINT; sessions and jobs then stop resumably.
-pub fn serve(config: ServiceConfig) -> Result<(), Error> {
-    let ServiceConfig { mut daemon, state, socket, api, tls, hosts, settings, clock } = config;
-    make_private(&state)?;
-    daemon.own.push(("the jobs of the service", state.clone(), "name another directory with --state"));
-    let tls = tls.map(|(certificate, key)| Tls::load(&certificate, &key)).transpose()?;
-    let (node, signals) = Node::open(&state, clock, settings)?;
+pub fn serve(told: ServiceConfig) -> Result<(), Error> {
+    let ServiceConfig { sources, loaded, mask, testing, clock } = told;
+    let config = &loaded.config;
+    config.allows_user(rustix::process::geteuid().as_raw())?;
+    let root = config.serve.root.as_ref().map(|root| root.as_path());
+    let state = StateDir::open(config.serve.state.as_path(), root)?;
+    let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
+    let tls = tls(config)?;
+    let (node, signals) = Node::open(state.path(), clock, Settings::of(config))?;
+    node.set_base_caps(crate::caps::spec::of_config(config))?;
     let conductor = Conductor::start(&node, signals)?;
-    let answering = Answering::start(&node, &socket, &api, &daemon.listen, tls, hosts);
+    let socket = Socket::listen(config.api.socket.as_path())?;
+    let gate = Arc::new(Gate::new(config));
+    let answering = Answering::start(&node, &socket, config, tls.clone(), gate.clone(), audit.clone());
+    let reloading =
+        Reloading { sources, now: Mutex::new(config.clone()), node: node.clone(), audit, tls, gate };
     let served = answering.and_then(|answering| {
+        let reload = move || reloading.reload();
+        let daemon = daemon(config, &loaded.files, state.path(), mask, testing, Arc::new(reload))?;
+        let conductor_moves = node.clone();
+        let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
         let served = farhaul_daemon::serve(daemon);
+        Manager.stopping("ending", None);
         answering.stop();
         served
     });
     node.stop();
     conductor.wait();
-    let _ = std::fs::remove_file(&socket);
+    drop(socket);
     served
+}
+
+fn chain(config: &Config) -> Chain {
+    if config.log.audit_chain { Chain::Kept } else { Chain::Off }
+}
+
+fn tls(config: &Config) -> Result<Option<Tls>, Error> {
+    match (&config.api.tls_cert, &config.api.tls_key) {
+        (Some(certificate), Some(key)) => Tls::load(certificate.as_path(), &key.path()?).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// What the daemon is told of it.
+fn daemon(
+    config: &Config,
+    files: &[PathBuf],
+    state: &Path,
+    mask: u32,
+    testing: Testing,
+    reload: Arc<dyn Fn() + Send + Sync>,
+) -> Result<ServeConfig, Error> {
+    let serve = &config.serve;
+    let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
+    let memory = MemoryLimits { process, key: serve.memory_per_key.map_or(process / 2, |size| size.0) };
+    let (root, read_only) = match &serve.root {
+        Some(root) => (root.as_path().to_path_buf(), serve.read_only),
+        None => (nothing_in(state)?, true),
+    };
+    let mut own = vec![
+        (
+            "the audit log",
+            config.log.audit_file.as_path().to_path_buf(),
+            "name another file with audit_file in [log]",
+        ),
+        (
+            "the socket of the API",
+            config.api.socket.as_path().to_path_buf(),
+            "name another place with socket in [api]",
+        ),
+    ];
+    if serve.root.is_some() {
+        own.push(("the jobs of the service", state.to_path_buf(), "name another directory with --state"));
+    }
+    own.extend(files.iter().map(|file| ("the configuration", file.clone(), "put it elsewhere (--config)")));
+    Ok(ServeConfig {
+        listen: serve.listen.iter().map(|address| address.0).collect(),
+        root,
+        authorized_keys: serve.authorized_keys.as_path().to_path_buf(),
+        identity: serve.identity.path()?,
+        read_only,
+        mask,
+        allow_cipher_none: serve.allow_cipher_none,
+        testing,
+        memory,
+        rate_max_bps: serve.max_rate.map(|rate| rate.0),
+        own,
+        reload,
+        ready: Arc::new(|| Manager.ready("serving")),
+    })
+}
+
+/// A directory with nothing in it, for a node whose clients reach no files.
+fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
+    let nothing = state.join("nothing");
+    match std::fs::create_dir(&nothing) {
+        Ok(()) => Ok(nothing),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(nothing),
+        Err(error) => Err(Error::of_host(format!("cannot make {}", nothing.display()), error)),
+    }
+}
+
+/// What is needed to read the configuration anew.
+struct Reloading {
+    sources: Sources,
+    now: Mutex<Config>,
+    node: Arc<Node>,
+    audit: Arc<Audit>,
+    tls: Option<Tls>,
+    gate: Arc<Gate>,
+}
+
+impl Reloading {
+    /// Reads it anew. One that has a fault changes nothing.
+    fn reload(&self) {
+        Manager.reloading();
+        match self.take_over() {
+            Ok(()) => tracing::info!("the configuration was read anew"),
+            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+        }
+        Manager.ready("serving");
+    }
+
+    fn take_over(&self) -> Result<(), Error> {
+        let new = self.sources.load()?.config;
+        let mut now = self.now.lock().in_any_case();
+        for (key, reload) in now.changes(&new) {
+            if reload == Reload::Restart {
+                tracing::warn!(key, "has another value, which holds after a restart");
+            }
+        }
+        if let Some(tls) = &self.tls {
+            tls.reload()?;
+        }
+        self.node.set_base_caps(crate::caps::spec::of_config(&new))?;
+        self.node.set_settings(Settings::of(&new));
+        self.gate.change(&new);
+        self.audit.set_chain(chain(&new));
+        self.audit.reopen()?;
+        *now = new;
+        Ok(())
+    }
 }
 
 /// The threads that answer requests.
@@ -60,14 +188,17 @@ struct Answering {
     thread: JoinHandle<()>,
 }
 
+/// How long requests may take to end when the service does.
+const REQUESTS_END_TIME: Duration = Duration::from_secs(2);
+
 impl Answering {
     fn start(
         node: &Arc<Node>,
-        socket: &Path,
-        listen: &[SocketAddr],
-        door: &[SocketAddr],
+        socket: &Socket,
+        config: &Config,
         tls: Option<Tls>,
-        mut hosts: Vec<String>,
+        gate: Arc<Gate>,
+        audit: Arc<Audit>,
     ) -> Result<Answering, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -75,23 +206,23 @@ impl Answering {
             .enable_all()
             .build()
             .map_err(Error::no_thread)?;
-        clear(socket)?;
-        let listeners = runtime.block_on(Listeners::bind(socket, listen, tls.as_ref()))?;
+        let listen: Vec<SocketAddr> = config.api.listen.iter().map(|address| address.0).collect();
+        let unix =
+            socket.listener.try_clone().map_err(Error::io("cannot listen on the socket of the API"))?;
+        let connections_max = usize::try_from(config.api.max_connections.get()).unwrap_or(usize::MAX);
+        let listeners = runtime.block_on(Listeners::bind(unix, &listen, tls.as_ref(), connections_max))?;
         for address in listeners.addresses() {
             tracing::info!(%address, tls = tls.is_some(), "the API listens");
-            hosts.push(match address.ip() {
-                std::net::IpAddr::V4(ip) => ip.to_string(),
-                std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-            });
+            gate.add_own(address.ip());
         }
-        hosts.push("localhost".into());
-        let listening = listeners.addresses().iter().chain(door).copied().collect();
+        let door = config.serve.listen.iter().map(|address| address.0);
+        let listening = listeners.addresses().into_iter().chain(door).collect();
         node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
-        let router = api::service(node.clone(), hosts);
+        let router = api::service(node.clone(), gate, audit);
         let (stop, stopped) = watch::channel(false);
         let run = move || {
             runtime.block_on(listeners.serve(router, stopped));
-            runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+            runtime.shutdown_timeout(REQUESTS_END_TIME);
         };
         let thread = std::thread::Builder::new().name("api".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Answering { stop, thread })
@@ -103,38 +234,12 @@ impl Answering {
     }
 }
 
-/// A directory that only we can look into.
-fn make_private(path: &Path) -> Result<(), Error> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder.create(path).map_err(Error::io(format!("cannot make {}", path.display())))
-}
-
-/// A socket that an earlier process has left; one on which somebody listens stays.
-fn clear(socket: &Path) -> Result<(), Error> {
-    if let Some(folder) = socket.parent() {
-        make_private(folder)?;
-    }
-    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-        let what = format!("another service listens on {}", socket.display());
-        return Err(Error::new(Code::CannotListen, what).with_hint("name another socket with --api-socket"));
-    }
-    match std::fs::remove_file(socket) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Error::of_host(format!("cannot remove {}", socket.display()), error)),
-    }
-}
-
-/// Where the service of this user keeps its jobs.
+/// Where the service of this user keeps its jobs, if nothing else is said.
 pub fn default_state() -> PathBuf {
-    farhaul_session::state_folder().join("service")
+    Config::default().serve.state.as_path().to_path_buf()
 }
 
 /// The sockets at which the service of this user may be; the first one is where it listens by itself.
 pub fn default_sockets() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let runtime = runtime.map(|path| path.join("farhaul/api.sock"));
-    runtime.into_iter().chain([default_state().join("api.sock")]).collect()
+    vec![Config::default().api.socket.as_path().to_path_buf(), default_state().join("api.sock")]
 }

@@ -1,9 +1,11 @@
 //! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
+mod audit;
 mod bench;
 mod cat;
 mod clean;
 mod completions;
+mod config;
 mod cp;
 mod du;
 mod endpoint;
@@ -62,7 +64,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Cat(args) => return process_code(cat::run(&args)),
         Verb::Du(args) => return process_code(du::run(&args)),
         Verb::Sum(args) => return process_code(sum::run(&args)),
-        Verb::Serve(args) => return process_code(serve::run(*args)),
+        Verb::Serve(args) => return process_code(serve::run(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
         Verb::Pause(args) => return coded(service::act(&args, "pause")),
@@ -75,11 +77,14 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Logs(args) => service::logs(&args),
         Verb::History(args) => service::history(&args),
         Verb::Usage(args) => service::usage(&args),
+        Verb::Cap(args) => service::cap(&args),
         Verb::Token(args) => service::token(&args),
         Verb::Watch(args) => service::watch(&args),
         Verb::Store(args) => service::store(&args),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
+        Verb::Config(args) => return process_code(config::run(&args.verb)),
+        Verb::Audit(args) => return process_code(audit::run(&args.verb)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
@@ -118,7 +123,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
         Verb::Bench(args) => reporting(&args.part).is_some_and(|(json, quiet)| json || !quiet),
-        Verb::Completions { .. } | Verb::Man { .. } => true,
+        Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         Verb::Submit(_)
         | Verb::Jobs(_)
@@ -126,7 +131,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Logs(_)
         | Verb::History(_)
         | Verb::Usage(_) => true,
-        Verb::Token(_) | Verb::Watch(_) => true,
+        Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
         Verb::Wait(args)
         | Verb::Pause(args)
         | Verb::Resume(args)

@@ -1,33 +1,20 @@
-//! `farhaul serve`: the daemon, until it is stopped.
+//! `farhaul serve`: the service, until it is stopped. What was given on the command line is the topmost layer of its configuration.
 
 use std::path::PathBuf;
 
-use farhaul::default_identity_path;
-use farhaul::{Code, Error, ExitCode, MemoryLimits};
-use farhaul_daemon::ServeConfig;
-use farhaul_service::{Clock, ServiceConfig, Settings, default_sockets, default_state};
+use farhaul::{Error, ExitCode, default_identity_path};
+use farhaul_service::config::{Config, LogLevel, Sources};
+use farhaul_service::notify::Passed;
+use farhaul_service::{Clock, ServiceConfig, serve};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::Serve;
+use crate::descriptors;
 use crate::ui::{log, printer};
 
-pub fn run(args: Serve) -> ExitCode {
-    let level = match (args.quiet, args.verbose) {
-        (true, _) => "error",
-        (_, true) => "debug",
-        _ => "info",
-    };
-    if args.json {
-        log::json_to_stdout(level)
-    } else {
-        log::to_stderr(level)
-    }
-    let mask = set_mask(args.mask);
-    if args.authorized_keys.is_none() {
-        begin_own_list();
-    }
-    match checked(&args).and_then(|()| farhaul_service::serve(service(args, mask))) {
+pub fn run(args: &Serve) -> ExitCode {
+    match service(args).and_then(serve) {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
             printer::error(&error, None);
@@ -36,9 +23,87 @@ pub fn run(args: Serve) -> ExitCode {
     }
 }
 
-fn memory(process: Option<u64>, key: Option<u64>) -> MemoryLimits {
-    let process = process.unwrap_or(MemoryLimits::of_this_host().process);
-    MemoryLimits { process, key: key.unwrap_or(process / 2) }
+fn service(args: &Serve) -> Result<ServiceConfig, Error> {
+    if args.authorized_keys.is_none() {
+        begin_own_list();
+    }
+    let sources = sources(args);
+    let loaded = sources.load().map_err(Error::from)?;
+    begin_log(args, &loaded.config);
+    if !Passed::sorted(descriptors::passed())?.is_empty() {
+        printer::warning("sockets of the service manager are not taken over; addresses are bound anew");
+    }
+    if let Some(cpus) = &loaded.config.serve.cpus {
+        cpus.0.apply()?;
+    }
+    let mask = set_mask(loaded.config.serve.mask.map(|mask| mask.0));
+    Ok(ServiceConfig {
+        sources,
+        loaded,
+        mask,
+        testing: args.testing.of_engine(),
+        clock: args.clock.clone().map_or_else(Clock::of_host, Clock::shifted_by),
+    })
+}
+
+fn begin_log(args: &Serve, config: &Config) {
+    let level = match (args.quiet, args.verbose) {
+        (true, _) => LogLevel::Error,
+        (_, true) => LogLevel::Debug,
+        _ => config.log.level,
+    };
+    if config.log.json {
+        log::json_to_stdout(level.name());
+    } else {
+        log::to_stderr(level.name());
+    }
+}
+
+/// The layers of the configuration, with what the command line says above all others.
+fn sources(args: &Serve) -> Sources {
+    let path =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| absolute(path)).into_iter().collect::<Vec<_>>();
+    let texts = |all: &[std::net::SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let number =
+        |number: Option<u64>| number.map(|number| number.to_string()).into_iter().collect::<Vec<_>>();
+    let is_set = |flag: bool| flag.then(|| "true".to_string()).into_iter().collect::<Vec<_>>();
+    let mask = args.mask.map(|mask| format!("{mask:03o}")).into_iter().collect();
+    let cpus = args.cpus.as_ref().map(ToString::to_string).into_iter().collect();
+    let flags = [
+        ("serve.listen", "--listen", texts(&args.listen)),
+        ("serve.root", "--root", path(&args.root)),
+        ("serve.authorized_keys", "--authorized-keys", path(&args.authorized_keys)),
+        ("serve.identity", "--identity", path(&args.identity)),
+        ("serve.read_only", "--read-only", is_set(args.read_only)),
+        ("serve.memory", "--memory", number(args.memory)),
+        ("serve.memory_per_key", "--memory-per-key", number(args.memory_per_key)),
+        ("serve.max_rate", "--max-rate", number(args.max_rate)),
+        ("serve.mask", "--mask", mask),
+        ("serve.cpus", "--cpus", cpus),
+        ("serve.allow_cipher_none", "--allow-cipher-none", is_set(args.allow_cipher_none)),
+        ("serve.allow_root", "--allow-root", is_set(args.allow_root)),
+        ("serve.state", "--state", path(&args.state)),
+        ("api.socket", "--api-socket", path(&socket(args))),
+        ("api.listen", "--api-listen", texts(&args.api_listen)),
+        ("api.tls_cert", "--tls-cert", path(&args.tls_cert)),
+        ("api.tls_key", "--tls-key", path(&args.tls_key)),
+        ("api.hosts", "--api-host", args.api_host.clone()),
+        ("log.json", "--json", is_set(args.json)),
+    ];
+    let given = flags.into_iter().filter(|(_, _, values)| !values.is_empty());
+    given.fold(Sources::of_process(args.config.clone()), |sources, (key, flag, values)| {
+        sources.with_flag(key, flag, values)
+    })
+}
+
+/// A service with a state of its own has a socket of its own.
+fn socket(args: &Serve) -> Option<PathBuf> {
+    args.api_socket.clone().or_else(|| args.state.as_ref().map(|state| state.join("api.sock")))
+}
+
+/// The configuration is read again later, and means the same then.
+fn absolute(path: &std::path::Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
 /// What is made by the way, such as directories on the way to a destination, has it from the process. The
@@ -50,63 +115,16 @@ fn set_mask(wanted: Option<u32>) -> u32 {
     mask
 }
 
-/// What arrives is made with this process's rights: root's are too many for a service unless somebody wants just that.
-fn checked(args: &Serve) -> Result<(), Error> {
-    if rustix::process::geteuid().is_root() && !args.allow_root {
-        let what = "the service would run as root, and whoever may use it could write everywhere below --root as root";
-        return Err(Error::new(Code::BadOption, what)
-            .with_hint("run it as a user of its own, or give it --allow-root"));
-    }
-    Ok(())
-}
-
-fn service(mut args: Serve, mask: u32) -> ServiceConfig {
-    let state = args.state.take().unwrap_or_else(default_state);
-    let own_socket = || default_sockets().into_iter().next().filter(|_| state == default_state());
-    let socket = args.api_socket.take().or_else(own_socket).unwrap_or_else(|| state.join("api.sock"));
-    let identity_file = args.identity.clone().unwrap_or_else(default_identity_path);
-    ServiceConfig {
-        socket,
-        state,
-        api: std::mem::take(&mut args.api_listen),
-        tls: args.tls_cert.take().zip(args.tls_key.take()),
-        hosts: std::mem::take(&mut args.api_host),
-        settings: Settings { identity_file, ..Settings::default() },
-        clock: args.clock.take().map_or_else(Clock::of_host, Clock::shifted_by),
-        daemon: config(args, mask),
-    }
-}
-
-fn own_keys() -> PathBuf {
-    default_identity_path().with_file_name("authorized_keys")
-}
-
 /// A service for its own user's jobs needs no clients: the list that it looks at by itself may begin empty.
 fn begin_own_list() {
     use std::io::Write as _;
     use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-    let path = own_keys();
+    let path = default_identity_path().with_file_name("authorized_keys");
     if let Some(folder) = path.parent() {
         // What cannot be made is told when it cannot be read.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     }
     if let Ok(mut file) = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         let _ = file.write_all(b"# Public keys (farhaul keygen) of those who may connect, one a line.\n");
-    }
-}
-
-fn config(args: Serve, mask: u32) -> ServeConfig {
-    ServeConfig {
-        listen: args.listen,
-        root: args.root,
-        authorized_keys: args.authorized_keys.unwrap_or_else(own_keys),
-        identity: args.identity.unwrap_or_else(default_identity_path),
-        read_only: args.read_only,
-        mask,
-        allow_cipher_none: args.allow_cipher_none,
-        testing: args.testing.of_engine(),
-        memory: memory(args.memory, args.memory_per_key),
-        rate_max_bps: args.max_rate,
-        own: Vec::new(),
     }
 }

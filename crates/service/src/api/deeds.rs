@@ -1,15 +1,26 @@
 //! What callers have done, and what they were refused, as lines of the audit log.
 
+use std::sync::Arc;
+
 use axum::http::Method;
-use farhaul_session::Error;
+use farhaul_session::{Code, Error};
 
 use crate::access::Caller;
+use crate::audit::{Audit, Entry, Outcome};
+use crate::clock::Clock;
 
 /// Who writes it down.
-#[derive(Debug, Default)]
-pub(crate) struct Deeds;
+#[derive(Debug)]
+pub(crate) struct Deeds {
+    audit: Arc<Audit>,
+    clock: Clock,
+}
 
 impl Deeds {
+    pub(crate) fn new(audit: Arc<Audit>, clock: Clock) -> Deeds {
+        Deeds { audit, clock }
+    }
+
     /// Somebody has done something, or has tried to.
     pub(crate) fn done(&self, caller: &Caller, deed: &str, target: &str, error: Option<&Error>) {
         self.write(caller, deed, target, error);
@@ -20,15 +31,24 @@ impl Deeds {
         self.write(caller, method.as_str(), path, Some(error));
     }
 
-    fn write(&self, caller: &Caller, deed: &str, target: &str, error: Option<&Error>) {
-        tracing::info!(
-            target: "audit",
-            caller = caller.subject,
-            address = caller.address.map(tracing::field::display),
-            deed,
-            on = farhaul_text::printable(target.as_bytes(), 400),
-            code = error.map(|error| error.code().name()),
-            "audit"
+    fn write(&self, caller: &Caller, action: &str, target: &str, error: Option<&Error>) {
+        let address = caller.address.map(|address| address.to_string());
+        let outcome = match error.map(Error::code) {
+            None => Outcome::Ok,
+            Some(Code::OutOfScope | Code::Forbidden) => Outcome::Refused,
+            Some(_) => Outcome::Failed,
+        };
+        self.audit.note(
+            self.clock.now_ms(),
+            &Entry {
+                caller: &caller.subject,
+                address: address.as_deref(),
+                action,
+                target,
+                outcome,
+                code: error.map(Error::code),
+                details: &[],
+            },
         );
     }
 }

@@ -16,7 +16,7 @@ use farhaul_session::{Code, Error};
 use serde::de::DeserializeOwned;
 
 use super::deeds::Deeds;
-use super::limits::Limits;
+use super::gate::Gate;
 use super::problem::Failure;
 use crate::access::token::Token;
 use crate::access::{Caller, Deed, Scope};
@@ -27,13 +27,13 @@ use crate::store::tokens;
 #[derive(Clone)]
 pub(crate) struct App {
     node: Arc<Node>,
-    limits: Arc<Limits>,
+    gate: Arc<Gate>,
     deeds: Arc<Deeds>,
 }
 
 impl App {
-    pub(crate) fn new(node: Arc<Node>, limits: Arc<Limits>, deeds: Arc<Deeds>) -> App {
-        App { node, limits, deeds }
+    pub(crate) fn new(node: Arc<Node>, gate: Arc<Gate>, deeds: Arc<Deeds>) -> App {
+        App { node, gate, deeds }
     }
 
     /// Who asks, by what the request shows.
@@ -44,7 +44,8 @@ impl App {
             Origin::Tcp(address) => Some(address),
             Origin::Unknown => None,
         };
-        self.limits
+        self.gate
+            .limits
             .may_show_token(address)
             .map_err(|wait| Failure::too_many("too many wrong tokens", wait))?;
         let refuse = |what: &str| Failure::from(Error::new(Code::NoToken, what));
@@ -52,7 +53,7 @@ impl App {
             parts.headers.get(header::AUTHORIZATION).ok_or_else(|| refuse("the request has no token"))?;
         let token = shown.to_str().ok().and_then(bearer).and_then(Token::read);
         let token = token.ok_or_else(|| {
-            self.limits.wrong_token(address);
+            self.gate.limits.wrong_token(address);
             refuse("what the request shows is no token")
         })?;
         let (node, hash) = (self.node.clone(), token.hash());
@@ -73,7 +74,7 @@ impl App {
                 Err(refuse(&format!("the token {} is {what}", row.id)))
             }
             None => {
-                self.limits.wrong_token(address);
+                self.gate.limits.wrong_token(address);
                 Err(refuse("the token is not known"))
             }
         }
@@ -144,7 +145,8 @@ impl<N: Needs> FromRequestParts<App> for May<N> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, Failure> {
         let caller = app.caller(parts).await?;
-        app.limits
+        app.gate
+            .limits
             .may_ask(&caller.subject)
             .map_err(|wait| Failure::too_many("this caller asks too often", wait))?;
         if let Err(error) = caller.may(Deed::Any(N::SCOPE)) {

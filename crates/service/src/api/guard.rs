@@ -3,27 +3,29 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
 
 use super::extract::Origin;
+use super::gate::Gate;
 use super::problem::Failure;
 
 /// Names of query parameters in which somebody might send a token.
 const SECRETS: [&str; 4] = ["token", "access_token", "api_key", "authorization"];
 
 /// Looks at every request first.
-pub(super) async fn before(State(hosts): State<Arc<Vec<String>>>, request: Request, next: Next) -> Response {
-    match judge(&request, &hosts) {
+pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    DefaultBodyLimit::max(gate.body_max()).apply(&mut request);
+    match judge(&request, &gate) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
 }
 
-fn judge(request: &Request, hosts: &[String]) -> Result<(), Failure> {
+fn judge(request: &Request, gate: &Gate) -> Result<(), Failure> {
     let refuse = |status, code, what: &str| Err(Failure::with_status(Error::new(code, what), status));
     if has_secret(request.uri()) {
         let what = "a token never stands in an address: send it as 'Authorization: Bearer ...'";
@@ -36,7 +38,7 @@ fn judge(request: &Request, hosts: &[String]) -> Result<(), Failure> {
     let header =
         |name| request.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
     let host = header(header::HOST).or(request.uri().host());
-    if !host.is_some_and(|host| is_ours(host, hosts)) {
+    if !host.is_some_and(|host| gate.is_ours(host)) {
         return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
     }
     let is_other_site = header(header::HeaderName::from_static("sec-fetch-site"))
@@ -56,15 +58,6 @@ fn has_secret(uri: &Uri) -> bool {
     let names =
         uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split('=').next());
     names.into_iter().any(|name| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret)))
-}
-
-/// With a port or without.
-fn is_ours(host: &str, hosts: &[String]) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name))
 }
 
 /// There is nothing of this name.
@@ -93,6 +86,7 @@ pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::values::{Name, Written as _};
     use axum::body::Body;
 
     fn judged(origin: Origin, headers: &[(&str, &str)], uri: &str) -> u16 {
@@ -102,8 +96,11 @@ mod tests {
         }
         let mut request = request.body(Body::empty()).unwrap();
         request.extensions_mut().insert(origin);
-        judge(&request, &["node.example.org".into(), "127.0.0.1".into(), "[::1]".into()])
-            .map_or_else(|failure| failure.status().as_u16(), |()| 200)
+        let mut config = crate::config::Config::default();
+        config.api.hosts = ["node.example.org", "127.0.0.1"].map(|name| Name::read(name).unwrap()).to_vec();
+        let gate = Gate::new(&config);
+        gate.add_own("::1".parse().unwrap());
+        judge(&request, &gate).map_or_else(|failure| failure.status().as_u16(), |()| 200)
     }
 
     #[test]

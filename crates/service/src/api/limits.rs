@@ -10,9 +10,6 @@ use std::time::Instant;
 
 use farhaul_handover::Held as _;
 
-/// Requests that a caller may make at once, and a second.
-const ASK_BURST: f64 = 400.0;
-const ASK_PER_SECOND: f64 = 200.0;
 /// Wrong tokens of an address at once, and a second.
 const WRONG_BURST: f64 = 20.0;
 const WRONG_PER_SECOND: f64 = 0.2;
@@ -22,6 +19,8 @@ const TABLE_MAX: usize = 4096;
 /// The tables.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
+    /// Requests that a caller may make at once, and a second.
+    ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
     strangers: Mutex<Table<Network>>,
 }
@@ -90,16 +89,22 @@ fn wait(bucket: &Bucket, per_second: f64) -> u64 {
 }
 
 impl Limits {
+    /// From now on callers may make so many requests.
+    pub(crate) fn set_rate(&self, burst: f64, per_second: f64) {
+        *self.ask.lock().in_any_case() = (burst.max(1.0), per_second.max(0.01));
+    }
+
     /// Counts a request of this caller; or says in how many seconds it may come again.
     pub(crate) fn may_ask(&self, subject: &str) -> Result<(), u64> {
         self.may_ask_at(subject, Instant::now())
     }
 
     fn may_ask_at(&self, subject: &str, now: Instant) -> Result<(), u64> {
+        let (burst, per_second) = *self.ask.lock().in_any_case();
         let mut callers = self.callers.lock().in_any_case();
-        let bucket = callers.bucket(&subject.to_string(), ASK_BURST, ASK_PER_SECOND, now);
+        let bucket = callers.bucket(&subject.to_string(), burst, per_second, now);
         if bucket.tokens < 1.0 {
-            return Err(wait(bucket, ASK_PER_SECOND));
+            return Err(wait(bucket, per_second));
         }
         bucket.tokens -= 1.0;
         Ok(())
@@ -138,6 +143,7 @@ mod tests {
     #[test]
     fn who_asks_too_often_hears_when_to_come_again_and_others_do_not() {
         let limits = Limits::default();
+        limits.set_rate(400.0, 200.0);
         let now = Instant::now();
         (0..400).for_each(|_| limits.may_ask_at("a", now).unwrap());
         assert_eq!(limits.may_ask_at("a", now), Err(1));

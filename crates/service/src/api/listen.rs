@@ -4,7 +4,6 @@
 //! kernel, and is our own user or nobody.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -23,8 +22,6 @@ use tower::ServiceExt as _;
 
 use super::extract::Origin;
 
-/// Connections at a time.
-const CONNECTIONS_MAX: usize = 2048;
 /// How long a request's head, or a TLS handshake, may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a request's head.
@@ -79,22 +76,22 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
 
 /// What the API listens on.
 pub(crate) struct Listeners {
-    unix: Option<UnixListener>,
+    unix: UnixListener,
     tcp: Vec<(TcpListener, Option<Tls>)>,
+    connections_max: usize,
 }
 
 impl Listeners {
-    /// Takes the socket, which only our user can open, and the addresses. Beyond this host an address needs TLS.
+    /// Takes the addresses, beside a socket that only our user can open. Beyond this host an address needs TLS.
     pub(crate) async fn bind(
-        socket: &Path,
+        unix: std::os::unix::net::UnixListener,
         listen: &[SocketAddr],
         tls: Option<&Tls>,
+        connections_max: usize,
     ) -> Result<Listeners, Error> {
         let cannot = |what: String| move |error| Error::with_source(Code::CannotListen, what, error);
-        let unix =
-            UnixListener::bind(socket).map_err(cannot(format!("cannot listen on {}", socket.display())))?;
-        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
-            .map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
+        let unix = unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix));
+        let unix = unix.map_err(cannot("cannot listen on the socket of the API".into()))?;
         let mut tcp = Vec::new();
         for address in listen {
             if tls.is_none() && !address.ip().is_loopback() {
@@ -106,7 +103,7 @@ impl Listeners {
             let listener = listener.map_err(cannot(format!("cannot listen on TCP {address}")))?;
             tcp.push((listener, tls.cloned()));
         }
-        Ok(Listeners { unix: Some(unix), tcp })
+        Ok(Listeners { unix, tcp, connections_max })
     }
 
     /// The addresses that were taken.
@@ -116,11 +113,9 @@ impl Listeners {
 
     /// Answers until told to stop; requests that have begun are finished, events end.
     pub(crate) async fn serve(self, router: Router, stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let places = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
         let mut tasks = tokio::task::JoinSet::new();
-        if let Some(unix) = self.unix {
-            tasks.spawn(serve_unix(unix, router.clone(), places.clone(), stop.clone()));
-        }
+        tasks.spawn(serve_unix(self.unix, router.clone(), places.clone(), stop.clone()));
         for (listener, tls) in self.tcp {
             tasks.spawn(serve_tcp(listener, tls, router.clone(), places.clone(), stop.clone()));
         }

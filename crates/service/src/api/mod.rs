@@ -7,10 +7,13 @@
 //! Always true: no route works without a caller who may use it; no request keeps the node busy for longer, or makes it keep
 //! more, than limits allow.
 
+mod caps;
 mod deeds;
 mod document;
 mod events;
 mod extract;
+mod files;
+mod gate;
 mod guard;
 mod history;
 mod jobs;
@@ -24,17 +27,17 @@ mod watches;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::audit::Audit;
 use crate::node::Node;
+use deeds::Deeds;
 use extract::App;
+
+pub(crate) use gate::Gate;
 
 pub(crate) use listen::{Listeners, Tls};
 pub use problem::Problem;
-
-/// Bytes of a request's body.
-const BODY_MAX: usize = 8 << 20;
 
 /// All routes, and their description.
 fn routes() -> OpenApiRouter<App> {
@@ -43,6 +46,8 @@ fn routes() -> OpenApiRouter<App> {
         jobs::router(),
         events::router(),
         history::router(),
+        caps::router(),
+        files::router(),
         tokens::router(),
         watches::router(),
         document::router(),
@@ -50,16 +55,16 @@ fn routes() -> OpenApiRouter<App> {
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))
 }
 
-/// What answers requests. `hosts` are the names by which the node may be called over TCP.
-pub(crate) fn service(node: Arc<Node>, hosts: Vec<String>) -> Router {
-    let app = App::new(node, Arc::default(), Arc::default());
+/// What answers requests.
+pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>) -> Router {
+    let deeds = Deeds::new(audit, node.clock.clone());
+    let app = App::new(node, gate.clone(), Arc::new(deeds));
     let (router, _) = OpenApiRouter::new().nest("/api/v1", routes()).split_for_parts();
     router
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::no_method)
         .with_state(app)
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(axum::middleware::from_fn_with_state(Arc::new(hosts), guard::before))
+        .layer(axum::middleware::from_fn_with_state(gate, guard::before))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
 }
 

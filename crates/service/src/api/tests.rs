@@ -9,6 +9,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::access::{Reach, Scope, token::Token};
 use crate::clock::Clock;
+use crate::config::values::{Name, Written as _};
 use crate::node::{Conductor, Settings};
 use crate::store::tokens::{self, TokenRow};
 use extract::Origin;
@@ -27,7 +28,11 @@ impl Fixture {
         let clock = Clock::shifted_by(folder.path().join("clock"));
         let (node, signals) = Node::open(folder.path(), clock, Settings::default()).unwrap();
         let conductor = Some(Conductor::start(&node, signals).unwrap());
-        let router = service(node.clone(), vec!["node".into()]);
+        let mut config = crate::config::Config::default();
+        config.api.hosts = vec![Name::read("node").unwrap()];
+        let audit =
+            Arc::new(Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off).unwrap());
+        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit);
         Fixture { folder, node, router, conductor }
     }
 
@@ -125,6 +130,11 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/api/v1/history/{id}/curve", Scope::Read),
     ("get", "/api/v1/history/{id}/receipt", Scope::Read),
     ("get", "/api/v1/usage", Scope::Read),
+    ("get", "/api/v1/files", Scope::Read),
+    ("get", "/api/v1/caps", Scope::Read),
+    ("get", "/api/v1/caps/{name}", Scope::Read),
+    ("put", "/api/v1/caps/{name}", Scope::Admin),
+    ("delete", "/api/v1/caps/{name}", Scope::Admin),
     ("get", "/api/v1/tokens", Scope::Admin),
     ("post", "/api/v1/tokens", Scope::Admin),
     ("delete", "/api/v1/tokens/{id}", Scope::Admin),
@@ -164,7 +174,7 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
         let needed = table
             .get(&(method.clone(), path.clone()))
             .unwrap_or_else(|| panic!("{method} {path} has no scope here"));
-        let filled = path.replace("{id}", "0000000000000000").replace("/api/v1", "");
+        let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x").replace("/api/v1", "");
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
         let request = || {
             Request::builder()
@@ -331,6 +341,60 @@ async fn a_folder_is_watched_through_the_api() {
     assert_eq!(fixture.ask(Method::DELETE, &path, None, None).await.0, StatusCode::NOT_FOUND);
     let (status, problem) = fixture.ask(Method::POST, "/watches", None, Some(json!({"folder": "/x"}))).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caps_are_set_shown_and_removed() {
+    let fixture = Fixture::new();
+    let ask = async |method, path: &str, body: Option<Value>| fixture.ask(method, path, None, body).await;
+    let cap = json!({"rate_bps": 8_000_000_000_u64, "networks": ["10.0.0.0/8"], "schedule": ["mon-fri 09:00-18:00 2G"],
+        "time_zone": "Europe/Zurich"});
+    let (status, view) = ask(Method::PUT, "/caps/campus", Some(cap)).await;
+    assert_eq!((status, view["parent"].as_str()), (StatusCode::OK, None), "{view}");
+    assert!([2_000_000_000, 8_000_000_000].contains(&view["now_bps"].as_u64().unwrap()));
+    let inner = json!({"parent": "campus", "peers": ["hpc"], "weight": 2.0});
+    assert_eq!(ask(Method::PUT, "/caps/hpc", Some(inner)).await.0, StatusCode::OK);
+    for wrong in [json!({"parent": "none"}), json!({"rate": 5}), json!({"schedule": ["whenever"]})] {
+        assert_eq!(ask(Method::PUT, "/caps/x", Some(wrong)).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    // Another cap stands in it.
+    assert_eq!(ask(Method::DELETE, "/caps/campus", None).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let names = |list: &Value| {
+        let caps = list["caps"].as_array().unwrap();
+        caps.iter().map(|cap| cap["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&ask(Method::GET, "/caps", None).await.1), ["campus", "host", "hpc"]);
+    assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_listed_within_reach() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().join("projects");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("b"), b"12345").unwrap();
+    std::fs::create_dir(folder.join("a")).unwrap();
+    std::os::unix::fs::symlink("/etc", folder.join("out")).unwrap();
+    let reach = Reach { local: Some(vec![folder.clone()]), peers: None };
+    let token = fixture.token(&[Scope::Read], reach);
+    let ask = async |place: &std::path::Path| {
+        let path = format!("/files?place={}", place.display());
+        fixture.ask(Method::GET, &path, Some(&token), None).await
+    };
+    let (status, listing) = ask(&folder).await;
+    assert_eq!(status, StatusCode::OK, "{listing}");
+    let names: Vec<&str> =
+        listing["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "out"]);
+    assert_eq!(
+        (listing["files"][1]["size"].as_u64(), listing["files"][1]["kind"].as_str()),
+        (Some(5), Some("file"))
+    );
+    assert_eq!(ask(&folder.join("none")).await.0, StatusCode::NOT_FOUND);
+    for outside in [folder.join("out"), "/etc".into(), folder.join("../")] {
+        assert_eq!(ask(&outside).await.0, StatusCode::FORBIDDEN, "{}", outside.display());
+    }
 }
 
 /// The description is committed, so that a change of the interface is seen by who reads changes.

@@ -14,7 +14,11 @@ use crate::node::{FileView, WatchSpec, WatchView};
 use crate::watch::STATES;
 
 pub(super) fn router() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(show, remove)).routes(routes!(files))
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(show, remove))
+        .routes(routes!(files))
+        .routes(routes!(retry))
 }
 
 /// All watched folders; there are never many.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::RATE_MIN_BPS;
-use super::schedule::Window;
+use crate::config::values::{HostPattern, Network, Window, Zone};
 
 /// The cap above all others, which every session is in.
 pub(crate) const HOST: &str = "host";
@@ -30,7 +29,8 @@ pub struct Cap {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Other hosts whose transfers are in it: `hpc`, `hpc:4000`, `*.example.org`.
-    pub peers: Vec<String>,
+    #[schema(value_type = Vec<String>)]
+    pub peers: Vec<HostPattern>,
     /// Networks whose hosts' transfers are in it: `10.0.0.0/8`, `2001:db8::/32`.
     #[schema(value_type = Vec<String>)]
     pub networks: Vec<Network>,
@@ -43,7 +43,8 @@ pub struct Cap {
     pub schedule: Vec<Window>,
     /// Where the schedule's times hold. The host's zone by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_zone: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub time_zone: Option<Zone>,
 }
 
 impl Default for Cap {
@@ -61,78 +62,13 @@ impl Default for Cap {
     }
 }
 
-/// An address and the bits of it that count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    bits: u8,
-}
-
-impl Network {
-    /// How many bits of `address` fit; none if it is none of it.
-    fn holds(&self, address: IpAddr) -> Option<u8> {
-        let is_inside = match (self.address, address.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let shift = 32_u32.saturating_sub(self.bits.into());
-                u64::from(u32::from(network)) >> shift == u64::from(u32::from(address)) >> shift
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let shift = 128_u32.saturating_sub(self.bits.into());
-                let top = |address: u128| address.checked_shr(shift).unwrap_or(0);
-                top(network.into()) == top(address.into())
-            }
-            _ => false,
-        };
-        is_inside.then_some(self.bits)
-    }
-}
-
-/// The text is no network.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no network; write 10.0.0.0/8 or 2001:db8::/32")]
-pub struct NoNetwork(String);
-
-impl FromStr for Network {
-    type Err = NoNetwork;
-
-    fn from_str(text: &str) -> Result<Network, NoNetwork> {
-        let bad = || NoNetwork(farhaul_text::printable(text.as_bytes(), 60));
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u8>().map_err(|_| bad())?)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.unwrap_or(most);
-        if bits > most { Err(bad()) } else { Ok(Network { address, bits }) }
-    }
-}
-
-impl std::fmt::Display for Network {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
-    }
-}
-
-impl Serialize for Network {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Network, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 /// Whose transfer a session is, as far as caps are concerned.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     /// `local`, `token:ID`, or the fingerprint of a client's key.
     pub(crate) principal: String,
-    /// The names by which the other host is called, with its port and without.
-    pub(crate) peers: Vec<String>,
+    /// The other host, as it is called, and its port.
+    pub(crate) peer: Option<(String, u16)>,
     /// Where it is, if that is known.
     pub(crate) address: Option<IpAddr>,
 }
@@ -141,8 +77,8 @@ pub(crate) struct Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Network(u8),
-    /// By the end of its name, and the length of that.
-    PeerEnd(usize),
+    /// By a pattern, and how many of its characters are none that stand for others.
+    PeerLike(usize),
     Peer,
     Principal,
 }
@@ -173,25 +109,41 @@ impl Cap {
         {
             return bad(format!("each of its lists has at most {LISTS_MAX} entries"));
         }
-        crate::scheduler::calendar::zone(self.time_zone.as_deref()).map(|_| ())
+        Ok(())
     }
 
     fn fits(&self, subject: &Subject) -> Option<Fit> {
         let principal = self.principals.contains(&subject.principal).then_some(Fit::Principal);
-        let peer = self.peers.iter().filter_map(|peer| match peer.strip_prefix('*') {
-            None => subject.peers.contains(peer).then_some(Fit::Peer),
-            Some(end) => {
-                subject.peers.iter().any(|name| name.ends_with(end)).then_some(Fit::PeerEnd(end.len()))
-            }
+        let is_peer = |pattern: &&HostPattern| {
+            subject.peer.as_ref().is_some_and(|(host, port)| pattern.fits(host, Some(*port)))
+        };
+        let peer = self.peers.iter().filter(is_peer).map(|pattern| {
+            let text = pattern.to_string();
+            if text.contains('*') { Fit::PeerLike(text.replace('*', "").len()) } else { Fit::Peer }
         });
-        let address = subject.address;
-        let network = self.networks.iter().filter_map(|network| network.holds(address?)).map(Fit::Network);
+        let in_it = |network: &&Network| subject.address.is_some_and(|address| network.contains(address));
+        let network = self.networks.iter().filter(in_it).map(|network| Fit::Network(network.parts().1));
         principal.into_iter().chain(peer).chain(network).max()
     }
 }
 
 /// All caps of a node, by their names.
 pub(crate) type Caps = BTreeMap<String, Cap>;
+
+/// Those that the configuration has.
+pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
+    let cap = |cap: &crate::config::Cap| Cap {
+        rate_bps: cap.rate.map(|rate| rate.0),
+        parent: cap.parent.clone(),
+        peers: cap.peers.clone(),
+        networks: cap.networks.clone(),
+        principals: cap.principals.clone(),
+        weight: f64::from(cap.weight.get()),
+        schedule: cap.schedule.clone(),
+        time_zone: cap.time_zone.clone(),
+    };
+    config.caps.iter().map(|(name, one)| (name.clone(), cap(one))).collect()
+}
 
 /// The name of the cap that one stands in; none for the host's.
 pub(crate) fn parent_of<'a>(caps: &'a Caps, name: &str) -> Option<&'a str> {
@@ -237,6 +189,7 @@ pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &Subject) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::values::Written as _;
 
     fn caps(list: &[(&str, Cap)]) -> Caps {
         list.iter().map(|(name, cap)| (name.to_string(), cap.clone())).collect()
@@ -248,27 +201,28 @@ mod tests {
 
     #[test]
     fn a_session_is_in_the_cap_that_is_about_it_most_closely() {
-        let strings = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let networks = |text: &str| Cap { networks: vec![Network::read(text).unwrap()], ..Cap::default() };
+        let peers = |text: &str| Cap { peers: vec![HostPattern::read(text).unwrap()], ..Cap::default() };
         let caps = caps(&[
             ("host", Cap::default()),
-            ("campus", Cap { networks: vec!["10.0.0.0/8".parse().unwrap()], ..Cap::default() }),
-            ("lab", Cap { networks: vec!["10.1.0.0/16".parse().unwrap()], ..parent("campus") }),
-            ("hpc", Cap { peers: strings(&["hpc:33001"]), ..Cap::default() }),
-            ("org", Cap { peers: strings(&["*.example.org"]), ..Cap::default() }),
-            ("beam", Cap { principals: strings(&["token:b"]), ..Cap::default() }),
+            ("campus", networks("10.0.0.0/8")),
+            ("lab", Cap { parent: Some("campus".into()), ..networks("10.1.0.0/16") }),
+            ("hpc", peers("hpc:33001")),
+            ("org", peers("*.example.org")),
+            ("beam", Cap { principals: vec!["token:b".into()], ..Cap::default() }),
         ]);
-        let of = |principal: &str, peers: &[&str], address: &str| {
-            let subject =
-                Subject { principal: principal.into(), peers: strings(peers), address: address.parse().ok() };
+        let of = |principal: &str, host: &str, address: &str| {
+            let peer = (!host.is_empty()).then(|| (host.to_string(), 33_001));
+            let subject = Subject { principal: principal.into(), peer, address: address.parse().ok() };
             cap_of(&caps, &subject).to_string()
         };
-        assert_eq!(of("local", &[], ""), "host");
-        assert_eq!(of("local", &[], "10.2.3.4"), "campus");
-        assert_eq!(of("local", &[], "::ffff:10.1.3.4"), "lab");
-        assert_eq!(of("local", &["hpc", "hpc:33001"], "10.1.3.4"), "hpc");
-        assert_eq!(of("local", &["dtn.example.org"], "10.1.3.4"), "org");
-        assert_eq!(of("token:b", &["hpc:33001"], "10.1.3.4"), "beam");
-        assert_eq!(of("local", &["hpc:4000"], "2001:db8::1"), "host");
+        assert_eq!(of("local", "", ""), "host");
+        assert_eq!(of("local", "", "10.2.3.4"), "campus");
+        assert_eq!(of("local", "", "::ffff:10.1.3.4"), "lab");
+        assert_eq!(of("local", "hpc", "10.1.3.4"), "hpc");
+        assert_eq!(of("local", "dtn.example.org", "10.1.3.4"), "org");
+        assert_eq!(of("token:b", "hpc", "10.1.3.4"), "beam");
+        assert_eq!(of("local", "other", "2001:db8::1"), "host");
     }
 
     #[test]
@@ -283,27 +237,9 @@ mod tests {
             (caps(&[("a b", Cap::default())]), "letters"),
             (caps(&[("a", Cap { rate_bps: Some(1), ..Cap::default() })]), "at least 8k"),
             (caps(&[("a", Cap { weight: f64::NAN, ..Cap::default() })]), "weight"),
-            (caps(&[("a", Cap { time_zone: Some("Mars".into()), ..Cap::default() })]), "time zone"),
         ] {
             let error = check(&wrong).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
-        }
-    }
-
-    #[test]
-    fn networks_are_read_and_hold_addresses() {
-        let holds = |network: &str, address: &str| {
-            network.parse::<Network>().unwrap().holds(address.parse().unwrap()).is_some()
-        };
-        assert!(holds("0.0.0.0/0", "1.2.3.4") && holds("::/0", "2001:db8::1") && holds("1.2.3.4", "1.2.3.4"));
-        assert!(
-            !holds("0.0.0.0/0", "::1")
-                && !holds("10.0.0.0/31", "10.0.0.2")
-                && holds("10.0.0.0/31", "10.0.0.1")
-        );
-        assert!(holds("2001:db8::/33", "2001:db8:7fff::1") && !holds("2001:db8::/33", "2001:db8:8000::1"));
-        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0", "x/8", "10.0.0.0/-1"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }
     }
 }

@@ -75,8 +75,9 @@ pub struct JobSpec {
     #[schema(value_type = Option<String>)]
     pub finish_by: Option<FinishBy>,
     /// What is done when an attempt fails in a way that another one may mend.
-    #[serde(default)]
-    pub retry: RetryRule,
+    /// By default as the node's configuration says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryRule>,
     /// Names and values of the user's own.
     #[serde(default)]
     pub labels: Labels,
@@ -199,7 +200,7 @@ impl JobSpec {
             priority: usual_priority(),
             not_before: None,
             finish_by: None,
-            retry: RetryRule::default(),
+            retry: None,
             labels: Labels::default(),
             webhook: None,
             repeat: None,
@@ -241,7 +242,8 @@ impl JobSpec {
         if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
             return bad(format!("a job has 1 to {SOURCES_MAX} sources"));
         }
-        if self.retry.attempts > 1000 || self.retry.first_delay > self.retry.longest_delay {
+        let is_wrong = |retry: RetryRule| retry.attempts > 1000 || retry.first_delay > retry.longest_delay;
+        if self.retry.is_some_and(is_wrong) {
             return bad("retry: at most 1000 attempts, and the first delay not above the longest".into());
         }
         match (self.kind, &self.options.sync) {
@@ -377,7 +379,7 @@ mod tests {
     #[test]
     fn a_small_document_has_what_is_usual() {
         let spec = read(SMALL).unwrap();
-        assert_eq!((spec.kind, spec.priority, spec.retry.attempts), (Kind::Copy, 5, 8));
+        assert_eq!((spec.kind, spec.priority, spec.retry), (Kind::Copy, 5, None));
         let job = spec.copy_job(0).unwrap();
         assert!(job.options.sync.is_none() && job.options.integrity.manifest.is_some());
         assert!(

@@ -4,7 +4,7 @@
 //! runs, it wakes only to see whether the clock was set.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same while the size of one with a deadline is becoming known.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// How often it is looked whether the clock was set.
-const CLOCK_EVERY: Duration = Duration::from_secs(30);
+pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
 const STOP_TIME: Duration = Duration::from_secs(20);
 /// How often what is too old is forgotten, and how much at a time.
@@ -125,6 +125,7 @@ impl Work {
         let node = self.node.clone();
         let step_ms = self.steps.look(node.clock.now_ms(), node.clock.since_boot());
         let now_ms = node.clock.now_ms();
+        node.awake_s.store(node.clock.since_boot().as_secs(), std::sync::atomic::Ordering::Relaxed);
         let mut jobs = node.jobs();
         let mut next_ms: Option<i64> = None;
         for active in jobs.values_mut() {
@@ -234,14 +235,7 @@ impl Node {
         match self.transfer(active, serial, now_ms) {
             Ok(transfer) => {
                 active.transfer = Some(transfer);
-                let feeds = self.feeds_of(active);
-                let (job, run) = (active.row.id, active.row.run);
-                self.changed_and(active, move |transaction| {
-                    let begin = |(id, hook): &(String, Hook)| {
-                        feeds::begin(transaction, (id, job.as_str(), run), hook)
-                    };
-                    feeds.iter().try_for_each(begin)
-                });
+                self.changed(active);
             }
             Err(error) => self.failed_to_start(active, &error),
         }
@@ -264,6 +258,28 @@ impl Node {
         Transfer::start((row.id, serial), job, rate, before, self.to_conductor.clone())
     }
 
+    /// Hooks hear of the files of this attempt from now on.
+    fn begin_feeds(&self, row: &JobRow) -> Option<Receiver<()>> {
+        let settings = self.settings();
+        let hooks = outbox::hooks_of(&settings, row, When::File);
+        let feeds: Vec<(String, Hook)> =
+            hooks.map(|hook| (outbox::hook_id(row, hook), hook.clone())).collect();
+        if feeds.is_empty() {
+            return None;
+        }
+        let (job, run) = (row.id, row.run);
+        self.store.later(move |transaction| {
+            let begin =
+                |(id, hook): &(String, Hook)| feeds::begin(transaction, (id, job.as_str(), run), hook);
+            feeds.iter().try_for_each(begin)
+        });
+        let (tell, known) = mpsc::channel();
+        self.store.then(move || {
+            let _ = tell.send(());
+        });
+        Some(known)
+    }
+
     fn before(&self, row: &JobRow, now_ms: i64) -> Result<Before, Error> {
         let settings = self.settings();
         let told = |hook: &Hook| {
@@ -273,14 +289,8 @@ impl Node {
         let hooks: Vec<_> = outbox::hooks_of(&settings, row, When::Pre).map(told).collect();
         let cannot = |error| Error::of_host("cannot make what ends a hook".to_string(), error);
         let stop = (!hooks.is_empty()).then(hooks::Stop::new).transpose().map_err(cannot)?;
-        Ok(Before { job: row.id, hooks, stop, to_conductor: self.to_conductor.clone() })
-    }
-
-    /// The hooks that hear of the job's files.
-    fn feeds_of(&self, active: &Active) -> Vec<(String, Hook)> {
-        let settings = self.settings();
-        let hooks = outbox::hooks_of(&settings, &active.row, When::File);
-        hooks.map(|hook| (outbox::hook_id(&active.row, hook), hook.clone())).collect()
+        let known = self.begin_feeds(row);
+        Ok(Before { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
     }
 
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.
@@ -373,8 +383,8 @@ impl Node {
 
     /// Jobs, records and manifests of long ago go.
     fn forget_old(&self, now_ms: i64) {
-        let days = i64::try_from(self.settings().history_days).unwrap_or(i64::MAX);
-        let before_ms = now_ms.saturating_sub(days.saturating_mul(86_400_000));
+        let kept_s = i64::try_from(self.settings().history_s).unwrap_or(i64::MAX);
+        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
         let folder = self.folder.join("manifests");
         self.store.later(move |transaction| {
             crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;

@@ -301,6 +301,14 @@ impl Work {
                 *feed = Feed::new(row);
                 return is_fixed.map(|_| ());
             }
+        } else {
+            // It was read from this manifest only if the manifest was not begun anew meanwhile.
+            let now = self.node.store.read(|connection| feeds::serial(connection, id))?;
+            if now != Some(serial) {
+                self.feeds.remove(id);
+                self.node.bell.ring();
+                return Ok(());
+            }
         }
         feed.is_busy = true;
         feed.is_recovering = told.to_fix.is_none();

@@ -34,7 +34,8 @@ impl Node {
             matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat);
         let over = is_run_over.then(|| {
             let state = run_state(step, &end);
-            let curve = serde_json::to_string(&transfer.curve.points()).ok();
+            let curve =
+                serde_json::to_string(&transfer.curve.points()).ok().filter(|_| self.settings().curves);
             self.over(active, state, &end, curve, now_ms)
         });
         self.finish(active, step, over, now_ms);
@@ -68,7 +69,11 @@ impl Node {
             }
             (None, Outcome::Partly { may_mend: true } | Outcome::Broke { may_mend: true }) => {
                 let seed = now_ms.unsigned_abs();
-                if let Some(pause) = backoff::pause(active.row.spec.retry, active.row.attempt + 1, seed) {
+                if let Some(pause) = backoff::pause(
+                    active.row.spec.retry.unwrap_or(self.settings().retry),
+                    active.row.attempt + 1,
+                    seed,
+                ) {
                     let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
                     active.row.due_ms = Some(now_ms.saturating_add(pause_ms));
                     return Step::BrokeForNow;
@@ -180,7 +185,7 @@ impl Node {
             bytes: figures.bytes,
             wire_bytes: figures.wire_bytes,
             mean_bps: figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9),
-            peak_bps: figures.peak_bps,
+            peak_bps: figures.peak_bps.max(figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9)),
             loss_fraction: report.session.loss_fraction,
             rtt_ms: report.session.rtt_mean_ms,
             verdict: report.session.bottleneck.clone(),

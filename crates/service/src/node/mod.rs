@@ -10,6 +10,8 @@
 //! one lock, and written in the order of its changes.
 
 mod before;
+mod browse;
+mod caps;
 mod conductor;
 mod courier;
 mod ending;
@@ -26,6 +28,7 @@ mod watches;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
@@ -42,6 +45,8 @@ use crate::job::{JobId, State, Step};
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
+pub(crate) use browse::Listing;
+pub(crate) use caps::CapView;
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
@@ -62,6 +67,9 @@ pub(crate) struct Node {
     /// Where manifests lie.
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
+    caps: Mutex<caps::AllCaps>,
+    /// When the conductor was last awake, in seconds since the host was started.
+    awake_s: AtomicU64,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
     bell: courier::Bell,
@@ -103,6 +111,7 @@ impl Node {
         settings: Settings,
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
+        let caps = store.read(crate::store::caps::all)?;
         let manifests = folder.join("manifests");
         std::fs::create_dir_all(&manifests)
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
@@ -113,6 +122,8 @@ impl Node {
             hub: Hub::new(first),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
+            caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
+            awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             jobs: Mutex::default(),
             to_conductor,
             clock,
@@ -155,6 +166,7 @@ impl Node {
     /// From now on these hold.
     pub(crate) fn set_settings(&self, settings: Settings) {
         *self.settings.write().in_any_case() = Arc::new(settings);
+        self.follow_configuration();
         self.look();
         self.bell.ring();
     }
@@ -166,6 +178,12 @@ impl Node {
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Active>> {
         self.jobs.lock().in_any_case()
+    }
+
+    /// Whether the conductor has been awake of late.
+    pub(crate) fn moves(&self) -> bool {
+        let asleep_s = self.clock.since_boot().as_secs().saturating_sub(self.awake_s.load(Relaxed));
+        asleep_s <= 3 * conductor::CLOCK_EVERY.as_secs()
     }
 
     /// The conductor looks at what has changed.

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::access::{Caller, Scope};
-use crate::job::{JobSpec, Kind, Labels, Repeat, Span};
+use crate::job::{JobSpec, Kind, Labels, Repeat, RetryRule, Span};
 use crate::store::history;
 use farhaul_session::Code;
 
@@ -167,8 +167,7 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
 fn what_may_mend_is_tried_again_with_pauses() {
     let fixture = Fixture::new();
     let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
-    spec.retry.attempts = 1;
-    spec.retry.first_delay = Span(1);
+    spec.retry = Some(RetryRule { attempts: 1, first_delay: Span(1), longest_delay: Span(1) });
     let id = fixture.submit(spec);
     assert!(fixture.wait_for(id, State::Retrying).due.is_some());
     let view = fixture.wait_for(id, State::Failed);

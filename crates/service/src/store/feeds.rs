@@ -2,7 +2,7 @@
 //!
 //! Always true: a batch is fixed here before it is told, so that it is the same one if it has to be told again.
 
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use crate::hooks::Hook;
@@ -58,6 +58,14 @@ pub(crate) fn list(connection: &Connection, count: usize) -> rusqlite::Result<Ve
     )?;
     let rows = statement.query_map([i64::try_from(count).unwrap_or(i64::MAX)], row)?;
     rows.collect()
+}
+
+/// Which manifest one is told of.
+pub(crate) fn serial(connection: &Connection, id: &str) -> rusqlite::Result<Option<u64>> {
+    let question = "SELECT serial FROM feeds WHERE id = ?1";
+    let serial: Option<i64> =
+        connection.prepare_cached(question)?.query_row([id], |row| row.get(0)).optional()?;
+    Ok(serial.map(|serial| u64::try_from(serial).unwrap_or(0)))
 }
 
 /// The next batch ends here. False if the manifest was begun anew.

@@ -10,6 +10,7 @@
 //! Always true: a change is made whole or not at all; changes are made in the order in which they were asked for; a killed
 //! process loses none that [`Store::later`] has given to the system.
 
+pub(crate) mod caps;
 mod deferred;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;

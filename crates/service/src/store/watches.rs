@@ -33,6 +33,16 @@ pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlit
     Ok(())
 }
 
+/// One of the configuration is as it says from now on; what is known of its files stays.
+pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO watches (id, owner, spec, created_ms) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (id) DO UPDATE SET spec = excluded.spec WHERE owner = excluded.owner",
+        params![watch.id, watch.owner, json(&watch.spec)?, watch.created_ms],
+    )?;
+    Ok(())
+}
+
 /// Takes one away, with all that is known of its files.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM watches WHERE id = ?1", [id]).map(|_| ())

@@ -115,6 +115,9 @@ codes! {
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
     NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
+    BadConfig = 1048, "FH-BAD-CONFIG", User, Usage, Futile, "The configuration of the service has a fault.", Some("`farhaul config check` lists all that is wrong");
+    BadState = 1049, "FH-BAD-STATE", User, Usage, Futile, "The service cannot keep its state in the directory that it was given.", None;
+    AlreadyRuns = 1050, "FH-ALREADY-RUNS", User, Usage, Helps, "Another process of the service has the state directory or the socket.", None;
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
 

@@ -1,5 +1,6 @@
 //! The verbs that ask a service. Each takes its arguments, asks, and prints what comes back.
 
+mod cap;
 mod history;
 mod jobs;
 mod steer;
@@ -16,6 +17,7 @@ use farhaul_service::{Address, Client, default_sockets};
 
 use crate::args::service::Api;
 
+pub use cap::cap;
 pub use history::{history, usage};
 pub use jobs::{job, jobs, logs, wait};
 pub use steer::{act, set};

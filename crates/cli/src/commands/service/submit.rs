@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use farhaul::{Code, DeleteOptions, Error, ExitCode, Place, SyncOptions, escape};
-use farhaul_service::{FinishBy, JobSpec, Kind, Labels, Repeat, SelectRules, Span};
+use farhaul_service::{FinishBy, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span};
 use serde_json::Value;
 
 use super::{client, jobs};
@@ -97,9 +97,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
         daily @ FinishBy::Daily(_) => daily.from_now(),
     });
     spec.finish_by = args.finish_by;
-    if let Some(attempts) = args.retry {
-        spec.retry.attempts = attempts;
-    }
+    spec.retry = args.retry.map(|attempts| RetryRule { attempts, ..RetryRule::default() });
     spec.labels = Labels(args.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?);
     spec.webhook = args.webhook.clone();
     if args.every.is_some() || args.cron.is_some() {

@@ -30,6 +30,9 @@ use crate::watch::{Entry, Past, Status, Waker, Watcher};
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
 
+/// The owner of watches that stand in the configuration, and of their jobs.
+const CONFIGURATION: &str = "configuration";
+
 /// The folders that are watched.
 #[derive(Default)]
 pub(super) struct Watches {
@@ -62,7 +65,7 @@ enum Order {
 pub struct WatchView {
     /// Its name.
     pub id: String,
-    /// Who made it: `local`, or `token:ID`. Its jobs are this caller's.
+    /// Who made it: `local`, `token:ID`, or `configuration`. Its jobs are this caller's.
     pub owner: String,
     /// When it was made.
     #[schema(value_type = String, format = DateTime)]
@@ -141,15 +144,65 @@ impl Running {
 }
 
 impl Node {
-    /// Begins to watch what an earlier process has watched. A folder that cannot be watched is told, and stays.
+    /// Begins to watch what an earlier process has watched, and what the configuration says. A folder that cannot be watched is
+    /// told, and stays.
     pub(super) fn begin_watches(&self) -> Result<(), Error> {
-        for row in self.store.read(watches::all)? {
+        let owned: Vec<WatchRow> =
+            self.store.read(watches::all)?.into_iter().filter(|row| row.owner != CONFIGURATION).collect();
+        self.follow_configuration();
+        for row in owned {
             let id = row.id.clone();
             if let Err(error) = self.begin_watch(row) {
                 tracing::error!(watch = id, %error, "a folder is not watched");
             }
         }
         Ok(())
+    }
+
+    /// Watches what the configuration says: new folders, others than before, no longer those that it does not name.
+    pub(super) fn follow_configuration(&self) {
+        let settings = self.settings();
+        let stored = self.store.read(watches::all).unwrap_or_else(|error| {
+            tracing::error!(%error, "it cannot be seen which folders are watched");
+            Vec::new()
+        });
+        for row in stored.iter().filter(|row| row.owner == CONFIGURATION) {
+            if settings.watches.get(&row.id) != Some(&row.spec) {
+                self.end_watch(&row.id);
+            }
+            if !settings.watches.contains_key(&row.id) {
+                let id = row.id.clone();
+                self.store.later(move |transaction| watches::remove(transaction, &id));
+            }
+        }
+        for (name, spec) in &settings.watches {
+            if self.watches.all.lock().in_any_case().contains_key(name) {
+                continue;
+            }
+            if let Err(error) = self.follow_one(name, spec.clone()) {
+                tracing::error!(watch = name, %error, "a folder of the configuration is not watched");
+            }
+        }
+    }
+
+    fn follow_one(&self, name: &str, spec: WatchSpec) -> Result<(), Error> {
+        let spec = spec.checked()?;
+        let (id, owner, created_ms) = (name.to_string(), CONFIGURATION.to_string(), self.clock.now_ms());
+        let row = WatchRow { id, owner, spec, confined: None, created_ms };
+        let written = row.clone();
+        self.store.write(move |transaction| watches::put(transaction, &written))?;
+        self.begin_watch(row)?;
+        self.tell_watch(name, json!({ "event": "added" }));
+        Ok(())
+    }
+
+    /// Its thread is gone when this returns. False if there is none.
+    fn end_watch(&self, id: &str) -> bool {
+        let running = self.watches.all.lock().in_any_case().remove(id);
+        let Some(running) = running else { return false };
+        running.tell_end();
+        let _ = running.thread.join();
+        true
     }
 
     fn begin_watch(&self, row: WatchRow) -> Result<(), Error> {
@@ -221,11 +274,14 @@ impl Node {
     pub(crate) fn remove_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         let places = self.watch_places(id)?;
         caller.may(Deed::At(Scope::Control, &places))?;
+        if self.settings().watches.contains_key(id) {
+            let what = format!("watch {id} stands in the configuration");
+            return Err(Error::new(Code::NotNow, what).with_hint("take it out there, and have it read anew"));
+        }
         self.tell_watch(id, json!({ "event": "removed" }));
-        let running = self.watches.all.lock().in_any_case().remove(id);
-        let Some(running) = running else { return Err(no_such(id)) };
-        running.tell_end();
-        let _ = running.thread.join();
+        if !self.end_watch(id) {
+            return Err(no_such(id));
+        }
         let id = id.to_string();
         self.store.write(move |transaction| watches::remove(transaction, &id))
     }

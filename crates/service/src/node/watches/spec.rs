@@ -71,6 +71,25 @@ fn settle() -> Span {
 }
 
 impl WatchSpec {
+    /// A folder, and where its files go, with what is usual in all else.
+    pub fn new(folder: String, destination: String) -> WatchSpec {
+        WatchSpec {
+            folder,
+            destination,
+            settle: settle(),
+            rescan: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            hidden: false,
+            after: After::Leave,
+            labels: Labels::default(),
+            webhook: None,
+            options: JobOptions::default(),
+            identity: None,
+            fingerprint: None,
+        }
+    }
+
     /// The one place that judges it, but for what depends on the caller.
     pub(crate) fn checked(self) -> Result<WatchSpec, Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, format!("the watched folder: {what}")));

@@ -235,6 +235,36 @@ fn what_cannot_be_meant_is_refused() {
 }
 
 #[test]
+fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
+    let mut fixture = Fixture::new();
+    for name in ["in", "out", "other"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let local = Caller::local();
+    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), After::Leave);
+    let (first, second) = (of("out"), of("other"));
+    fixture.settings.watches = [("camera".to_string(), first)].into();
+    fixture.stop();
+    fixture.start();
+    fixture.file("in/a", 100);
+    wait_for(&fixture, "camera", "a", "done");
+    assert_eq!(fixture.node().watch_view(&local, "camera").unwrap().owner, "configuration");
+    assert_eq!(fixture.node().remove_watch(&local, "camera").unwrap_err().code(), Code::NotNow);
+    // Read anew, it goes elsewhere; what has gone does not go again.
+    fixture.settings.watches = [("camera".to_string(), second)].into();
+    fixture.node().set_settings(fixture.settings.clone());
+    fixture.file("in/b", 100);
+    wait_for(&fixture, "camera", "b", "done");
+    assert!(Path::new(&fixture.path("other/b")).exists() && !Path::new(&fixture.path("other/a")).exists());
+    fixture.settings.watches.clear();
+    fixture.node().set_settings(fixture.settings.clone());
+    assert_eq!(fixture.node().watch_view(&local, "camera").unwrap_err().code(), Code::NoSuchThing);
+    fixture.stop();
+    fixture.start();
+    assert!(fixture.node().list_watches(&local).unwrap().is_empty());
+}
+
+#[test]
 fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let fixture = Fixture::new();
     let watch = add(&fixture, After::Leave);

@@ -1,0 +1,60 @@
+//! `farhaul config`: the values that hold, or all that is wrong.
+
+use farhaul::{Error, ExitCode};
+use farhaul_service::config::{Faults, Origins, Sources};
+
+use crate::args::config::{Check, ConfigVerb, Show};
+use crate::ui::printer;
+
+pub fn run(verb: &ConfigVerb) -> ExitCode {
+    match verb {
+        ConfigVerb::Show(args) => show(args),
+        ConfigVerb::Check(args) => check(args),
+    }
+}
+
+fn show(args: &Show) -> ExitCode {
+    let loaded = match Sources::of_process(args.config.clone()).load() {
+        Ok(loaded) => loaded,
+        Err(faults) => {
+            if args.json {
+                return told(printer::json(&faults.json()), ExitCode::Usage);
+            }
+            for fault in faults.list() {
+                printer::line(&format!("error: {fault}"));
+            }
+            return ExitCode::Usage;
+        }
+    };
+    if args.json {
+        return told(printer::json(&loaded.shown_json()), ExitCode::Ok);
+    }
+    let origins = if args.origin { Origins::Shown } else { Origins::Hidden };
+    told(printer::data(loaded.shown(origins).as_bytes()), ExitCode::Ok)
+}
+
+fn check(args: &Check) -> ExitCode {
+    let outcome = Sources::of_process(args.config.clone()).load();
+    let code = if outcome.is_ok() { ExitCode::Ok } else { ExitCode::Usage };
+    let faults = outcome.err();
+    if args.json {
+        let json = faults
+            .as_ref()
+            .map_or_else(|| serde_json::json!({ "schema": 1, "ok": true, "faults": [] }), Faults::json);
+        return told(printer::json(&json), code);
+    }
+    let lines: String =
+        faults.iter().flat_map(|faults| faults.list()).map(|fault| format!("{fault}\n")).collect();
+    told(printer::data(lines.as_bytes()), code)
+}
+
+/// The code, if what was to be said has been.
+fn told(written: Result<(), Error>, code: ExitCode) -> ExitCode {
+    match written {
+        Ok(()) => code,
+        Err(error) => {
+            printer::error(&error, None);
+            error.exit_code()
+        }
+    }
+}

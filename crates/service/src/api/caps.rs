@@ -1,0 +1,54 @@
+//! Caps: set, listed, removed.
+
+use axum::Json;
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, At, Document, May, ToAdmin, ToRead};
+use super::problem::Failure;
+use crate::caps::spec::Cap;
+use crate::node::CapView;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, set, remove))
+}
+
+/// All caps of the node.
+#[derive(Debug, Serialize, ToSchema)]
+struct CapList {
+    caps: Vec<CapView>,
+}
+
+/// All caps, with the rates that hold now.
+#[utoipa::path(get, path = "/caps", tag = "caps",
+    responses((status = 200, description = "All of them, by name", body = CapList)))]
+async fn list(may: May<ToRead>) -> Result<Json<CapList>, Failure> {
+    let caps = may.act("list caps", "", |node, caller| node.list_caps(caller)).await?;
+    Ok(Json(CapList { caps }))
+}
+
+/// One cap.
+#[utoipa::path(get, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
+    responses((status = 200, description = "The cap", body = CapView)))]
+async fn show(may: May<ToRead>, At(name): At<String>) -> Result<Json<CapView>, Failure> {
+    may.act("show cap", name.clone(), move |node, caller| node.show_cap(caller, &name)).await.map(Json)
+}
+
+/// Sets a cap, whether there is one of this name or not. What runs goes on at the new rate.
+#[utoipa::path(put, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)), request_body = Cap,
+    responses((status = 200, description = "The cap as it is now", body = CapView)))]
+async fn set(may: May<ToAdmin>, At(name): At<String>, body: Document) -> Result<Json<CapView>, Failure> {
+    let cap: Cap = body.read()?;
+    may.act("set cap", name.clone(), move |node, caller| node.set_cap(caller, &name, cap)).await.map(Json)
+}
+
+/// Removes a cap. What was in it is in the one above.
+#[utoipa::path(delete, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
+    responses((status = 204, description = "It is gone")))]
+async fn remove(may: May<ToAdmin>, At(name): At<String>) -> Result<StatusCode, Failure> {
+    may.act("remove cap", name.clone(), move |node, caller| node.remove_cap(caller, &name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,32 @@
+//! Files: what there is here and at peers, as far as the caller reaches.
+
+use axum::Json;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Ask, May, ToRead};
+use super::problem::Failure;
+use crate::node::Listing;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// Which directory.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// An absolute path of the node's host, `[user@]host:path`, or `fh://host[:port]/path`.
+    place: String,
+}
+
+/// What is in a directory, by name; 10,000 entries at most.
+#[utoipa::path(get, path = "/files", tag = "files", params(Which),
+    responses((status = 200, description = "The entries", body = Listing)))]
+async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Listing>, Failure> {
+    let place = which.place;
+    may.act("list files", place.clone(), move |node, caller| node.browse(caller, &place)).await.map(Json)
+}

@@ -1,0 +1,117 @@
+//! The chain of an audit log: each line has the BLAKE3 digest of the bytes of the line before it,
+//! `"previous"`.
+//!
+//! Always true: a file of any length is read with the memory of one line.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use farhaul::{Code, Error};
+
+use super::End;
+use super::line::LINE_MAX;
+
+/// As many faults are told.
+const FAULTS_MAX: usize = 100;
+
+/// What a chain's check has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Lines in the file.
+    pub lines: u64,
+    /// Those that have the digest of the line before.
+    pub chained: u64,
+    /// Numbers of lines, from 1, and what is wrong there.
+    pub faults: Vec<(u64, &'static str)>,
+}
+
+/// Reads a file and its chain. The first line may follow one of an older file.
+pub fn check(path: &Path) -> Result<Checked, Error> {
+    let failed = |error: io::Error| {
+        Error::with_source(Code::of_files(&error), format!("cannot read {}", path.display()), error)
+    };
+    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let mut checked = Checked::default();
+    let mut before: Option<blake3::Hash> = None;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let most = LINE_MAX as u64 + 2;
+        if reader.by_ref().take(most).read_until(b'\n', &mut line).map_err(failed)? == 0 {
+            return Ok(checked);
+        }
+        checked.lines += 1;
+        let number = checked.lines;
+        let mut fault = |what| {
+            if checked.faults.len() < FAULTS_MAX {
+                checked.faults.push((number, what));
+            }
+        };
+        let Some(text) = line.strip_suffix(b"\n") else {
+            if line.len() as u64 == most {
+                reader.skip_until(b'\n').map_err(failed)?;
+            }
+            fault("the line is cut off, or too long");
+            continue;
+        };
+        match (previous_of(text), before) {
+            (Err(()), _) => {
+                // A line that a full disk has cut; the next one follows the line before it.
+                fault("this is no line of an audit log");
+                continue;
+            }
+            (Ok(None), _) => {}
+            (Ok(Some(previous)), before) => {
+                checked.chained += 1;
+                let fits = match before {
+                    Some(before) => previous == before.to_hex().as_str(),
+                    // The first line of a file, which may follow one of an older file.
+                    None => true,
+                };
+                if !fits {
+                    fault("the line before it was changed or removed");
+                }
+            }
+        }
+        before = Some(blake3::hash(text));
+    }
+}
+
+/// The digest that a line has of the one before.
+fn previous_of(line: &[u8]) -> Result<Option<String>, ()> {
+    #[derive(serde::Deserialize)]
+    struct Chained {
+        #[serde(rename = "time")]
+        _time: String,
+        previous: Option<String>,
+    }
+    let chained: Chained = serde_json::from_slice(line).map_err(|_| ())?;
+    Ok(chained.previous)
+}
+
+/// How a file ends, read from its end.
+pub(super) fn end_of(file: &File) -> io::Result<End> {
+    let len = file.metadata()?.len();
+    let start = len.saturating_sub(2 * LINE_MAX as u64 + 2);
+    let mut tail = Vec::new();
+    let mut at = start;
+    let mut buffer = [0; 64 << 10];
+    loop {
+        match file.read_at(&mut buffer, at) {
+            Ok(0) => break,
+            Ok(got) => {
+                tail.extend_from_slice(&buffer[..got]);
+                at += got as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let is_torn = !tail.is_empty() && tail.last() != Some(&b'\n');
+    // The last whole line that is one of ours.
+    let whole = tail.rsplit(|&byte| byte == b'\n').skip(1);
+    let last = whole.filter(|line| !line.is_empty()).find(|line| previous_of(line).is_ok()).map(blake3::hash);
+    Ok(End { is_torn, last })
+}

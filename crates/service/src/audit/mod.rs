@@ -1,0 +1,282 @@
+//! The audit log: who did what, one JSON object a line, in a file of its own that is only ever appended to.
+//!
+//! How to read it: [`Audit::open`] opens it, [`Audit::note`] writes a line, [`Audit::reopen`] goes on in a
+//! new file after logrotate has moved the old one. [`check`] reads a chain. A thread syncs what was written,
+//! at most once a second.
+//!
+//! Always true: a line is one write and has a bounded length. What cannot be written is counted, told in the
+//! log and noted in the file as soon as that works again; it stops nothing else.
+
+mod chain;
+mod line;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul::{Code, Error};
+use farhaul_handover::Held as _;
+use rustix::fs::{Mode, OFlags, fchmod, open};
+use rustix::process::geteuid;
+
+pub use chain::{Checked, check};
+pub use line::{Entry, Outcome};
+
+/// Lines that were written are on the disk after so long.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether each line has the digest of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chain {
+    /// It has.
+    Kept,
+    /// It has not.
+    Off,
+}
+
+/// The file, shared by all that note something.
+#[derive(Debug)]
+pub struct Audit {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    syncing: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    writer: Mutex<Writer>,
+    /// Something is to be synced, or it ends.
+    wake: Condvar,
+    lost: AtomicU64,
+    syncs: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: Arc<File>,
+    chain: Chain,
+    /// Of the last line that was written, for the chain.
+    previous: Option<blake3::Hash>,
+    /// The file does not end with a line end: a line was cut by a full disk, or by whoever wrote it before.
+    is_torn: bool,
+    /// Lines lost since the last one that was written.
+    lost_now: u64,
+    is_dirty: bool,
+    is_ending: bool,
+}
+
+impl Audit {
+    /// Opens the file, which is made if it is not there: this user's, mode 0600.
+    pub fn open(path: &Path, chain: Chain) -> Result<Audit, Error> {
+        let (file, end) = open_file(path)?;
+        let writer = Writer {
+            file: Arc::new(file),
+            chain,
+            previous: end.last,
+            is_torn: end.is_torn,
+            lost_now: 0,
+            is_dirty: false,
+            is_ending: false,
+        };
+        let shared = Arc::new(Shared {
+            writer: Mutex::new(writer),
+            wake: Condvar::new(),
+            lost: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        });
+        let thread = std::thread::Builder::new().name("audit".into());
+        let syncing = thread.spawn({
+            let shared = shared.clone();
+            move || shared.sync_until_the_end()
+        });
+        let syncing = Some(syncing.map_err(Error::no_thread)?);
+        Ok(Audit { path: path.to_path_buf(), shared, syncing })
+    }
+
+    /// Writes one line. `now_ms` is unix time in milliseconds.
+    pub fn note(&self, now_ms: i64, entry: &Entry<'_>) {
+        let mut writer = self.shared.writer.lock().in_any_case();
+        if writer.lost_now > 0 {
+            let count = writer.lost_now.to_string();
+            let lost = Entry {
+                caller: "farhaul",
+                address: None,
+                action: "audit.lost",
+                target: "",
+                outcome: Outcome::Failed,
+                code: None,
+                details: &[("lines", &count)],
+            };
+            if writer.put(now_ms, &lost).is_ok() {
+                writer.lost_now = 0;
+                tracing::warn!(lines = count, "the audit log can be written again");
+            }
+        }
+        match writer.put(now_ms, entry) {
+            Ok(()) => {}
+            Err(error) => {
+                if writer.lost_now == 0 {
+                    tracing::error!(file = %self.path.display(), "the audit log cannot be written, lines are lost: {error}");
+                }
+                writer.lost_now += 1;
+                self.shared.lost.fetch_add(1, Relaxed);
+            }
+        }
+        if !std::mem::replace(&mut writer.is_dirty, true) {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Goes on in what is at the path now. If that cannot be opened the old file stays.
+    pub fn reopen(&self) -> Result<(), Error> {
+        let (file, end) = open_file(&self.path)?;
+        let mut writer = self.shared.writer.lock().in_any_case();
+        let old = std::mem::replace(&mut writer.file, Arc::new(file));
+        writer.is_torn = end.is_torn;
+        drop(writer);
+        // What the thread has not come to.
+        old.sync_data()
+            .map_err(|error| Error::with_source(Code::of_files(&error), "cannot sync the audit log", error))
+    }
+
+    /// From the next line on with a chain, or without.
+    pub fn set_chain(&self, chain: Chain) {
+        self.shared.writer.lock().in_any_case().chain = chain;
+    }
+
+    /// Lines that could not be written, since the start.
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Relaxed)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Audit {
+    /// What was noted is on the disk then.
+    fn drop(&mut self) {
+        self.shared.writer.lock().in_any_case().is_ending = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.syncing.take() {
+            // It has nothing to say but that it has panicked, which was told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Writer {
+    fn put(&mut self, now_ms: i64, entry: &Entry<'_>) -> io::Result<()> {
+        let previous = match self.chain {
+            Chain::Kept => {
+                Some(self.previous.map_or_else(|| "none".to_string(), |hash| hash.to_hex().to_string()))
+            }
+            Chain::Off => None,
+        };
+        let text = line::written(now_ms, entry, previous.as_deref());
+        // An end for the line that has none, in the same write.
+        let mut bytes = Vec::with_capacity(text.len() + 2);
+        if self.is_torn {
+            bytes.push(b'\n');
+        }
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(b'\n');
+        let written = loop {
+            match rustix::io::write(self.file.as_fd(), &bytes) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if written == bytes.len() {
+            self.is_torn = false;
+            self.previous = Some(blake3::hash(text.as_bytes()));
+            return Ok(());
+        }
+        // What is there of it ends no line, or only the one before.
+        self.is_torn = !(self.is_torn && written == 1);
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+impl Shared {
+    fn sync_until_the_end(&self) {
+        loop {
+            let mut writer = self.writer.lock().in_any_case();
+            while !writer.is_dirty && !writer.is_ending {
+                writer = self.wake.wait(writer).in_any_case();
+            }
+            let is_ending = writer.is_ending;
+            let file = std::mem::take(&mut writer.is_dirty).then(|| writer.file.clone());
+            drop(writer);
+            // Outside the lock: a slow disk holds up nobody who notes something.
+            if let Some(Err(error)) = file.map(|file| file.sync_data()) {
+                tracing::error!("the audit log cannot be synced: {error}");
+            }
+            self.syncs.fetch_add(1, Relaxed);
+            if is_ending {
+                return;
+            }
+            self.pause();
+        }
+    }
+
+    /// A second, or less if it ends.
+    fn pause(&self) {
+        let until = Instant::now() + SYNC_EVERY;
+        let mut writer = self.writer.lock().in_any_case();
+        while !writer.is_ending {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            writer = self.wake.wait_timeout(writer, left).in_any_case().0;
+        }
+    }
+}
+
+/// How a file ends.
+struct End {
+    is_torn: bool,
+    last: Option<blake3::Hash>,
+}
+
+fn open_file(path: &Path) -> Result<(File, End), Error> {
+    let failed = |error: io::Error| {
+        Error::with_source(
+            Code::of_files(&error),
+            format!("cannot open the audit log {}", path.display()),
+            error,
+        )
+        .with_hint("name another file with `audit_file` in [log]")
+    };
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = open(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::from_raw_mode(0o600))
+        .map_err(|errno| failed(errno.into()))?;
+    let meta = rustix::fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
+    let file = File::from(file);
+    let refused = |reason: &str| {
+        Error::new(Code::BadState, format!("the audit log {} {reason}", path.display()))
+            .with_hint("name another file with `audit_file` in [log]")
+    };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(refused("is no file"));
+    }
+    if meta.st_uid != geteuid().as_raw() {
+        return Err(refused("belongs to another user"));
+    }
+    if meta.st_mode & 0o077 != 0 {
+        fchmod(&file, Mode::from_raw_mode(0o600)).map_err(|errno| failed(errno.into()))?;
+    }
+    let end = chain::end_of(&file).map_err(failed)?;
+    Ok((file, end))
+}
+
+#[cfg(test)]
+mod tests;

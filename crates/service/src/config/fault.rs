@@ -1,0 +1,152 @@
+//! What is wrong with a configuration: one line each, with where it stands, which key, and what was expected.
+//!
+//! Always true: a fault is one line, and nothing in it steers a terminal.
+
+use std::fmt::{self, Display, Formatter};
+
+use farhaul::{Code, Error, is_unprintable};
+
+use super::layer::Origin;
+
+/// As many are told; who has more has saved another kind of file.
+pub(crate) const FAULTS_MAX: usize = 100;
+
+/// Characters of a text that are repeated in a fault.
+const QUOTED_MAX: usize = 80;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) origin: Origin,
+    /// Empty where it is about a file as a whole.
+    pub(crate) key: String,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl Into<String>) -> Fault {
+        Fault { origin: origin.clone(), key: key.into(), message: message.into() }
+    }
+
+    /// The key that it is about, empty if it is about a file as a whole.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
+        formatter.write_str(&plain(&format!("{}: {key}{}", self.origin, self.message)))
+    }
+}
+
+/// All that is wrong, at most [`FAULTS_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Nothing, if there are none.
+    pub(crate) fn judge(mut faults: Vec<Fault>) -> Result<(), Faults> {
+        faults.sort_by(|one, other| (&one.origin, &one.key).cmp(&(&other.origin, &other.key)));
+        faults.dedup();
+        faults.truncate(FAULTS_MAX);
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+
+    /// By origin and key; never none.
+    pub fn list(&self) -> &[Fault] {
+        &self.0
+    }
+}
+
+/// The first one, and how many there are.
+impl From<Faults> for Error {
+    fn from(Faults(faults): Faults) -> Error {
+        let rest = match faults.len() {
+            0 | 1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let first = faults.first().map(ToString::to_string).unwrap_or_default();
+        Error::new(Code::BadConfig, format!("{first}{rest}"))
+            .with_hint("`farhaul config check` lists all that is wrong")
+    }
+}
+
+/// One line of printable text.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_unprintable(character) {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// A text of the user's, cut if it is long.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_string(),
+    }
+}
+
+/// What was probably meant, of the names that there are.
+pub(crate) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of a word may be wrong, and one character of any but the shortest.
+    let len = wrong.chars().count();
+    let far = if len > 2 { (len / 3).max(1) } else { 0 };
+    let by_distance = names.into_iter().map(|name| (distance(wrong, name), name));
+    by_distance.filter(|(distance, _)| *distance <= far).min().map(|(_, name)| name)
+}
+
+/// Characters that are put in, left out, changed, or exchanged with the next one (optimal string alignment).
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().take(64).collect(), other.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let changed = last[j] + usize::from(a != b);
+            let mut least = changed.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_near() {
+        let names = ["listen", "max_rate", "memory", "memory_per_key"];
+        for (wrong, meant) in [
+            ("listne", Some("listen")),
+            ("max_rte", Some("max_rate")),
+            ("maxrate", Some("max_rate")),
+            ("memroy", Some("memory")),
+            ("memory_per_kye", Some("memory_per_key")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(wrong, names), meant, "{wrong}");
+        }
+        assert_eq!((distance("ab", "ba"), distance("", "abc"), distance("kitten", "sitting")), (1, 3, 3));
+    }
+
+    #[test]
+    fn a_fault_is_one_line() {
+        let fault = Fault::new(&Origin::Default, "a", "x\n\u{1b}[31m");
+        assert_eq!(fault.to_string(), "default: a: x\\n\\u{1b}[31m");
+    }
+}

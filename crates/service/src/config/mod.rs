@@ -1,0 +1,146 @@
+//! What the service is told: TOML in layers, from built-in defaults to the command line, as one typed struct
+//! whose keys know their origins.
+//!
+//! How to read it: [`keys`] has what a key is and [`sections`] a row for each; [`values`] the types of what
+//! stands there. [`Sources`] says where the layers are (`surroundings.rs`, `sources.rs`); each is a tree
+//! (`layer.rs`), they are merged, read by serde once (`deserializer.rs`) and judged ([`Config::checked`],
+//! `rules.rs`). [`Loaded`] is shown by `show.rs`.
+//!
+//! Always true: all that is wrong is told at once, a line each; a secret is named by where it lies and never
+//! read here.
+
+pub mod keys;
+pub mod sections;
+pub mod values;
+
+mod below;
+mod deserializer;
+#[cfg(test)]
+mod example;
+mod fault;
+mod layer;
+mod rules;
+mod show;
+mod sources;
+mod surroundings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use farhaul::{Code, Error};
+use serde::{Deserialize, Serialize};
+
+pub use below::OwnFile;
+pub(crate) use below::lies_in;
+pub use fault::{Fault, Faults};
+pub use keys::Reload;
+pub use layer::Origin;
+pub use sections::{
+    Api, Cap, History, Hook, HookEvent, Identity, Jobs, Log, LogLevel, Metrics, Peer, Serve, Watch, Webhooks,
+};
+pub use show::Origins;
+pub use sources::{Loaded, Sources};
+pub use surroundings::Surroundings;
+
+use layer::shown_key;
+use values::{HostPattern, Written as _};
+
+/// Values by keys.
+type Leaves = BTreeMap<Vec<String>, toml::Value>;
+
+/// All of it. The default is that of this process's environment, with no file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// What clients open.
+    pub serve: Serve,
+    /// The API.
+    pub api: Api,
+    /// How many run, and retries.
+    pub jobs: Jobs,
+    /// What is kept of what has been.
+    pub history: History,
+    /// The log and the audit file.
+    pub log: Log,
+    /// Figures for Prometheus.
+    pub metrics: Metrics,
+    /// Calls of other programs.
+    pub webhooks: Webhooks,
+    /// How outgoing connections authenticate.
+    pub identities: BTreeMap<String, Identity>,
+    /// Other hosts.
+    pub peers: BTreeMap<String, Peer>,
+    /// Limits of rate.
+    pub caps: BTreeMap<String, Cap>,
+    /// Programs that run when something has happened.
+    pub hooks: BTreeMap<String, Hook>,
+    /// Directories whose files are sent.
+    pub watch: BTreeMap<String, Watch>,
+}
+
+impl Config {
+    /// The one place that judges it.
+    pub fn checked(self) -> Result<Config, Faults> {
+        let faults = rules::violations(&self)
+            .into_iter()
+            .map(|violation| Fault::new(&Origin::Default, shown_key(&violation.key), violation.message));
+        Faults::judge(faults.collect())?;
+        Ok(self)
+    }
+
+    /// An error for root, unless that is allowed: one node serves as one user.
+    pub fn allows_user(&self, user: u32) -> Result<(), Error> {
+        if user != 0 || self.serve.allow_root {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::BadOption,
+            "serving as root would give every client root's rights below the root",
+        )
+        .with_hint("run it as a user of its own, or say --allow-root"))
+    }
+
+    /// The first table of peers that a host fits, and its name.
+    pub fn peer_of(&self, host: &str, port: Option<u16>) -> Option<(&str, &Peer)> {
+        let fits = |name: &str, peer: &Peer| match &peer.host {
+            Some(pattern) => pattern.fits(host, port),
+            None => HostPattern::read(name).is_some_and(|pattern| pattern.fits(host, port)),
+        };
+        let found = self.peers.iter().find(|(name, peer)| fits(name, peer));
+        found.map(|(name, peer)| (name.as_str(), peer))
+    }
+
+    /// The keys whose values are others in `new`, and whether a reload is enough for each. In the order of
+    /// their names.
+    pub fn changes(&self, new: &Config) -> Vec<(String, Reload)> {
+        let (old, new) = (self.leaves(), new.leaves());
+        let mut names: Vec<&Vec<String>> = old.keys().chain(new.keys()).collect();
+        names.sort();
+        names.dedup();
+        let changed = names.into_iter().filter(|key| old.get(*key) != new.get(*key));
+        changed.filter_map(|key| Some((shown_key(key), keys::find(key)?.1.reload))).collect()
+    }
+
+    /// The value of each key that has one.
+    fn leaves(&self) -> Leaves {
+        let mut leaves = BTreeMap::new();
+        // Nothing in a configuration cannot be written as TOML; a test goes over all keys.
+        let tree = toml::Table::try_from(self).unwrap_or_default();
+        for section in keys::SCHEMA {
+            let Some(toml::Value::Table(table)) = tree.get(section.name) else { continue };
+            for (name, value) in table {
+                match value {
+                    toml::Value::Table(named) if section.is_named => {
+                        let of_key = |key: &String| vec![section.name.to_string(), name.clone(), key.clone()];
+                        leaves.extend(named.iter().map(|(key, value)| (of_key(key), value.clone())));
+                    }
+                    value => {
+                        leaves.insert(vec![section.name.to_string(), name.clone()], value.clone());
+                    }
+                }
+            }
+        }
+        leaves
+    }
+}

@@ -1,0 +1,280 @@
+//! What must hold between the keys, and which values make no sense although they can be read.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use farhaul::MEMORY_MIN;
+use farhaul_session::options::RATE_MIN_BPS;
+
+use super::Config;
+use super::below;
+use super::fault::{nearest, shortened};
+use super::sections::{Api, Cap, Hook, Identity, Jobs, Peer, Watch};
+use super::values::{Address, After, Rate, Size, Span};
+
+/// Something that does not hold, and the key that is to be changed.
+pub(super) struct Violation {
+    pub(super) key: Vec<String>,
+    pub(super) message: String,
+    /// Another key without which it would hold.
+    pub(super) cause: Option<[&'static str; 2]>,
+}
+
+/// Caps that may lie in each other.
+const CAP_DEPTH_MAX: usize = 8;
+
+/// Characters of a name that the configuration gives: it becomes a label of metrics.
+const NAME_LEN_MAX: usize = 64;
+
+/// Shares beyond that are none.
+const WEIGHT_MAX: u32 = 1000;
+
+/// Arguments of a hook.
+const ARGS_MAX: usize = 64;
+
+const BODY_MIN: u64 = 64 << 10;
+const BODY_MAX: u64 = 64 << 20;
+
+/// Everything, in no order.
+pub(super) fn violations(config: &Config) -> Vec<Violation> {
+    let mut list = List(Vec::new());
+    list.serve(config);
+    list.api(&config.api);
+    list.listeners(config);
+    list.jobs(&config.jobs);
+    list.least(&["history", "size_max"], Some(config.history.size_max), Size(1 << 20));
+    for (name, identity) in &config.identities {
+        list.identity(name, identity);
+    }
+    for (name, peer) in &config.peers {
+        list.peer(name, peer, config);
+    }
+    for (name, cap) in &config.caps {
+        list.cap(name, cap, &config.caps);
+    }
+    for (name, hook) in &config.hooks {
+        list.hook(name, hook);
+    }
+    for (name, watch) in &config.watch {
+        list.watch(name, watch);
+    }
+    for (key, message) in below::faults(config) {
+        list.0.push(Violation { key, message, cause: Some(["serve", "root"]) });
+    }
+    list.0
+}
+
+struct List(Vec<Violation>);
+
+impl List {
+    fn add(&mut self, key: &[&str], message: impl Into<String>) {
+        let key = key.iter().map(|part| (*part).to_string()).collect();
+        self.0.push(Violation { key, message: message.into(), cause: None });
+    }
+
+    fn least<T: PartialOrd + std::fmt::Display>(&mut self, key: &[&str], value: Option<T>, least: T) {
+        if value.is_some_and(|value| value < least) {
+            self.add(key, format!("must be at least {least}"));
+        }
+    }
+
+    fn most<T: PartialOrd + std::fmt::Display>(&mut self, key: &[&str], value: Option<T>, most: T) {
+        if value.is_some_and(|value| value > most) {
+            self.add(key, format!("must be at most {most}"));
+        }
+    }
+
+    fn serve(&mut self, config: &Config) {
+        let serve = &config.serve;
+        if serve.root.is_some() && serve.listen.is_empty() {
+            self.add(&["serve", "listen"], "a root is served, and there is no address to serve it at");
+        }
+        self.least(&["serve", "max_rate"], serve.max_rate, Rate(RATE_MIN_BPS));
+        self.least(&["serve", "memory"], serve.memory, Size(MEMORY_MIN));
+        self.least(&["serve", "memory_per_key"], serve.memory_per_key, Size(MEMORY_MIN));
+        if let (Some(all), Some(key)) = (serve.memory, serve.memory_per_key)
+            && key > all
+        {
+            self.add(&["serve", "memory_per_key"], format!("is more than memory, which is {all}"));
+        }
+    }
+
+    fn api(&mut self, api: &Api) {
+        match (&api.tls_cert, &api.tls_key) {
+            (Some(_), None) => self.add(&["api", "tls_cert"], "needs tls_key beside it"),
+            (None, Some(_)) => self.add(&["api", "tls_key"], "needs tls_cert beside it"),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        self.least(&["api", "max_body"], Some(api.max_body), Size(BODY_MIN));
+        self.most(&["api", "max_body"], Some(api.max_body), Size(BODY_MAX));
+        if api.requests_burst < api.requests_per_second {
+            let least = api.requests_per_second;
+            self.add(
+                &["api", "requests_burst"],
+                format!("must be at least requests_per_second, which is {least}"),
+            );
+        }
+    }
+
+    /// Nobody is asked for a token in the clear by others than this host, and no address is listened on
+    /// twice.
+    fn listeners(&mut self, config: &Config) {
+        let has_tls = config.api.tls_cert.is_some() && config.api.tls_key.is_some();
+        let tables = [
+            ("serve", &config.serve.listen),
+            ("api", &config.api.listen),
+            ("metrics", &config.metrics.listen),
+        ];
+        let mut taken: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+        for (table, addresses) in tables {
+            for Address(address) in addresses {
+                let key = [table, "listen"];
+                if address.port() == 0 {
+                    self.add(&key, format!("{address} has no port"));
+                } else if let Some(other) = taken.insert(*address, table) {
+                    self.add(&key, format!("{address} is listened on already, by listen of {other}"));
+                }
+                if table != "serve" && !address.ip().to_canonical().is_loopback() && !has_tls {
+                    self.add(
+                        &key,
+                        format!(
+                            "{address} can be reached from elsewhere, which needs tls_cert and tls_key of api"
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    fn jobs(&mut self, jobs: &Jobs) {
+        self.least(&["jobs", "retry_first"], Some(jobs.retry_first), Span(Duration::from_secs(1)));
+        if jobs.retry_longest < jobs.retry_first {
+            let first = jobs.retry_first;
+            self.add(&["jobs", "retry_longest"], format!("is shorter than retry_first, which is {first}"));
+        }
+    }
+
+    /// Names are labels, parts of paths of the API and words of the command line.
+    fn name(&mut self, section: &str, name: &str) {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
+        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.bytes().all(fits) {
+            let message = format!("a name has 1 to {NAME_LEN_MAX} letters, digits, '-', '_', '.' and ':'");
+            self.add(&[section, name], message);
+        }
+    }
+
+    /// A key that names another table.
+    fn refers<T>(
+        &mut self,
+        key: &[&str],
+        name: Option<&String>,
+        section: &str,
+        tables: &BTreeMap<String, T>,
+    ) {
+        let Some(name) = name.filter(|name| !tables.contains_key(*name)) else { return };
+        let meant = nearest(name, tables.keys().map(String::as_str))
+            .map_or(String::new(), |name| format!("; did you mean {name:?}?"));
+        self.add(key, format!("there is no [{section}.{}]{meant}", shortened(name)));
+    }
+
+    fn identity(&mut self, name: &str, identity: &Identity) {
+        self.name("identities", name);
+        let Identity { key, ssh_identity, ssh_config, ssh_program, ssh_user } = identity;
+        let has_ssh =
+            !ssh_identity.is_empty() || ssh_config.is_some() || ssh_program.is_some() || ssh_user.is_some();
+        if key.is_none() && !has_ssh {
+            self.add(&["identities", name], "has neither a key nor anything for ssh");
+        }
+        if let Some(user) = ssh_user {
+            let is_plain = |character: char| character.is_ascii_graphic() && !"@:/".contains(character);
+            if user.is_empty() || user.starts_with('-') || !user.chars().all(is_plain) {
+                self.add(&["identities", name, "ssh_user"], "is no name of a user");
+            }
+        }
+    }
+
+    fn peer(&mut self, name: &str, peer: &Peer, config: &Config) {
+        self.name("peers", name);
+        self.refers(&["peers", name, "identity"], peer.identity.as_ref(), "identities", &config.identities);
+        self.refers(&["peers", name, "cap"], peer.cap.as_ref(), "caps", &config.caps);
+        let pattern = |name: &str, peer: &Peer| {
+            peer.host.as_ref().map_or_else(|| name.to_ascii_lowercase(), ToString::to_string)
+        };
+        let own = pattern(name, peer);
+        let mut earlier = config.peers.iter().take_while(|(other, _)| *other != name);
+        if let Some((other, _)) = earlier.find(|(other, peer)| pattern(other, peer) == own) {
+            self.add(&["peers", name, "host"], format!("is that of [peers.{other}], too"));
+        }
+    }
+
+    fn cap(&mut self, name: &str, cap: &Cap, caps: &BTreeMap<String, Cap>) {
+        self.name("caps", name);
+        self.least(&["caps", name, "rate"], cap.rate, Rate(RATE_MIN_BPS));
+        for window in &cap.schedule {
+            self.least(&["caps", name, "schedule"], window.rate, Rate(RATE_MIN_BPS));
+        }
+        self.most(
+            &["caps", name, "weight"],
+            Some(cap.weight),
+            NonZeroU32::new(WEIGHT_MAX).unwrap_or(cap.weight),
+        );
+        self.refers(&["caps", name, "parent"], cap.parent.as_ref(), "caps", caps);
+        let mut above = cap.parent.as_ref();
+        let mut depth = 1;
+        while let Some(parent) = above {
+            if parent == name {
+                return self.add(&["caps", name, "parent"], "it would lie in itself");
+            }
+            depth += 1;
+            if depth > CAP_DEPTH_MAX {
+                // A circle above it is told where it is.
+                return self
+                    .add(&["caps", name, "parent"], format!("lies in more than {CAP_DEPTH_MAX} others"));
+            }
+            above = caps.get(parent).and_then(|cap| cap.parent.as_ref());
+        }
+    }
+
+    fn hook(&mut self, name: &str, hook: &Hook) {
+        self.name("hooks", name);
+        if hook.program.is_none() {
+            self.add(&["hooks", name, "program"], "a hook needs a program");
+        }
+        if hook.on.is_empty() {
+            self.add(&["hooks", name, "on"], "a hook needs to know when it runs: pre, file, post or fail");
+        }
+        if hook.args.len() > ARGS_MAX {
+            self.add(&["hooks", name, "args"], format!("has more than {ARGS_MAX}"));
+        }
+        if hook.args.iter().any(|word| word.contains('\0')) {
+            self.add(&["hooks", name, "args"], "has a NUL character, which ends a word");
+        }
+        let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
+    }
+
+    fn watch(&mut self, name: &str, watch: &Watch) {
+        self.name("watch", name);
+        if watch.path.is_none() {
+            self.add(&["watch", name, "path"], "a watch needs a directory");
+        }
+        if watch.to.is_none() {
+            self.add(&["watch", name, "to"], "a watch needs a destination");
+        }
+        let day = Duration::from_secs(86_400);
+        self.span(&["watch", name, "settle"], watch.settle.0, Duration::from_secs(1), day);
+        self.span(&["watch", name, "rescan"], watch.rescan.0, Duration::from_secs(1), day);
+        if let (After::Move(target), Some(path)) = (&watch.after, &watch.path)
+            && target.as_path() == path.as_path()
+        {
+            self.add(&["watch", name, "after"], "moves files to where they are");
+        }
+    }
+
+    fn span(&mut self, key: &[&str], value: Duration, least: Duration, most: Duration) {
+        self.least(key, Some(Span(value)), Span(least));
+        self.most(key, Some(Span(value)), Span(most));
+    }
+}

@@ -1,0 +1,89 @@
+//! What there is at a place, here or at a peer, as far as a caller reaches.
+
+use farhaul::{Depth, Listed, NetworkOptions, Place, Remote, escape};
+use farhaul_session::{Code, Error};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Node;
+use crate::access::{Caller, Deed, Places, Scope};
+
+/// Entries of one directory that are listed.
+const ENTRIES_MAX: usize = 10_000;
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct FileView {
+    /// Its name, with bytes that are no UTF-8 as `\xff`.
+    pub name: String,
+    /// `file`, `directory`, `symlink` and so on.
+    pub kind: &'static str,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Seconds since 1970.
+    pub mtime_s: i64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// What there is at a place.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Listing {
+    /// By name.
+    pub files: Vec<FileView>,
+    /// There are more, which are not listed.
+    pub is_cut: bool,
+}
+
+impl Node {
+    /// Lists a directory.
+    pub(crate) fn browse(&self, caller: &Caller, place: &str) -> Result<Listing, Error> {
+        let bad = || {
+            Error::new(Code::BadLocation, format!("{place}: a backslash stands before x and two hex digits"))
+        };
+        let bytes = farhaul::unescape(place).ok_or_else(bad)?;
+        let parsed = {
+            use std::os::unix::ffi::OsStringExt as _;
+            Place::parse(&std::ffi::OsString::from_vec(bytes))?
+        };
+        if parsed.is_input() || parsed.is_made() || parsed.is_sink() {
+            return Err(Error::new(Code::BadLocation, format!("{place}: there is no directory")));
+        }
+        caller.may(Deed::At(Scope::Read, &Places(vec![parsed.clone()])))?;
+        if let Place::Local(path) = &parsed {
+            if !path.is_absolute() {
+                return Err(Error::new(Code::BadLocation, format!("{place}: write an absolute path")));
+            }
+            // A link below a prefix may lead out of it.
+            let real = path
+                .canonicalize()
+                .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {error}")))?;
+            caller.may(Deed::At(Scope::Read, &Places(vec![Place::Local(real)])))?;
+        }
+        let mut location = parsed.to_location();
+        self.settings().identify_location(None, None, &mut location)?;
+        let remote = Remote::at(&location, NetworkOptions::default())?;
+        let mut listing = Listing { files: Vec::new(), is_cut: false };
+        for listed in remote.list(b"", Depth::One)? {
+            // The directory itself is the first.
+            let Listed::Entry(entry) = listed? else { continue };
+            if entry.path.is_empty() {
+                continue;
+            }
+            if listing.files.len() >= ENTRIES_MAX {
+                listing.is_cut = true;
+                break;
+            }
+            listing.files.push(FileView {
+                name: escape(&entry.path),
+                kind: entry.kind.name(),
+                size: entry.identity.size,
+                mtime_s: entry.identity.mtime.secs,
+                mode: entry.mode,
+            });
+        }
+        drop(remote);
+        listing.files.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(listing)
+    }
+}

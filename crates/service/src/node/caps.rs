@@ -1,0 +1,147 @@
+//! The node's caps: changed, shown, and the rates that hold now.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use farhaul_session::{Code, Error};
+
+use super::Node;
+use crate::access::{Caller, Deed, Scope};
+use crate::caps::schedule::{next_change, rate_at};
+use crate::caps::spec::{self, Cap, Caps, HOST};
+use crate::clock::timestamp;
+use crate::config::values::Zone;
+use crate::hub::Body;
+use crate::store::caps;
+use farhaul_handover::Held as _;
+
+/// A cap as it stands.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct CapView {
+    /// Its name.
+    pub name: String,
+    #[serde(flatten)]
+    pub cap: Cap,
+    /// The rate that holds now; none for no limit of its own.
+    pub now_bps: Option<u64>,
+    /// When the schedule has another one.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub next_change: Option<Timestamp>,
+}
+
+/// The caps of the configuration, and those that were set while the service ran.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AllCaps {
+    pub(super) base: Caps,
+    pub(super) set: Caps,
+}
+
+impl AllCaps {
+    fn all(&self) -> Caps {
+        let mut all = self.base.clone();
+        all.extend(self.set.clone());
+        all
+    }
+}
+
+impl CapView {
+    fn new(name: &str, cap: &Cap, now: Timestamp) -> CapView {
+        let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
+        CapView {
+            name: name.into(),
+            now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),
+            next_change: next_change(&cap.schedule, now, &zone),
+            cap: cap.clone(),
+        }
+    }
+}
+
+impl Node {
+    /// All that there are: those of the configuration, and those that were set, which go before them.
+    pub(super) fn caps(&self) -> Caps {
+        self.caps.lock().in_any_case().all()
+    }
+
+    /// The configuration has these caps.
+    pub(crate) fn set_base_caps(&self, base: Caps) -> Result<(), Error> {
+        let mut caps = self.caps.lock().in_any_case();
+        let changed = AllCaps { base, set: caps.set.clone() };
+        spec::check(&changed.all())?;
+        *caps = changed;
+        drop(caps);
+        self.look();
+        Ok(())
+    }
+
+    /// All caps, with the rates that hold now. The host's is there, also if nobody has set it.
+    pub(crate) fn list_caps(&self, caller: &Caller) -> Result<Vec<CapView>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let now = timestamp(self.clock.now_ms());
+        let mut caps = self.caps();
+        caps.entry(HOST.into()).or_default();
+        Ok(caps.iter().map(|(name, cap)| CapView::new(name, cap, now)).collect())
+    }
+
+    /// One of them.
+    pub(crate) fn show_cap(&self, caller: &Caller, name: &str) -> Result<CapView, Error> {
+        let all = self.list_caps(caller)?;
+        all.into_iter().find(|cap| cap.name == name).ok_or_else(|| no_such(name))
+    }
+
+    /// The cap of this name is this one from now on, also for what runs.
+    pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: Cap) -> Result<CapView, Error> {
+        caller.may(Deed::Any(Scope::Admin))?;
+        let named = name.to_string();
+        self.change_caps(|caps| {
+            caps.set.insert(named.clone(), cap.clone());
+            let (named, cap) = (named.clone(), cap.clone());
+            Ok(move |transaction: &rusqlite::Transaction<'_>, now_ms| {
+                caps::set(transaction, &named, &cap, now_ms)
+            })
+        })?;
+        let view = self.show_cap(caller, name)?;
+        self.hub.tell(Body::Other { kind: "cap", text: serde_json::to_string(&view).unwrap_or_default() });
+        Ok(view)
+    }
+
+    /// There is no such cap any more: what was in it is in the one above.
+    pub(crate) fn remove_cap(&self, caller: &Caller, name: &str) -> Result<(), Error> {
+        caller.may(Deed::Any(Scope::Admin))?;
+        let named = name.to_string();
+        self.change_caps(|caps| {
+            caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {
+                true => Error::new(Code::NotNow, format!("the cap {named} stands in the configuration"))
+                    .with_hint("take it out there, or set another rate"),
+                false => no_such(&named),
+            })?;
+            let named = named.clone();
+            Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
+        })?;
+        let text = serde_json::json!({ "name": name, "removed": true }).to_string();
+        self.hub.tell(Body::Other { kind: "cap", text });
+        Ok(())
+    }
+
+    fn change_caps<W>(&self, change: impl FnOnce(&mut AllCaps) -> Result<W, Error>) -> Result<(), Error>
+    where
+        W: FnOnce(&rusqlite::Transaction<'_>, i64) -> rusqlite::Result<()> + Send + 'static,
+    {
+        let now_ms = self.clock.now_ms();
+        let mut caps = self.caps.lock().in_any_case();
+        let mut changed = caps.clone();
+        let write = change(&mut changed)?;
+        spec::check(&changed.all())?;
+        self.store.write(move |transaction| write(transaction, now_ms))?;
+        *caps = changed;
+        drop(caps);
+        self.look();
+        Ok(())
+    }
+}
+
+fn no_such(name: &str) -> Error {
+    let name = farhaul_text::printable(name.as_bytes(), 80);
+    Error::new(Code::NoSuchThing, format!("there is no cap {name}"))
+}

@@ -1,0 +1,370 @@
+//! What the service and its manager (systemd) tell each other: ready, reloading, stopping, the watchdog, and
+//! sockets that are handed over.
+//!
+//! How to read it: [`Manager`] says how things stand, [`Watchdog`] that threads move, [`Passed`] sorts the
+//! sockets. The descriptors themselves are taken by `main`, before there are threads (`descriptors.rs` of the
+//! command line).
+//!
+//! Always true: without a manager everything here does nothing; what cannot be said to it stops nothing.
+
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul::{Code, Error, escape};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use sd_notify::NotifyState;
+
+/// Characters of a status line that `systemctl status` shows.
+const STATUS_MAX: usize = 200;
+
+/// The service manager, if one listens: `NOTIFY_SOCKET`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manager;
+
+impl Manager {
+    /// The service can be used.
+    pub fn ready(self, status: &str) {
+        self.say(&[NotifyState::Ready, NotifyState::Status(&line(status))]);
+    }
+
+    /// What it does, for `systemctl status`.
+    pub fn status(self, status: &str) {
+        self.say(&[NotifyState::Status(&line(status))]);
+    }
+
+    /// It reads its configuration anew; [`Manager::ready`] ends that.
+    pub fn reloading(self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.say(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!("cannot tell the service manager of the reload: {error}"),
+        }
+    }
+
+    /// It ends; for a drain that takes longer than the unit allows, `limit` asks for more time.
+    pub fn stopping(self, status: &str, limit: Option<Duration>) {
+        let status = line(status);
+        let mut states = vec![NotifyState::Stopping, NotifyState::Status(&status)];
+        let usec = limit.map(|limit| u32::try_from(limit.as_micros()).unwrap_or(u32::MAX));
+        states.extend(usec.map(NotifyState::ExtendTimeoutUsec));
+        self.say(&states);
+    }
+
+    fn say(self, states: &[NotifyState<'_>]) {
+        if let Err(error) = sd_notify::notify(states) {
+            tracing::warn!("cannot tell the service manager how it stands: {error}");
+        }
+    }
+}
+
+/// One line of printable text: what follows a line end would be another message.
+fn line(status: &str) -> String {
+    escape(status.as_bytes()).chars().take(STATUS_MAX).collect()
+}
+
+/// Tells the manager that the service lives, as long as it does.
+#[derive(Debug)]
+pub struct Watchdog {
+    ending: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// `None` if the manager does not ask for it. `moves` is asked at half of the manager's interval
+    /// (`WATCHDOG_USEC`) whether the service's threads move; what it says is passed on, so that a service
+    /// which hangs is started again.
+    pub fn start(moves: impl FnMut() -> bool + Send + 'static) -> Result<Option<Watchdog>, Error> {
+        match sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) {
+            Some(interval) => {
+                Watchdog::every(interval / 2, moves, || Manager.say(&[NotifyState::Watchdog])).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn every(
+        interval: Duration,
+        mut moves: impl FnMut() -> bool + Send + 'static,
+        mut alive: impl FnMut() + Send + 'static,
+    ) -> Result<Watchdog, Error> {
+        let ending = Arc::new((Mutex::new(false), Condvar::new()));
+        let shared = ending.clone();
+        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
+            let mut hangs = false;
+            while !ends_within(&shared, interval) {
+                if moves() {
+                    alive();
+                    hangs = false;
+                } else if !std::mem::replace(&mut hangs, true) {
+                    tracing::error!(
+                        "threads of the service do not move; the service manager is not told that it lives"
+                    );
+                }
+            }
+        });
+        let thread = Some(thread.map_err(Error::no_thread)?);
+        Ok(Watchdog { ending, thread })
+    }
+}
+
+/// Waits for the interval, or for the end.
+fn ends_within((ending, changed): &(Mutex<bool>, Condvar), interval: Duration) -> bool {
+    let until = Instant::now() + interval;
+    let mut is_ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
+    while !*is_ending {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        is_ending = changed.wait_timeout(is_ending, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    *is_ending
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        *self.ending.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.ending.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the liveness function was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sockets that the service manager holds and hands over.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// For sessions. Options of a socket (buffers, GRO) are to be set anew; datagrams of sessions before a
+    /// restart may wait in it.
+    pub udp: Vec<UdpSocket>,
+    /// For sessions.
+    pub tcp: Vec<TcpListener>,
+    /// For the API.
+    pub api: Vec<UnixListener>,
+    /// For the API by TCP, which takes the name `api` (`FileDescriptorName=`).
+    pub api_tcp: Vec<TcpListener>,
+}
+
+/// What a descriptor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Udp,
+    Tcp,
+    Unix,
+}
+
+/// What a descriptor is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Udp,
+    Tcp,
+    Api,
+    ApiTcp,
+}
+
+impl Passed {
+    /// Sorts descriptors by their names (`udp`, `tcp`, `api`) and by what they are. One whose name the unit
+    /// does not give is sorted by what it is alone.
+    pub fn sorted(descriptors: Vec<(String, OwnedFd)>) -> Result<Passed, Error> {
+        let mut passed = Passed::default();
+        for (name, descriptor) in descriptors {
+            let purpose = kind_of(&descriptor).and_then(|kind| purpose(&name, kind)).ok_or_else(|| {
+                let name = escape(name.as_bytes());
+                Error::new(
+                    Code::BadConfig,
+                    format!("the service manager hands over {name}, which is no socket for that"),
+                )
+                .with_hint(
+                    "FileDescriptorName= is udp (ListenDatagram=), tcp or api (ListenStream=), or not given",
+                )
+            })?;
+            match purpose {
+                Purpose::Udp => passed.udp.push(descriptor.into()),
+                Purpose::Tcp => passed.tcp.push(descriptor.into()),
+                Purpose::Api => passed.api.push(descriptor.into()),
+                Purpose::ApiTcp => passed.api_tcp.push(descriptor.into()),
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.udp.is_empty() && self.tcp.is_empty() && self.api.is_empty() && self.api_tcp.is_empty()
+    }
+}
+
+fn purpose(name: &str, kind: Kind) -> Option<Purpose> {
+    // What systemd calls a socket whose unit gives no name.
+    let is_nameless = name.is_empty() || name == "unknown" || name.ends_with(".socket");
+    match (name, kind) {
+        ("udp", Kind::Udp) => Some(Purpose::Udp),
+        ("tcp", Kind::Tcp) => Some(Purpose::Tcp),
+        ("api", Kind::Unix) => Some(Purpose::Api),
+        ("api", Kind::Tcp) => Some(Purpose::ApiTcp),
+        (_, Kind::Udp) if is_nameless => Some(Purpose::Udp),
+        (_, Kind::Tcp) if is_nameless => Some(Purpose::Tcp),
+        (_, Kind::Unix) if is_nameless => Some(Purpose::Api),
+        _ => None,
+    }
+}
+
+/// `None` for what is neither a listener nor a bound socket for datagrams.
+fn kind_of(descriptor: &OwnedFd) -> Option<Kind> {
+    let family = sockopt::socket_domain(descriptor).ok()?;
+    let kind = sockopt::socket_type(descriptor).ok()?;
+    let is_inet = family == AddressFamily::INET || family == AddressFamily::INET6;
+    match kind {
+        SocketType::DGRAM if is_inet => Some(Kind::Udp),
+        SocketType::STREAM if !sockopt::socket_acceptconn(descriptor).ok()? => None,
+        SocketType::STREAM if is_inet => Some(Kind::Tcp),
+        SocketType::STREAM if family == AddressFamily::UNIX => Some(Kind::Unix),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    /// What a service does. It runs in a process of its own, whose environment the test sets.
+    #[test]
+    #[ignore = "the other test starts it"]
+    fn service() {
+        let manager = Manager;
+        manager.ready("2 jobs run\nREADY=0");
+        manager.status("3 jobs run");
+        let moves = Arc::new(AtomicBool::new(true));
+        let asked = Arc::new(AtomicU32::new(0));
+        let watchdog = Watchdog::start({
+            let (moves, asked) = (moves.clone(), asked.clone());
+            move || {
+                asked.fetch_add(1, SeqCst);
+                moves.load(SeqCst)
+            }
+        });
+        let watchdog = watchdog.unwrap().expect("WATCHDOG_USEC is set");
+        let wait_for = |count: u32| {
+            while asked.load(SeqCst) < count {
+                std::thread::yield_now();
+            }
+        };
+        wait_for(2);
+        moves.store(false, SeqCst);
+        let at = asked.load(SeqCst);
+        // One may have been asked before it changed.
+        wait_for(at + 2);
+        manager.status("hangs");
+        wait_for(at + 4);
+        drop(watchdog);
+        manager.reloading();
+        manager.ready("4 jobs run");
+        manager.stopping("ends", Some(Duration::from_secs(30)));
+    }
+
+    fn started(test: &str, environment: &[(&str, &str)]) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--ignored"]).envs(environment.iter().copied());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
+    fn the_manager_is_told_what_happens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let socket = path.to_str().unwrap();
+        started("notify::tests::service", &[("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", "20000")]);
+        manager.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 4096];
+        let messages: Vec<String> = std::iter::from_fn(|| {
+            manager.recv(&mut buffer).ok().map(|len| String::from_utf8_lossy(&buffer[..len]).into_owned())
+        })
+        .collect();
+        let alive = messages.iter().filter(|message| *message == "WATCHDOG=1\n").count();
+        let others: Vec<&String> = messages.iter().filter(|message| *message != "WATCHDOG=1\n").collect();
+        assert!(alive >= 2, "{messages:?}");
+        let [ready, running, hangs, reloading, again, stopping] = others[..] else { panic!("{messages:?}") };
+        assert_eq!(ready, "READY=1\nSTATUS=2 jobs run\\nREADY=0\n");
+        assert_eq!(running, "STATUS=3 jobs run\n");
+        let usec = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(reloading);
+        assert!(usec.trim_end().parse::<u64>().is_ok_and(|usec| usec > 0), "{reloading}");
+        assert_eq!(again, "READY=1\nSTATUS=4 jobs run\n");
+        assert_eq!(stopping, "STOPPING=1\nSTATUS=ends\nEXTEND_TIMEOUT_USEC=30000000\n");
+        let at = messages.iter().position(|message| message == hangs).unwrap();
+        assert!(messages[at..].iter().all(|message| message != "WATCHDOG=1\n"), "{messages:?}");
+    }
+
+    #[test]
+    #[ignore = "the other test starts it"]
+    fn alone() {
+        Manager.ready("x");
+        assert!(Watchdog::start(|| true).unwrap().is_none());
+    }
+
+    #[test]
+    fn without_a_manager_nothing_is_said() {
+        let us = std::process::id().to_string();
+        started("notify::tests::alone", &[]);
+        // The watchdog of another process.
+        started("notify::tests::alone", &[("WATCHDOG_USEC", "20000"), ("WATCHDOG_PID", &us)]);
+        // A manager that is gone.
+        started("notify::tests::alone", &[("NOTIFY_SOCKET", "/nonexistent/notify")]);
+    }
+
+    fn udp() -> OwnedFd {
+        UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    fn tcp() -> OwnedFd {
+        TcpListener::bind("[::1]:0").unwrap().into()
+    }
+
+    #[test]
+    fn sockets_are_sorted_by_name_and_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let unix = |name: &str| -> OwnedFd { UnixListener::bind(folder.path().join(name)).unwrap().into() };
+        let named = |name: &str, descriptor: OwnedFd| (name.to_string(), descriptor);
+        let passed = Passed::sorted(vec![
+            named("udp", udp()),
+            named("farhaul.socket", udp()),
+            named("tcp", tcp()),
+            named("unknown", tcp()),
+            named("api", unix("a")),
+            named("farhaul.socket", unix("b")),
+            named("api", tcp()),
+        ]);
+        let passed = passed.unwrap();
+        let counts = (passed.udp.len(), passed.tcp.len(), passed.api.len(), passed.api_tcp.len());
+        assert_eq!(counts, (2, 2, 2, 1));
+        assert!(!passed.is_empty() && Passed::sorted(vec![]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_socket_for_its_name_is_refused() {
+        let file = || -> OwnedFd { std::fs::File::open("/dev/null").unwrap().into() };
+        let (one, other) = UnixStream::pair().unwrap();
+        for (name, descriptor) in [
+            ("udp", tcp()),
+            ("tcp", udp()),
+            ("api", udp()),
+            ("web", tcp()),
+            ("udp", file()),
+            ("unknown", file()),
+            ("api", one.into()),
+            ("unknown", other.into()),
+        ] {
+            let error = Passed::sorted(vec![(name.to_string(), descriptor)]).unwrap_err();
+            assert!(error.code() == Code::BadConfig && error.what().contains(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The state directory: made, judged, and locked by one process; and what else is this user's alone, the
+//! socket of the API.
+//!
+//! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`StateDir::room_for_a_job`]
+//! looks at what is left on its disk, [`Socket::listen`] does the same for the Unix socket.
+//! `judge_file_system` is the list of what is refused.
+//!
+//! Always true: who has a [`StateDir`] is the only process that has it, and nobody else can look into it or
+//! write there.
+
+mod file_system;
+mod socket;
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use farhaul::{Code, Error};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fstatfs, fstatvfs, open, openat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::config::lies_in;
+
+use file_system::{judge_file_system, kind_of_mount};
+pub use socket::Socket;
+
+/// A new job is refused when the file system has less: its rows, its record and the store's log of what
+/// changes fit many times.
+const ROOM_MIN_BYTES: u64 = 64 << 20;
+
+/// Files that the store and its copies still can make.
+const ROOM_MIN_FILES: u64 = 64;
+
+/// Made, judged and locked.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Holds the lock, which ends with it.
+    _lock: File,
+}
+
+/// What is left on a file system for this user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files, where the file system counts them.
+    pub files: Option<u64>,
+}
+
+impl StateDir {
+    /// Opens the directory, which is made if it is not there. `root` is what clients are served.
+    pub fn open(path: &Path, root: Option<&Path>) -> Result<StateDir, Error> {
+        if let Some(root) = root.filter(|root| lies_in(path, root)) {
+            let what = format!(
+                "the state directory {} lies in {}, which is served: clients could read or replace it",
+                path.display(),
+                root.display()
+            );
+            return Err(Error::new(Code::UnsafeRoot, what).with_hint(ELSEWHERE));
+        }
+        let directory = open_private(path, "the state directory")?;
+        let kind = kind_of_mount(&directory).unwrap_or_default();
+        let magic = fstatfs(&directory).map_err(|errno| failed(path, "look at", errno))?.f_type;
+        // The kernel's numbers have 32 bits; the type of the field differs by machine.
+        if let Some(name) = judge_file_system(magic as u32, &kind) {
+            let what = format!(
+                "the state directory {} is on a network file system ({name}), where its database could be damaged",
+                path.display()
+            );
+            return Err(Error::new(Code::BadState, what).with_hint(ELSEWHERE));
+        }
+        let lock = lock(path, &directory)?;
+        Ok(StateDir { path: path.to_path_buf(), directory, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is left on its file system.
+    pub fn room(&self) -> Result<Room, Error> {
+        let left = fstatvfs(&self.directory).map_err(|errno| failed(&self.path, "look at", errno))?;
+        Ok(Room {
+            bytes: left.f_bavail.saturating_mul(left.f_frsize),
+            files: (left.f_files > 0).then_some(left.f_favail),
+        })
+    }
+
+    /// An error if a new job has no room.
+    pub fn room_for_a_job(&self) -> Result<(), Error> {
+        self.room()?.judge(&self.path)
+    }
+}
+
+const ELSEWHERE: &str = "name a directory on a local disk with `state` in [serve]";
+
+impl Room {
+    fn judge(self, path: &Path) -> Result<(), Error> {
+        let what = match self {
+            Room { bytes, .. } if bytes < ROOM_MIN_BYTES => {
+                format!("{} MiB are free, {} MiB are needed", bytes >> 20, ROOM_MIN_BYTES >> 20)
+            }
+            Room { files: Some(files), .. } if files < ROOM_MIN_FILES => {
+                format!("{files} inodes are free, {ROOM_MIN_FILES} are needed")
+            }
+            Room { .. } => return Ok(()),
+        };
+        let what = format!("no room for a new job in {}: {what}", path.display());
+        Err(Error::new(Code::NoSpace, what).with_hint("free space there; jobs that run go on"))
+    }
+}
+
+fn failed(path: &Path, verb: &str, errno: Errno) -> Error {
+    let error = io::Error::from(errno);
+    Error::with_source(Code::of_files(&error), format!("cannot {verb} {}", path.display()), error)
+}
+
+/// A directory of this user's, which nobody else can look into. `what` is its name in errors.
+fn open_private(path: &Path, what: &str) -> Result<OwnedFd, Error> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let not_made = |error: io::Error| {
+        Error::with_source(Code::of_files(&error), format!("cannot make {what} {}", path.display()), error)
+    };
+    match made {
+        Ok(()) => {}
+        // A link to a directory, or something that the next call has words for.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(not_made(error)),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(path, flags, Mode::empty()).map_err(|errno| failed(path, "open", errno))?;
+    let meta = fstat(&directory).map_err(|errno| failed(path, "look at", errno))?;
+    let refused = |reason: String, hint: &str| {
+        Error::new(Code::BadState, format!("{what} {} {reason}", path.display())).with_hint(hint)
+    };
+    let (owner, us) = (meta.st_uid, geteuid().as_raw());
+    if owner != us {
+        let hint = "run the service as that user, or name another directory";
+        return Err(refused(format!("belongs to user {owner}, and this is user {us}"), hint));
+    }
+    if meta.st_mode & 0o022 != 0 {
+        let hint = format!("look at what is in it, then chmod 700 {}", path.display());
+        return Err(refused("may be written by others".into(), &hint));
+    }
+    if meta.st_mode & 0o055 != 0 {
+        fchmod(&directory, Mode::from_raw_mode(0o700)).map_err(|errno| failed(path, "chmod", errno))?;
+    }
+    Ok(directory)
+}
+
+/// Taken until the process ends; the file says which process that is.
+fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(directory, "lock", flags, Mode::from_raw_mode(0o600))
+        .map_err(|errno| failed(&path.join("lock"), "open", errno))?;
+    let taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut file = File::from(file);
+    match taken {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            // Who it is helps; that there is one decides.
+            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
+            let pid = pid.trim();
+            let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+            let who = if is_number { format!("process {pid}") } else { "another process".into() };
+            let what = format!("{who} has the state directory {}", path.display());
+            let hint = "one process has it at a time; stop that one, or name another directory with `state`";
+            return Err(Error::new(Code::AlreadyRuns, what).with_hint(hint));
+        }
+        Err(errno) => return Err(failed(&path.join("lock"), "lock", errno)),
+    }
+    let noted = file.set_len(0).and_then(|()| file.rewind());
+    let noted = noted.and_then(|()| writeln!(file, "{}", std::process::id()));
+    match noted {
+        // On a full disk the lock holds without a number.
+        Err(error) if !matches!(Code::of_files(&error), Code::NoSpace) => Err(Error::with_source(
+            Code::of_files(&error),
+            format!("cannot write {}", path.join("lock").display()),
+            error,
+        )),
+        Ok(()) | Err(_) => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    pub(super) fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    pub(super) fn chmod(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn it_is_made_private_and_one_process_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/state");
+        let state = StateDir::open(&path, None).unwrap();
+        assert_eq!(
+            (mode(&path), mode(&path.join("lock")), mode(&folder.path().join("a"))),
+            (0o700, 0o600, 0o700)
+        );
+        let second = StateDir::open(&path, None).unwrap_err();
+        assert_eq!(second.code(), Code::AlreadyRuns);
+        assert_eq!(
+            second.what(),
+            format!("process {} has the state directory {}", std::process::id(), path.display())
+        );
+        drop(state);
+        StateDir::open(&path, None).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_with_anything_in_it_is_no_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        drop(StateDir::open(&path, None).unwrap());
+        std::fs::write(path.join("lock"), "\u{1b}[31m not a number, and long").unwrap();
+        let state = StateDir::open(&path, None).unwrap();
+        std::fs::write(path.join("lock"), "\u{1b}").unwrap();
+        let error = StateDir::open(&path, None).unwrap_err();
+        assert!(error.what().starts_with("another process has"), "{error}");
+        drop(state);
+        std::fs::remove_file(path.join("lock")).unwrap();
+        symlink("/etc/passwd", path.join("lock")).unwrap();
+        assert!(StateDir::open(&path, None).is_err());
+    }
+
+    #[test]
+    fn what_others_can_change_is_refused_and_what_they_can_read_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        std::fs::create_dir(&path).unwrap();
+        for (bits, after) in [(0o755, Some(0o700)), (0o750, Some(0o700)), (0o770, None), (0o702, None)] {
+            chmod(&path, bits);
+            let opened = StateDir::open(&path, None);
+            match after {
+                Some(after) => assert!(opened.is_ok() && mode(&path) == after, "{bits:o}"),
+                None => {
+                    let error = opened.unwrap_err();
+                    assert!(
+                        error.code() == Code::BadState && error.what().contains("written by others"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+        std::fs::write(folder.path().join("file"), b"").unwrap();
+        let error = StateDir::open(&folder.path().join("file"), None).unwrap_err();
+        assert_eq!(error.code(), Code::NotADirectory, "{error}");
+    }
+
+    #[test]
+    fn it_does_not_lie_in_what_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir(&root).unwrap();
+        symlink(&root, folder.path().join("link")).unwrap();
+        for path in ["root/state", "root", "link/state"] {
+            let path = folder.path().join(path);
+            let error = StateDir::open(&path, Some(&root)).unwrap_err();
+            assert_eq!(error.code(), Code::UnsafeRoot, "{}", path.display());
+        }
+        assert!(!root.join("state").exists());
+        StateDir::open(&folder.path().join("state"), Some(&root)).unwrap();
+    }
+
+    #[test]
+    fn a_new_job_needs_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&folder.path().join("state"), None).unwrap();
+        assert!(state.room().unwrap().bytes > 0);
+        let fine = Room { bytes: ROOM_MIN_BYTES, files: Some(ROOM_MIN_FILES) };
+        let at = Path::new("/state");
+        assert!(fine.judge(at).is_ok());
+        assert!(Room { files: None, ..fine }.judge(at).is_ok());
+        let error = Room { bytes: (3 << 20) + 5, ..fine }.judge(at).unwrap_err();
+        assert_eq!(error.code(), Code::NoSpace);
+        assert_eq!(error.what(), "no room for a new job in /state: 3 MiB are free, 64 MiB are needed");
+        let error = Room { files: Some(3), ..fine }.judge(at).unwrap_err();
+        assert_eq!(error.what(), "no room for a new job in /state: 3 inodes are free, 64 are needed");
+    }
+}

@@ -1,0 +1,149 @@
+//! The Unix socket of the API: a name that only this user reaches.
+//!
+//! Always true: a name that somebody listens on, or that is no socket, is left alone.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use farhaul::{Code, Error};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::{failed, open_private};
+
+/// A Unix socket that is listened on; its name goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    /// What clients connect to.
+    pub listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the name: another one's is left alone.
+    identity: (u64, u64),
+}
+
+impl Socket {
+    /// Listens at `path`, for this user alone: mode 0600 in a directory of 0700, which is made if it is not
+    /// there. A name that nobody listens on any more is taken over.
+    pub fn listen(path: &Path) -> Result<Socket, Error> {
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let directory = open_private(folder, "the directory of the socket,")?;
+        // Two processes that find the same old name do not take it from each other.
+        flock(&directory, FlockOperation::LockExclusive).map_err(|errno| failed(folder, "lock", errno))?;
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                remove_stale(path)?;
+                UnixListener::bind(path)
+            }
+            bound => bound,
+        };
+        let cannot = |error: io::Error| {
+            let code = match error.kind() {
+                io::ErrorKind::InvalidInput => Code::BadPath,
+                _ => Code::CannotListen,
+            };
+            Error::with_source(code, format!("cannot listen on {}", path.display()), error)
+                .with_hint("name another place with `socket` in [api]; a socket's path has at most 107 bytes")
+        };
+        let listener = listener.map_err(cannot)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(cannot)?;
+        let meta = std::fs::symlink_metadata(path).map_err(cannot)?;
+        Ok(Socket { listener, path: path.to_path_buf(), identity: (meta.dev(), meta.ino()) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let is_ours =
+            std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
+        if is_ours {
+            // What stays is taken over by the next one.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path) -> Result<(), Error> {
+    let meta = std::fs::symlink_metadata(path);
+    if !meta.is_ok_and(|meta| meta.file_type().is_socket()) {
+        let what = format!("cannot listen on {}: something else is there", path.display());
+        return Err(
+            Error::new(Code::AlreadyExists, what).with_hint("name another place with `socket` in [api]")
+        );
+    }
+    match is_listened_on(path) {
+        Ok(false) => {
+            std::fs::remove_file(path).map_err(Error::io(format!("cannot remove {}", path.display())))
+        }
+        Ok(true) => {
+            let what = format!("another process listens on {}", path.display());
+            Err(Error::new(Code::AlreadyRuns, what)
+                .with_hint("stop that one, or name another place with `socket` in [api]"))
+        }
+        Err(errno) => Err(failed(path, "connect to", errno)),
+    }
+}
+
+fn is_listened_on(path: &Path) -> Result<bool, Errno> {
+    // Without waiting: one whose queue is full would have us wait for good.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(socket.as_fd(), &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        // A socket of another kind has an owner, too.
+        Err(Errno::PROTOTYPE) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{chmod, mode};
+    use super::*;
+
+    #[test]
+    fn an_old_socket_is_taken_over_and_a_living_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/api.sock");
+        let socket = Socket::listen(&path).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        let error = Socket::listen(&path).unwrap_err();
+        assert_eq!(error.code(), Code::AlreadyRuns, "{error}");
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        // The name stays when a process is killed.
+        drop(socket);
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let socket = Socket::listen(&path).unwrap();
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_stays_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/api.sock");
+        let socket = Socket::listen(&path).unwrap();
+        // Another one's name is not removed with ours.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, b"x").unwrap();
+        drop(socket);
+        assert_eq!(std::fs::read(&path).unwrap(), b"x");
+        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::AlreadyExists);
+        chmod(path.parent().unwrap(), 0o777);
+        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::BadState);
+        let long = folder.path().join("x".repeat(120)).join("api.sock");
+        assert_eq!(Socket::listen(&long).unwrap_err().code(), Code::BadPath);
+    }
+}

@@ -5,11 +5,14 @@
 //! with it, so that a process that is killed in between does it again, and finds it done.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::Receiver;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{Report, escape};
+use farhaul::{Report, escape, unescape};
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
 use serde_json::json;
@@ -22,16 +25,17 @@ use crate::node::{Active, Node, peer_of};
 use crate::store::history;
 use crate::store::jobs::{self, JobRow};
 use crate::store::watches::{self, WatchRow};
-use crate::watch::{Acted, Change, Confirmed, Name, Past, Status, Take, Version, Watcher, act};
+use crate::watch::{
+    Acted, After, Change, Confirmed, Name, Notice, Past, Status, Take, Version, Watcher, act,
+};
 
 /// Files of one job, and the bytes of their names: that is what the job keeps in memory and in the store.
 const FILES_MAX: usize = 1000;
 const NAMES_BYTES_MAX: usize = 1 << 20;
 /// A turn is over after this, whatever happens.
 const TURN_MAX: Duration = Duration::from_secs(3600);
-/// When no job could be made, files are offered again after as long as they are to stand still, and nothing else is done for
-/// so long.
-const REST: Duration = Duration::from_secs(1);
+/// A folder that lies elsewhere than it may is looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Eyes {
     node: Arc<Node>,
@@ -40,6 +44,8 @@ pub(super) struct Eyes {
     watcher: Watcher,
     notices: Arc<Mutex<Vec<String>>>,
     inbox: Receiver<Order>,
+    /// Why nothing is taken.
+    trouble: Option<String>,
 }
 
 /// A file of a job, and the version to do something with, if it is to be.
@@ -60,34 +66,53 @@ impl Eyes {
         notices: Arc<Mutex<Vec<String>>>,
         inbox: Receiver<Order>,
     ) -> Eyes {
-        Eyes { node, row, places, watcher, notices, inbox }
+        Eyes { node, row, places, watcher, notices, inbox, trouble: None }
     }
 
     pub(super) fn run(mut self) {
         self.catch_up();
         loop {
             while let Ok(order) = self.inbox.try_recv() {
-                match order {
-                    Order::Over(job) => self.over(job),
-                    Order::Retry => {
-                        let changes = self.watcher.retry_failed();
-                        self.write(changes);
-                    }
-                    Order::End => return,
+                if !self.obey(order) {
+                    return;
+                }
+            }
+            if !self.is_within() {
+                self.trouble = Some("a link leads the folder out of what its owner may reach".into());
+                self.show_notices();
+                match self.inbox.recv_timeout(LOOK_AGAIN) {
+                    Ok(order) if !self.obey(order) => return,
+                    Ok(_) | Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
             let turn = self.watcher.turn(TURN_MAX);
             self.write(turn.changes);
-            if !turn.notices.is_empty() {
-                for notice in &turn.notices {
-                    tracing::warn!(watch = self.row.id, "{}", notice.text());
-                    self.node.tell_watch(&self.row.id, json!({ "event": "notice", "text": notice.text() }));
-                }
+            for notice in &turn.notices {
+                tracing::warn!(watch = self.row.id, "{}", notice.text());
+                self.node.tell_watch(&self.row.id, json!({ "event": "notice", "text": notice.text() }));
             }
-            *self.notices.lock().in_any_case() =
-                self.watcher.notices().map(crate::watch::Notice::text).collect();
             self.take_all(turn.takes);
+            self.show_notices();
         }
+    }
+
+    /// False if this is the end.
+    fn obey(&mut self, order: Order) -> bool {
+        match order {
+            Order::Over(job) => self.over(job),
+            Order::Retry => {
+                let changes = self.watcher.retry_failed();
+                self.write(changes);
+            }
+            Order::End => return false,
+        }
+        true
+    }
+
+    fn show_notices(&self) {
+        let all = self.watcher.notices().map(Notice::text).chain(self.trouble.clone());
+        *self.notices.lock().in_any_case() = all.collect();
     }
 
     fn write(&self, changes: Vec<Change>) {
@@ -101,29 +126,52 @@ impl Eyes {
     // ---- taking ----------------------------------------------------------------------------------------------------
 
     fn take_all(&mut self, takes: Vec<Take>) {
-        let mut group = Vec::new();
-        let mut bytes = 0;
+        if takes.is_empty() {
+            return;
+        }
+        self.trouble = None;
+        let mut is_taking = true;
+        let (mut group, mut bytes) = (Vec::new(), 0);
         for take in takes {
             let len = take.name.to_string().len();
-            if group.len() >= FILES_MAX || bytes + len > NAMES_BYTES_MAX {
-                self.take(std::mem::take(&mut group));
+            if is_taking && (group.len() >= FILES_MAX || bytes + len > NAMES_BYTES_MAX) {
+                is_taking = self.take(std::mem::take(&mut group));
                 bytes = 0;
+            }
+            // They are offered again when they have stood still for as long once more.
+            if !is_taking {
+                self.watcher.refused(&take);
+                continue;
             }
             bytes += len;
             group.push(take);
         }
-        self.take(group);
+        if is_taking && !group.is_empty() {
+            self.take(group);
+        }
     }
 
-    /// One job for these files.
-    fn take(&mut self, takes: Vec<Take>) {
-        if takes.is_empty() {
-            return;
-        }
+    /// Whether the folder lies in what its owner reaches, links followed.
+    fn is_within(&self) -> bool {
+        self.row.spec.watch().is_ok_and(|watch| self.reaches(&watch.folder))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        let Some(prefixes) = &self.row.confined else { return true };
+        // What is not there yet lies where the directory above it does.
+        let Some(real) = path.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
+        let prefixes = prefixes.iter().filter_map(|text| unescape(text));
+        let mut real_prefixes =
+            prefixes.filter_map(|bytes| Path::new(OsStr::from_bytes(&bytes)).canonicalize().ok());
+        real_prefixes.any(|prefix| real.starts_with(prefix))
+    }
+
+    /// One job for these files. False if none could be made.
+    fn take(&mut self, takes: Vec<Take>) -> bool {
         let now_ms = self.node.clock.now_ms();
-        let id = match JobId::new(now_ms) {
-            Ok(id) => id,
-            Err(_) => return takes.iter().for_each(|take| self.watcher.refused(take)),
+        let Ok(id) = JobId::new(now_ms) else {
+            takes.iter().for_each(|take| self.watcher.refused(take));
+            return false;
         };
         let (mut names, mut changes) = (Vec::new(), Vec::new());
         for take in &takes {
@@ -135,21 +183,23 @@ impl Eyes {
             }
         }
         if names.is_empty() {
-            return self.write(changes);
+            self.write(changes);
+            return true;
         }
         let count = names.len();
         match self.node.submit_taken(&self.row, &self.places, id, &names, changes) {
             Ok(()) => {
-                self.node.tell_watch(&self.row.id, json!({ "event": "taken", "job": id, "files": count }))
+                self.node.tell_watch(&self.row.id, json!({ "event": "taken", "job": id, "files": count }));
+                true
             }
             Err(error) => {
                 tracing::warn!(watch = self.row.id, %error, "no job is made of {count} files yet");
-                self.notices.lock().in_any_case().push(format!("no job can be made: {error}"));
-                for name in &names {
-                    let changes = self.watcher.unconfirmed(name, id.as_str(), "no job was made");
-                    self.write(changes);
-                }
-                std::thread::sleep(REST);
+                self.trouble = Some(format!("no job can be made: {error}"));
+                let why = "no job was made";
+                let all = names.iter().map(|name| self.watcher.unconfirmed(name, id.as_str(), why));
+                let changes = all.collect::<Vec<_>>().concat();
+                self.write(changes);
+                false
             }
         }
     }
@@ -197,10 +247,10 @@ impl Eyes {
             .filter(|entry| matches!(&entry.status, Status::Taken { job: has } | Status::Changed { job: has } if has == job))
             .map(|entry| entry.name)
             .collect();
-        for name in names {
-            let changes = self.watcher.unconfirmed(&name, job, "the job is not known any more");
-            self.write(changes);
-        }
+        let why = "the job is not known any more";
+        let all = names.iter().map(|name| self.watcher.unconfirmed(name, job, why));
+        let changes = all.collect::<Vec<_>>().concat();
+        self.write(changes);
     }
 
     fn ended(&self, job: JobId) -> Result<Option<Ended>, Error> {
@@ -248,15 +298,12 @@ impl Eyes {
             Ok(confirmed) if ended.row.state == State::Done => {
                 let Some((there, others)) = self.arrived(&ended.row, mine) else { return };
                 self.act(job, &confirmed, &there);
-                for (name, _) in &there {
-                    let changes = self.watcher.ended(name, job.as_str(), Ok(()));
-                    self.write(changes);
-                }
-                for (name, _) in &others {
-                    let why = "the job has left it out: it was gone, or is no file any more".to_string();
-                    let changes = self.watcher.ended(name, job.as_str(), Err(why));
-                    self.write(changes);
-                }
+                let why = || Err("the job has left it out: it was gone, or is no file to take".to_string());
+                let results =
+                    there.iter().map(|one| (one, Ok(()))).chain(others.iter().map(|one| (one, why())));
+                let all = results.map(|((name, _), result)| self.watcher.ended(name, job.as_str(), result));
+                let changes = all.collect::<Vec<_>>().concat();
+                self.write(changes);
                 (there.len(), "done")
             }
             Ok(_) | Err(_) => (self.fail(job, &ended, &mine), "failed"),
@@ -280,6 +327,16 @@ impl Eyes {
     /// Does with the files what is to be done with those that have arrived.
     fn act(&self, job: JobId, confirmed: &Confirmed, mine: &[Mine]) {
         let Ok(watch) = self.row.spec.watch() else { return };
+        let target = match &watch.after {
+            After::Leave => return,
+            After::Mark | After::Delete => watch.folder.clone(),
+            After::Move(to) => watch.folder.join(to),
+        };
+        if !self.reaches(&watch.folder) || !self.reaches(&target) {
+            let text = "nothing is done with the files: a link leads out of what the watch's owner may reach";
+            let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
+            return self.node.said(job, ("warning", text, &event.to_string()));
+        }
         let files: Vec<(Name, Version)> =
             mine.iter().filter_map(|(name, version)| Some((name.clone(), (*version)?))).collect();
         let acted = act(&watch.folder, &watch.after, confirmed, &files);
@@ -318,17 +375,17 @@ impl Eyes {
             (_, Some(error)) => error.clone(),
             (_, None) => format!("job {job} has not confirmed it"),
         };
-        let mut count = 0;
+        let (mut count, mut changes) = (0, Vec::new());
         for (name, _) in mine {
-            let changes = match reason_of(name) {
+            changes.extend(match reason_of(name) {
                 None if is_partial => self.watcher.unconfirmed(name, job.as_str(), &all),
                 reason => {
                     count += 1;
                     self.watcher.ended(name, job.as_str(), Err(reason.unwrap_or_else(|| all.clone())))
                 }
-            };
-            self.write(changes);
+            });
         }
+        self.write(changes);
         count
     }
 }

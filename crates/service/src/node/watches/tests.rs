@@ -287,3 +287,23 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
     assert_eq!(row.confined, Some(vec!["/projects".to_string()]));
 }
+
+#[test]
+fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
+    let fixture = Fixture::new();
+    for name in ["mine/out", "secret"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    fixture.file("secret/a", 100);
+    std::os::unix::fs::symlink(fixture.path("secret"), fixture.path("mine/in")).unwrap();
+    let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
+    caller.scopes = vec![Scope::Control, Scope::Read];
+    caller.reach.local = Some(vec![fixture.path("mine").into()]);
+    let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), After::Delete);
+    let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
+    wait_until("nothing is said", || {
+        let view = fixture.node().watch_view(&caller, &watch).unwrap();
+        view.notices.iter().any(|notice| notice.contains("may reach"))
+    });
+    assert!(fixture.records().is_empty() && Path::new(&fixture.path("secret/a")).exists());
+}

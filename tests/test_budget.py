@@ -83,7 +83,7 @@ def test_a_keys_own_rate_lies_within_the_daemons(own_net):
 def test_a_rate_next_to_none_is_refused(own_net):
     argv = ["farhaul", "serve", "--root", own_net.folder("root"), "--max-rate", "7k"]
     done = own_net.beta.run(argv, check=False)
-    assert done.returncode == EXIT_USAGE and b"--max-rate must be at least 8k" in done.stderr, done
+    assert done.returncode == EXIT_USAGE and b"--max-rate: must be at least 8k" in done.stderr, done
     net = serving(own_net, 33094, "--max-rate", "15k")
     source = make_file(near(net) / "file", 1000)
     with daemon_session(net, peer.request("push", "idle")) as (reply, _session):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from harness.digest_tree import root_of_manifest
 from harness.hosts import wait_until
 from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE, finish
 from harness.trees import listing, make_file, make_tree, sha256
@@ -54,6 +55,7 @@ def test_every_entry_has_a_line_that_is_true(way):
     report = way.run("--checksum-extra", "sha256,md5").report
     entries, end = read(way.manifest)
     assert end == {"end": True, "ok": True, "complete": True}
+    assert report["tree_root"] == root_of_manifest(way.manifest)
     found = listing(way.source)
     assert entries.keys() == {path or b"." for path in found}
     kinds = {"file": 0, "directory": 0, "symlink": 0, "hardlink": 0}

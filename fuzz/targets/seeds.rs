@@ -170,6 +170,8 @@ fn frames_and_files() {
         },
         spread: Vec::new(),
         manifest: Some(manifest.clone()),
+        within: None,
+        receipt: None,
     };
     let (report, error) = farhaul_copy::copy(job, &Handle::new());
     assert!(error.is_none(), "{error:?}");

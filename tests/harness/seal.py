@@ -90,7 +90,8 @@ BLAKE3_ORDER = (2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
 CHUNK_START, CHUNK_END, PARENT, ROOT = 1, 2, 4, 8
 
 
-def compress(value, block, counter, length, flags):
+def compress_wide(value, block, counter, length, flags):
+    """All 16 words of it, for output of any length."""
     s = [*value, *BLAKE3_START[:4], counter & MASK, counter >> 32, length, flags]
     words = struct.unpack("<16I", block)
 
@@ -115,7 +116,11 @@ def compress(value, block, counter, length, flags):
             mix(column, (column + 1) % 4 + 4, (column + 2) % 4 + 8, (column + 3) % 4 + 12,
                 words[8 + 2 * column], words[9 + 2 * column])
         words = [words[index] for index in BLAKE3_ORDER]
-    return [s[index] ^ s[index + 8] for index in range(8)]
+    return [s[index] ^ s[index + 8] for index in range(8)] + [s[index + 8] ^ value[index] for index in range(8)]
+
+
+def compress(value, block, counter, length, flags):
+    return compress_wide(value, block, counter, length, flags)[:8]
 
 
 def subtree(data, counter, flags):

@@ -285,6 +285,8 @@ impl<'a> TransferBench<'a> {
             options: self.config.options.clone(),
             retry: None,
             manifest: None,
+            within: None,
+            receipt: None,
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

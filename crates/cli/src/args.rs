@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args as Group, Parser, Subcommand};
+use clap::{ArgGroup, Args as Group, Parser, Subcommand};
 use farhaul::{
     Algorithm, Cipher, CpuList, Durable, Fault, FileOptions, IntegrityOptions, ManifestOptions,
     NetworkOptions, Overwrite, PathAddresses, Policy, TransferOptions, Verify, flows_for_cores,
@@ -18,6 +18,7 @@ pub mod clean;
 pub mod config;
 pub mod lab;
 pub mod look;
+pub mod receipt;
 pub mod select;
 pub mod service;
 pub mod verify;
@@ -51,6 +52,7 @@ pub enum Verb {
     Du(Box<look::Du>),
     Sum(Box<look::Sum>),
     Clean(clean::Clean),
+    Receipt(receipt::Receipt),
     Serve(Box<Serve>),
     Submit(Box<service::Submit>),
     Jobs(service::Jobs),
@@ -227,6 +229,7 @@ pub struct Connection {
 }
 
 #[derive(Group, Debug, Default)]
+#[command(group(ArgGroup::new("record").args(["manifest", "receipt"]).multiple(true)))]
 pub struct Transfer {
     /// What to do with files that exist: different = replace unless size and time are the same
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
@@ -304,13 +307,17 @@ pub struct Transfer {
     /// Write a line of JSON for each entry and what became of it, to be checked with farhaul verify
     #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
     pub manifest: Option<PathBuf>,
+    /// Keep what both ends have signed for all of it, to be checked with farhaul receipt verify: only from or to a daemon;
+    /// has everything synced (--durable)
+    #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
+    pub receipt: Option<PathBuf>,
     /// Digests for the manifest beside the own one: sha256, md5, xxh3 or blake3, separated by commas; the receiver reads
     /// what has arrived once more
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = values::algorithm, requires = "manifest",
           help_heading = MANIFEST)]
     pub checksum_extra: Vec<Algorithm>,
-    /// Digests for the manifest also of files that were there already; the receiver reads them
-    #[arg(long, requires = "manifest", help_heading = MANIFEST)]
+    /// Digests for manifest and receipt also of files that were there already; the receiver reads them
+    #[arg(long, requires = "record", help_heading = MANIFEST)]
     pub checksum_unchanged: bool,
 
     #[command(flatten)]
@@ -483,6 +490,7 @@ impl Verb {
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
+            | Verb::Receipt(_)
             | Verb::Config(_)
             | Verb::Audit(_)
             | Verb::Lab(_)
@@ -516,7 +524,7 @@ impl Transfer {
             follow_growth_secs: self.follow_growth,
             ..self.files
         };
-        let manifest = self.manifest.is_some().then(|| ManifestOptions {
+        let manifest = (self.manifest.is_some() || self.checksum_unchanged).then(|| ManifestOptions {
             unchanged: self.checksum_unchanged,
             extra: self.checksum_extra.clone(),
         });
@@ -527,6 +535,7 @@ impl Transfer {
                 verify: self.verify,
                 durable: self.durable.unwrap_or_default(),
                 manifest,
+                receipt: None,
             },
             dry_run: self.dry_run,
             ..TransferOptions::default()
@@ -653,6 +662,7 @@ mod tests {
                     unchanged: true,
                     extra: vec![Algorithm::Sha256, Algorithm::Md5],
                 }),
+                receipt: None,
             },
             select: SelectOptions::default(),
             spread: SpreadOptions::default(),
@@ -695,6 +705,8 @@ mod tests {
             "a",
             "",
             "--checksum-extra md5 a b",
+            "--checksum-unchanged a b",
+            "--receipt r --checksum-extra md5 a b",
             "-4 -6 a b",
             "-q -v a b",
             "-l 5 --rate 5k a b",

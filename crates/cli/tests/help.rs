@@ -24,6 +24,8 @@ fn help_is_what_the_golden_files_say() {
         "du",
         "sum",
         "clean",
+        "receipt",
+        "receipt verify",
         "serve",
         "watch",
         "watch add",

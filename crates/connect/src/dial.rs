@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use super::early::{FirstUse, Unanswered};
 use super::hello;
 use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, Token};
-use super::identity::{Identity, default_identity_path};
+use super::identity::{Identity, PublicKey, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use super::race::{Failure, Race, Road};
 use super::tls;
@@ -32,8 +32,8 @@ use super::tls::Pin;
 use super::trust;
 use super::trust::Verdict;
 use super::{
-    Established, HelloParams, attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery,
-    quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
+    Established, HelloParams, Keys, attached_indices, bind_flows, dialled_flows, dialled_spares, direct,
+    discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
 };
 
 /// UDP that has not answered by then is taken for blocked.
@@ -288,11 +288,13 @@ impl Attempt<'_> {
     }
 
     async fn over_road(&self, road: Road, key: &str, is_early: bool) -> Result<Connected, Failure> {
+        let peer = road.spki().and_then(|spki| PublicKey::from_spki(&spki));
         let (established, unanswered) = match road {
             Road::Udp(connection) => self.over_udp(connection, key, is_early).await?,
             Road::Tcp(tls) => (self.over_tcp(*tls, key).await?, None),
         };
-        let established = Established { peer_key: Some(key.to_string()), ..established };
+        let keys = peer.map(|peer| Keys { own: self.identity.clone(), peer });
+        let established = Established { peer_key: Some(key.to_string()), keys, ..established };
         Ok(Connected { established, key: key.to_string(), unanswered })
     }
 
@@ -436,6 +438,7 @@ impl Attempt<'_> {
             features: with_session(&self.params.features),
             terms: Vec::new(),
             peer_key: None,
+            keys: None,
             guest: None,
             peer_version: String::new(),
         }

@@ -240,6 +240,7 @@ fn join(
         terms: reply.terms,
         opening: hello.opening,
         peer_key: None,
+        keys: None,
         guest: None,
         peer_version: printable(hello.version.as_bytes(), 40),
     })

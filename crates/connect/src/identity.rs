@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::encoding::AsDer as _;
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, plain};
+use rustls::SignatureScheme;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -100,6 +101,73 @@ impl Identity {
     /// The line for an authorized-keys file.
     pub fn public_line(&self, comment: &str) -> String {
         public_line(&self.spki, comment)
+    }
+
+    /// Its public half.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.spki.clone())
+    }
+
+    /// An Ed25519 signature (RFC 8032) of a message, which begins with what it is for.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let broken = |reason: String| Error::of_host("cannot sign", std::io::Error::other(reason));
+        let signer = self.certified.key.choose_scheme(&[SignatureScheme::ED25519]);
+        let signer = signer.ok_or_else(|| broken("the key is no Ed25519 key".into()))?;
+        signer.sign(message).map_err(|error| broken(error.to_string()))
+    }
+}
+
+/// An Ed25519 key, as everybody may know it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PublicKey(Vec<u8>);
+
+/// What stands in front of the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
+const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+impl PublicKey {
+    /// From a SubjectPublicKeyInfo, if that is of an Ed25519 key.
+    pub fn from_spki(spki: &[u8]) -> Option<PublicKey> {
+        let is_one = spki.len() == SPKI_HEAD.len() + 32 && spki.starts_with(&SPKI_HEAD);
+        is_one.then(|| PublicKey(spki.to_vec()))
+    }
+
+    /// From a line as [`keygen`] writes it; what stands behind the key is a comment.
+    pub fn parse(line: &str) -> Option<PublicKey> {
+        let mut words = line.split_ascii_whitespace();
+        if words.next() != Some(KEY_TYPE) {
+            return None;
+        }
+        PublicKey::from_spki(&STANDARD.decode(words.next()?).ok()?)
+    }
+
+    /// Reads the file of a public key, which has one line.
+    pub fn load(path: &Path) -> Result<PublicKey, Error> {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(KEY_FILE_MAX).read_to_string(&mut text));
+        read.map_err(|error| {
+            let what = format!("cannot read the key {}: {}", path.display(), plain(&error));
+            Error::new(Code::of_files(&error), what)
+        })?;
+        let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        line.and_then(PublicKey::parse).ok_or_else(|| {
+            let what = format!("{} holds no public key: it begins with {KEY_TYPE}", path.display());
+            Error::new(Code::BadKey, what).with_hint("name the .pub file that farhaul keygen has made")
+        })
+    }
+
+    /// Whether this key has signed the message.
+    pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0[SPKI_HEAD.len()..]).verify(message, signature).is_ok()
+    }
+
+    /// As [`Identity::fingerprint`].
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.0)
+    }
+
+    /// The line that [`PublicKey::parse`] reads, without a comment.
+    pub fn line(&self) -> String {
+        public_line(&self.0, "")
     }
 }
 
@@ -199,6 +267,39 @@ mod tests {
         assert!(public.starts_with("farhaul-ed25519 MCowBQYDK2VwAyEA"), "SPKI of Ed25519: {public}");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_a_key_has_signed_is_told_by_its_public_half() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "me@here").unwrap();
+        let identity = Identity::load(&path).unwrap();
+        let public = PublicKey::load(&folder.path().join("key.pub")).unwrap();
+        assert_eq!((&public, public.fingerprint()), (&identity.public(), identity.fingerprint()));
+        assert_eq!(PublicKey::parse(&public.line()), Some(public.clone()));
+        let signature = identity.sign(b"message").unwrap();
+        assert!(signature.len() == 64 && public.has_signed(b"message", &signature));
+        assert!(
+            !public.has_signed(b"messagE", &signature) && !public.has_signed(b"message", &signature[1..])
+        );
+        keygen(&folder.path().join("other"), "").unwrap();
+        let other = PublicKey::load(&folder.path().join("other.pub")).unwrap();
+        assert!(!other.has_signed(b"message", &signature));
+        let wrong = PublicKey::load(&path);
+        assert!(matches!(wrong, Err(error) if error.code() == Code::BadKey && error.hint().is_some()));
+        assert!(
+            matches!(PublicKey::load(&folder.path().join("none")), Err(error) if error.code() == Code::NotFound)
+        );
+        for line in [
+            "",
+            "farhaul-ed25519",
+            "farhaul-ed25519 AAAA",
+            "ssh-ed25519 AAAA",
+            "farhaul-ed25519 MCowBQYDK2VwAyEA",
+        ] {
+            assert_eq!(PublicKey::parse(line), None, "{line}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub use dial::{DaemonTarget, daemon_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
-pub use identity::{Identity, default_identity_path, fingerprint, keygen};
+pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
 pub use principal::{Authenticated, Authenticator, Guest, Principal, PrincipalId, Proof};
@@ -93,9 +93,18 @@ pub struct Established {
     pub terms: Vec<u8>,
     /// Fingerprint of the far end's key; none over ssh, which did that itself.
     pub peer_key: Option<String>,
+    /// The keys that the two ends have proved to each other to have; none over ssh and within a host.
+    pub keys: Option<Keys>,
     /// At a daemon: who came, and what it may do.
     pub guest: Option<Guest>,
     pub peer_version: String,
+}
+
+/// The keys of a session's two ends.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    pub own: Identity,
+    pub peer: PublicKey,
 }
 
 /// What a far end answers a client whose opening it accepts.
@@ -160,6 +169,7 @@ pub fn local_pair(opening: &Opening, features: &Features) -> Result<(Established
         features: with_session(features),
         terms: Vec::new(),
         peer_key: None,
+        keys: None,
         guest: None,
         peer_version: env!("CARGO_PKG_VERSION").into(),
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use farhaul_session::error::Error;
 
 use super::hello::{Refusal, Token};
-use super::identity::fingerprint;
+use super::identity::{PublicKey, fingerprint};
 use super::registry::Registry;
 use super::rights::{Allowed, Asked, Rights};
 
@@ -33,6 +33,13 @@ impl PrincipalId {
     pub fn name(&self) -> String {
         match self {
             PrincipalId::Ed25519(spki) => fingerprint(spki),
+        }
+    }
+
+    /// The key, where it is one.
+    pub(crate) fn key(&self) -> Option<PublicKey> {
+        match self {
+            PrincipalId::Ed25519(spki) => PublicKey::from_spki(spki),
         }
     }
 }

@@ -44,11 +44,16 @@ pub(crate) enum Road {
 impl Road {
     /// The fingerprint of the key that the server has proved to have, on this very connection.
     pub(crate) fn key(&self) -> Result<String, Failure> {
-        let key = match self {
+        let key = self.spki().map(|key| fingerprint(&key));
+        key.ok_or_else(|| Failure::Other("the server showed no key".into()))
+    }
+
+    /// That key, as a SubjectPublicKeyInfo.
+    pub(crate) fn spki(&self) -> Option<Vec<u8>> {
+        match self {
             Road::Udp(quic) => quic::peer_key(&quic.connection),
             Road::Tcp(tls) => tls.peer_key(),
-        };
-        key.map(|key| fingerprint(&key)).ok_or_else(|| Failure::Other("the server showed no key".into()))
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use super::registry::{NotAdmitted, Registered, Registry};
 use super::rights::Allowed;
 use super::tls;
 use super::tls::Shown;
-use super::{Admitted, Established, discovery, quic, reserved_ids, tcp};
+use super::{Admitted, Established, Keys, discovery, quic, reserved_ids, tcp};
 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
@@ -469,6 +469,7 @@ fn start(
         features: reply.features.common(&hello.features),
         terms: reply.terms.clone(),
         peer_key: Some(client.who.principal.id.name()),
+        keys: client.who.principal.id.key().map(|peer| Keys { own: shared.identity.clone(), peer }),
         guest: Some(Guest { principal: client.who.principal, allowed, pass }),
         peer_version: printable(hello.version.as_bytes(), 40),
     };

@@ -229,6 +229,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         features: own.common(&reply.features),
         terms: reply.terms,
         peer_key: None,
+        keys: None,
         guest: None,
         peer_version: printable(reply.version.as_bytes(), 40),
     })

@@ -1,13 +1,14 @@
 //! Several copies over one session, one after the other or at once: those behind the first begin without a
 //! handshake, and at the rate that the path has shown.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farhaul_connect as connect;
-use farhaul_connect::HelloParams;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
+use farhaul_connect::{HelloParams, Keys};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
@@ -19,7 +20,7 @@ use super::job::{CopyJob, Far, Plan, Ready};
 use super::outcome::Outcome;
 use super::report::Report;
 use super::request::own_features;
-use super::{converse, serve_here};
+use super::{Terms, converse, serve_here};
 
 /// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
 pub struct Connection {
@@ -27,6 +28,10 @@ pub struct Connection {
     far: Far,
     features: Features,
     network: NetworkOptions,
+    /// What both ends have proved to each other.
+    keys: Option<Keys>,
+    /// Where the far end may put things, where that is here.
+    within: Option<Vec<PathBuf>>,
     /// The far end, where that is here.
     serving: Option<JoinHandle<()>>,
 }
@@ -45,6 +50,7 @@ impl Connection {
     }
 
     fn begin(job: CopyJob, handle: &Handle) -> Result<(Outcome, Connection), Error> {
+        let within = job.within.clone();
         let plan = Plan::new(job)?;
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         let mut opening = request.opening(needs)?;
@@ -52,7 +58,8 @@ impl Connection {
         let (established, serving) = match &plan.far {
             Far::Here => {
                 let (near, far) = connect::local_pair(&opening, &own_features())?;
-                let serve = move || drop(serve_here(far));
+                let grounds = plan.grounds.clone();
+                let serve = move || drop(serve_here(far, grounds));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
                 (near, Some(serving.map_err(Error::no_thread)?))
             }
@@ -67,14 +74,17 @@ impl Connection {
             }
         };
         let (features, network) = (established.features, established.opening.network);
+        let keys = established.keys;
+        let terms = Terms { keys: keys.clone(), ..terms };
         let request = request.agreed(network.clone(), &features);
         let (session, dialogue) =
             Session::start(established.session, network.clone(), side.role(), Order::Any, handle)?;
         session.stay();
-        let connection = Connection { session, far: plan.far, features, network, serving };
+        let connection =
+            Connection { session, far: plan.far.clone(), features, network, keys, within, serving };
         let log = terms.log.clone();
         let outcome = contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(Outcome::failed);
-        Ok((outcome.and_manifest(log.as_deref()), connection))
+        Ok((plan.ended(outcome.and_manifest(log.as_deref())), connection))
     }
 
     /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
@@ -85,6 +95,9 @@ impl Connection {
     }
 
     fn run(&self, job: CopyJob, handle: &Handle) -> Result<Outcome, Error> {
+        if matches!(self.far, Far::Here) && job.within != self.within {
+            return Err(Error::new(Code::Misuse, "the connection is for other directories of this host"));
+        }
         let plan = Plan::new(job)?;
         if !plan.far.is_same(&self.far) {
             return Err(Error::new(Code::Misuse, "the connection is with another host"));
@@ -94,7 +107,8 @@ impl Connection {
         let request = request.agreed(self.network.clone(), &self.features);
         let dialogue = self.session.open(request.words()?, side.role(), handle);
         let log = terms.log.clone();
-        Ok(converse(dialogue, request, side, &terms).and_manifest(log.as_deref()))
+        let terms = Terms { keys: self.keys.clone(), ..terms };
+        Ok(plan.ended(converse(dialogue, request, side, &terms).and_manifest(log.as_deref())))
     }
 }
 
@@ -118,7 +132,7 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use super::*;
     use crate::job::Location;
@@ -133,6 +147,8 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
+            within: None,
+            receipt: None,
         }
     }
 

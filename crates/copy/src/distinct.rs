@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_text::escape;
-use farhaul_volume::{Source, is_pattern};
+use farhaul_volume::{Root, Source, is_pattern};
 
 use super::destination::last_component;
 
@@ -22,7 +22,9 @@ pub(crate) fn are_distinct(sources: &[Source]) -> Result<(), Error> {
         let path = made.unwrap_or(path);
         // Contents of directories may meet; only what is named twice cannot.
         let name = if source.dest.is_empty() { path } else { source.dest.as_bytes() };
-        remember(&mut seen, (source.dest.is_empty(), name), path)?;
+        // The same path below two directories is two.
+        let root = source.beneath.first().filter(|_| source.dest.is_empty()).map(Root::identity);
+        remember(&mut seen, (source.dest.is_empty(), root, name), path)?;
     }
     Ok(())
 }
@@ -32,23 +34,22 @@ pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
     let mut seen = HashMap::new();
     let literal = paths.iter().filter(|path| !is_pattern(path));
     for (path, name) in literal.filter_map(|path| Some((path, last_component(path)?))) {
-        remember(&mut seen, (false, name), path)?;
+        remember(&mut seen, (false, None, name), path)?;
     }
     Ok(())
 }
 
-fn remember<'a>(
-    seen: &mut HashMap<(bool, &'a [u8]), &'a [u8]>,
-    name: (bool, &'a [u8]),
-    path: &'a [u8],
-) -> Result<(), Error> {
+/// Whether a content is meant, below which root, and what it is called.
+type Name<'a> = (bool, Option<usize>, &'a [u8]);
+
+fn remember<'a>(seen: &mut HashMap<Name<'a>, &'a [u8]>, name: Name<'a>, path: &'a [u8]) -> Result<(), Error> {
     match seen.insert(name, path) {
         None => Ok(()),
         Some(other) if other == path => {
             Err(Error::new(Code::SourcesCollide, format!("{} is named twice as a source", escape(path))))
         }
         Some(other) => {
-            let (other, path, name) = (escape(other), escape(path), escape(name.1));
+            let (other, path, name) = (escape(other), escape(path), escape(name.2));
             let what = format!(
                 "{other} and {path} would both be {name} at the destination: copy them to two places"
             );

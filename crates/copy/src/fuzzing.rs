@@ -94,7 +94,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     };
     take_panic();
     let tap = Tap::Feed(Box::new(move |shared, out, wait| script.feed(shared, out, wait)));
-    let summary = tapped(tap, || crate::serve_here(ours));
+    let summary = tapped(tap, || crate::serve_here(ours, None));
     if let Some(panic) = take_panic() {
         panic!("a thread of the session panicked: {panic}");
     }
@@ -341,10 +341,10 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let options = request.options.clone();
     let near_path = near.join("");
     let side = match end {
-        End::Receiver => crate::local_origin(&[near_path], &options, None).map(crate::Side::Send),
+        End::Receiver => crate::local_origin(&[near_path], &options, None, None).map(crate::Side::Send),
         End::Sender => {
             let wish = crate::Wish { is_directory: true, is_name: false, dry_run: options.dry_run };
-            crate::local_target(&near_path, wish, &request.paths, &[])
+            crate::local_target(&near_path, wish, &request.paths, &[], None)
                 .map(|target| crate::Side::Receive(crate::Destination::Tree(Box::new(target))))
         }
     };
@@ -357,7 +357,7 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
         .integrity
         .manifest
         .is_some()
-        .then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
+        .then(|| Log::create(&folder.path().join("m"), false).expect("it can be written"));
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
         let agreed = crate::Agreed::new(peer, request);
@@ -366,7 +366,7 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let said = Rc::new(RefCell::new(Vec::new()));
     let record = said.clone();
     let tap = Tap::Listen(Box::new(move |bytes| record.borrow_mut().extend_from_slice(bytes)));
-    let error = tapped(tap, || crate::serve_here(ours)).error;
+    let error = tapped(tap, || crate::serve_here(ours, None)).error;
     let bytes = said.take();
     let peers = peer.join().expect("the peer does not panic");
     assert!(error.is_none() && peers.is_none(), "the recorded session failed: {error:?} {peers:?}");

@@ -15,7 +15,9 @@ use farhaul_session::pending::{Again, Pending};
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
+use super::grounds::{self, Grounds, resolved};
 use super::manifest::Log;
+use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
 use super::request::{CopyRequest, Direction};
@@ -54,9 +56,15 @@ pub struct CopyJob {
     pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
     pub manifest: Option<PathBuf>,
+    /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
+    /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.
+    pub within: Option<Vec<PathBuf>>,
+    /// Both ends sign for what has been copied, which only a copy from or to a daemon can have.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 /// The end that is not this one.
+#[derive(Debug, Clone)]
 pub(crate) enum Far {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
@@ -96,6 +104,10 @@ pub(crate) struct Plan {
     near: Near,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
+    pub(crate) grounds: Option<Grounds>,
+    pub(crate) receipt: Option<ReceiptOptions>,
+    /// Why there can be none, if that is known.
+    no_receipt: Option<&'static str>,
 }
 
 enum Near {
@@ -107,20 +119,26 @@ enum Near {
 
 impl Plan {
     pub(crate) fn new(mut job: CopyJob) -> Result<Plan, Error> {
+        let grounds = job.within.as_deref().map(Grounds::of).transpose()?;
+        if let Some(grounds) = &grounds {
+            stay_within(&job, grounds)?;
+        }
+        let grounds = grounds.as_ref();
         for source in &mut job.sources {
             if let Location::Ssh { path, .. } = source {
                 *path = with_slash_if_home(std::mem::take(path));
             }
         }
-        job = only_content(job)?;
+        job = only_content(job, grounds)?;
         let listed = job.names.clone();
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
         job.options.spread = spread(&job)?;
-        outside_of_sources(&job, listed.as_deref())?;
-        let options = job.options.checked()?;
+        outside_of_sources(&job, listed.as_deref(), grounds)?;
+        let no_receipt = ask_for_receipt(&mut job)?;
+        let options = std::mem::take(&mut job.options).checked()?;
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if job.sources.is_empty() {
             return usage("nothing to copy: name at least one source and a destination");
@@ -133,12 +151,13 @@ impl Plan {
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
+        let CopyJob { sources, destination, names, manifest, receipt, .. } = job;
         let plan = if far_sources > 0 {
-            Plan::pull(job.sources, job.destination, is_name, options)
+            Plan::pull(sources, destination, is_name, options)
         } else {
-            Plan::push(job.sources, job.destination, is_name, options)
+            Plan::push(sources, destination, is_name, options, grounds)
         };
-        Ok(Plan { names: job.names, manifest: job.manifest, ..plan? })
+        Ok(Plan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, ..plan? })
     }
 
     fn push(
@@ -146,6 +165,7 @@ impl Plan {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
+        grounds: Option<&Grounds>,
     ) -> Result<Plan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
@@ -164,7 +184,7 @@ impl Plan {
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         // A pipe or a device is read as a file is.
-        let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|there| !there.is_dir());
+        let is_file = |path: &Path| grounds::is_directory(grounds, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
@@ -179,7 +199,12 @@ impl Plan {
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan::of(far, request, near))
+    }
+
+    fn of(far: Far, request: CopyRequest, near: Near) -> Plan {
+        let (names, manifest, grounds, receipt, no_receipt) = Default::default();
+        Plan { far, request, near, names, manifest, grounds, receipt, no_receipt }
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -199,7 +224,7 @@ impl Plan {
             target_is_name: false,
             options,
         };
-        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None, manifest: None })
+        Ok(Plan::of(Far::Here, request, Near::ReceivePipe))
     }
 
     fn pull(
@@ -250,14 +275,15 @@ impl Plan {
             target_is_name,
             options,
         };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan::of(far, request, near))
     }
 
     /// What is wrong at this end is found before the far end is troubled.
     pub(crate) fn ready(&self) -> Result<Ready, Error> {
         let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
-        let log = self.manifest.as_deref().map(Log::create).transpose()?;
+        let is_dry_run = self.request.options.dry_run;
+        let log = self.manifest.as_deref().map(|path| Log::create(path, is_dry_run)).transpose()?;
         let terms = Terms { names, log, ..Terms::default() };
         let mut request = self.request.clone();
         if let Side::Receive(Destination::Tree(target)) = &side {
@@ -266,7 +292,9 @@ impl Plan {
         }
         // Here, reading both versions costs more than writing one; changing a file in place does just that.
         let is_local = matches!(self.far, Far::Here);
+        let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
+        let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
         let options = &mut request.options;
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =
@@ -277,7 +305,7 @@ impl Plan {
     fn run(self, handle: &Handle) -> Outcome {
         let Ready { request, needs, side, terms } = match self.ready() {
             Ok(ready) => ready,
-            Err(error) => return Outcome::failed(error),
+            Err(error) => return self.ended(Outcome::failed(error)),
         };
         let log = terms.log.clone();
         // What a pipe has given it does not give again, and a manifest has a line for what the far end is
@@ -300,7 +328,12 @@ impl Plan {
             },
             (outcome, _) => outcome,
         };
-        outcome.and_manifest(log.as_deref())
+        self.ended(outcome.and_manifest(log.as_deref()))
+    }
+
+    /// With its receipt, if that was asked for.
+    pub(crate) fn ended(&self, outcome: Outcome) -> Outcome {
+        outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
     }
 
     /// Connects and runs a session; says whether it is to be begun anew.
@@ -315,12 +348,16 @@ impl Plan {
         let established = match &self.far {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
-            Far::Here => return (run_here(request, side, terms, handle), Again::default()),
+            Far::Here => {
+                let outcome = run_here(request, side, terms, self.grounds.clone(), handle);
+                return (outcome, Again::default());
+            }
         };
-        let established = match established {
+        let mut established = match established {
             Ok(established) => established,
             Err(error) => return (Outcome::failed(error), Again::default()),
         };
+        let terms = &Terms { keys: established.keys.take(), ..terms.clone() };
         if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
             log.set_mask(request::mask_of(&established.terms));
         }
@@ -332,7 +369,7 @@ impl Plan {
         Ok(match &self.near {
             Near::Send(paths) => {
                 let (options, names) = (&self.request.options, self.names.clone());
-                Side::Send(super::local_origin(paths, options, names)?)
+                Side::Send(super::local_origin(paths, options, names, self.grounds.as_ref())?)
             }
             Near::SendPipe => {
                 let name = RelPath::from_bytes(b"stdin").expect("a plain name");
@@ -349,11 +386,71 @@ impl Plan {
                 let wish =
                     Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
                 let directories = &request.options.spread.target;
-                let target = super::local_target(path, wish, sources, directories)?;
+                let target = super::local_target(path, wish, sources, directories, self.grounds.as_ref())?;
                 Side::Receive(Destination::Tree(Box::new(target)))
             }
         })
     }
+}
+
+/// Has the far end asked for what a receipt needs; yields why there can be none.
+fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
+    job.options.integrity.receipt = None;
+    let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok(None) };
+    let ends = || job.sources.iter().chain([&job.destination]);
+    let keeps_nothing = match &job.destination {
+        Location::Pipe => true,
+        Location::Local(path) => super::is_null(path),
+        Location::Ssh { path, .. } | Location::Daemon { path, .. } => {
+            super::is_null(Path::new(OsStr::from_bytes(path)))
+        }
+    };
+    let why_none = if ends().any(|location| matches!(location, Location::Ssh { .. })) {
+        Some("over SSH neither end has a key that it could sign with; copy from or to a daemon (fh://)")
+    } else if !ends().any(|location| matches!(location, Location::Daemon { .. })) {
+        Some("within one host there is nobody who could sign; copy from or to a daemon (fh://)")
+    } else if keeps_nothing {
+        Some("what goes to null: or to standard output stands on no disk")
+    } else {
+        None
+    };
+    match why_none {
+        Some(why) if *is_required => {
+            Err(Error::new(Code::BadOption, format!("there can be no receipt: {why}")))
+        }
+        Some(why) => Ok(Some(why)),
+        None => {
+            file.as_deref().map_or(Ok(()), receipt::is_writable)?;
+            job.options.integrity.receipt = Some(receipt::new_transfer()?);
+            Ok(None)
+        }
+    }
+}
+
+/// Refuses a job of which a local path lies, or leads, outside of where it may.
+fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
+    let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
+    for (location, is_destination) in
+        job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
+    {
+        match location {
+            Location::Ssh { .. } | Location::Daemon { .. } => {}
+            Location::Pipe => {
+                let what = "a pipe is no place that may be used here: name a file";
+                return Err(Error::new(Code::Forbidden, what));
+            }
+            Location::Local(path) if is_destination && super::is_null(path) => {}
+            Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_some() => {}
+            Location::Local(path) => drop(grounds.spot(path)?),
+        }
+    }
+    let SpreadOptions { source, target } = spread(job)?;
+    let sides = [(job.sources.iter().any(is_far), source), (is_far(&job.destination), target)];
+    let local = sides.into_iter().filter(|(is_far, _)| !is_far).flat_map(|(_, directories)| directories);
+    for directory in local {
+        grounds.spot(Path::new(OsStr::from_bytes(&directory)))?;
+    }
+    Ok(())
 }
 
 /// Which of the lists of directories the sources and the destination lie in.
@@ -400,7 +497,7 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
 }
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
-fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
+fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
@@ -413,7 +510,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
     }
     if let (true, Location::Local(from), Location::Local(to)) =
         (job.options.sync.is_some(), &*source, &job.destination)
-        && let (Some(from), Some(to)) = (resolved(from), resolved(to))
+        && let (Some(from), Some(to)) = (resolved(grounds, from), resolved(grounds, to))
         && (from.starts_with(&to) || to.starts_with(&from))
     {
         return usage("takes two directories of which neither is in the other");
@@ -429,7 +526,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
             slashed(path)
         }
         Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
-            if std::fs::metadata(&*path).is_ok_and(|there| !there.is_dir()) {
+            if grounds::is_directory(grounds, path) == Some(false) {
                 let what = format!("{} is not a directory", path.display());
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
@@ -455,7 +552,11 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
 
 /// Refuses to copy a directory of this host into itself: it would be read while it grows. Of `names` in it, if they are given,
 /// nothing else is read.
-fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Error> {
+fn outside_of_sources(
+    job: &CopyJob,
+    names: Option<&[Vec<u8>]>,
+    grounds: Option<&Grounds>,
+) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
     let places =
         |path: &Path, directories: &[Vec<u8>]| match in_each(directories, path.as_os_str().as_bytes()) {
@@ -468,12 +569,17 @@ fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Er
     };
     let targets: Vec<PathBuf> = match super::is_null(to) {
         true => Vec::new(),
-        false => places(to, &job.options.spread.target).iter().filter_map(|to| resolved(to)).collect(),
+        false => {
+            places(to, &job.options.spread.target).iter().filter_map(|to| resolved(grounds, to)).collect()
+        }
     };
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            let Some(from) = from.canonicalize().ok().filter(|from| from.is_dir()) else { continue };
+            if grounds::is_directory(grounds, &from) != Some(true) {
+                continue;
+            }
+            let Some(from) = resolved(grounds, &from) else { continue };
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
                 let (from, to) = (source.display(), to.display());
                 return Err(Error::new(
@@ -492,15 +598,6 @@ fn plain(name: &[u8]) -> PathBuf {
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-/// The path without links and dots; what is not there yet, below what is.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    path.canonicalize().ok().or_else(|| {
-        let name = path.file_name()?;
-        Some(resolved(path.parent()?)?.join(name))
-    })
-}
-
 impl Far {
     pub(crate) fn is_same(&self, other: &Far) -> bool {
         match (self, other) {
@@ -513,12 +610,18 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
+fn run_here(
+    request: &CopyRequest,
+    side: Side,
+    terms: &Terms,
+    grounds: Option<Grounds>,
+    handle: &Handle,
+) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
     };
-    let serve = move || super::serve_here(far);
+    let serve = move || super::serve_here(far, grounds);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::no_thread(source)),

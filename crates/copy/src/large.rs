@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use farhaul_handover::Held as _;
 use farhaul_session::error::Code;
 use farhaul_session::unread::Unread;
-use farhaul_volume::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
+use farhaul_volume::{
+    CHUNK, ChunkCv, ChunkMap, Entry, FileTree, RelPath, SourceFile, SourceRef, Time, is_changed,
+};
 
 use super::failures::Failure;
 
@@ -63,7 +65,7 @@ pub(crate) struct FileJob {
     pub(crate) path: RelPath,
     /// It has changed once already, other than by growing.
     pub(crate) is_renewed: bool,
-    /// Of the whole content, if it was read as a whole.
+    /// Of the whole content, if it was read as a whole, or if this end signs for it.
     pub(crate) digest: Mutex<Option<[u8; 32]>>,
     pub(crate) put: PutBytes,
     /// Bytes of a stream, once it has ended.
@@ -123,6 +125,8 @@ pub(crate) struct Large {
     /// Chunks being read or waiting with marks, one for each pass over `left`, and one while marks may come.
     in_hand: AtomicU64,
     chunks_sent: AtomicU64,
+    /// Of the chunks that have been read, if this end signs for them.
+    tree: OnceLock<Mutex<FileTree>>,
     failed: AtomicBool,
     unread: Mutex<Option<Unread>>,
 }
@@ -152,10 +156,25 @@ impl Large {
             in_hand: AtomicU64::new(1 + u64::from(old_chunks > 0)),
             told: Mutex::new((old_chunks > 0).then_some(have)),
             chunks_sent: AtomicU64::new(0),
+            tree: OnceLock::new(),
             failed: AtomicBool::new(false),
             unread: Mutex::new(unread),
             job,
         })
+    }
+
+    /// The file's digest is to be known here, unless an earlier run has sent a part of it.
+    pub(super) fn keep_tree(&self) {
+        if self.had == 0 {
+            self.tree.get_or_init(|| Mutex::new(FileTree::new(self.job.size)));
+        }
+    }
+
+    /// A chunk of the file has this value.
+    pub(super) fn note_chunk(&self, chunk: u64, cv: [u8; 32]) {
+        if let Some(tree) = self.tree.get() {
+            tree.lock().whole().set(chunk, ChunkCv(cv));
+        }
     }
 
     /// The receiver says something of this chunk; false if it may not.
@@ -268,6 +287,10 @@ impl Large {
         };
         let is_failed = self.failed.load(Ordering::Acquire);
         let result = (!is_failed).then(|| self.file().and_then(unchanged));
+        if let (Some(Ok(_)), Some(tree)) = (&result, self.tree.get()) {
+            // All that is no hole has been read, and of one file.
+            *self.job.digest.lock().whole() = Some(tree.lock().whole().root().0);
+        }
         self.close();
         Some((unread, result?))
     }

@@ -16,6 +16,7 @@ pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grounds;
 mod incoming;
 mod item;
 pub(crate) mod job;
@@ -31,6 +32,7 @@ mod outcome;
 mod paths;
 mod place;
 mod read_queue;
+pub(crate) mod receipt;
 mod receiver;
 pub(crate) mod report;
 pub(crate) mod request;
@@ -48,11 +50,13 @@ mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
+pub use grounds::{Grounds, Spot};
 pub use job::{CopyJob, Location, check, copy};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
+pub use receipt::{Checked, Part, RECEIPT_SCHEMA, Receipt, ReceiptOptions, Signed, Statement, manifest_root};
 pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
 pub use retry::{FailedRun, Retry};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
@@ -72,7 +76,8 @@ pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
 pub use serve::{NoWatch, ServerPolicy, SessionSummary, Watch, serve};
 
-use farhaul_connect::Established;
+use farhaul_connect::{Established, Keys};
+use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
@@ -82,6 +87,7 @@ use farhaul_session::setup::Setup;
 use farhaul_session::supervisor::{Order, Role};
 
 use manifest::Log;
+use receipt::Receipting;
 use receiver::Rules;
 use sender::ReadPlan;
 
@@ -113,6 +119,28 @@ pub(crate) struct Terms {
     pub(crate) names: Option<Vec<Vec<u8>>>,
     /// Takes what becomes of the entries, at the client's end.
     pub(crate) log: Option<Arc<Log>>,
+    /// The keys that the connection has proved: what a receipt is signed with.
+    pub(crate) keys: Option<Keys>,
+}
+
+/// A root that is computed for a receipt without a manifest. Dropped, it ends its thread.
+struct RootOnly {
+    log: Arc<Log>,
+    _thread: Charge,
+}
+
+impl RootOnly {
+    fn begin(budget: &Budget) -> Result<RootOnly, Error> {
+        let _thread = budget.charge_of(Resource::Threads, 1)?;
+        Ok(RootOnly { log: Log::of_root()?, _thread })
+    }
+}
+
+impl Drop for RootOnly {
+    fn drop(&mut self) {
+        // Who is interested in it has asked for it.
+        let _ = self.log.finish(&Report::default());
+    }
 }
 
 /// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
@@ -146,6 +174,21 @@ fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, handle: &Handle) -> Out
 /// Runs one end of a copy, as a request of a session, to its end.
 fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Terms) -> Outcome {
     let in_order = request.is_in_order();
+    let part = match side {
+        Side::Send(_) => Part::Sent,
+        Side::Receive(_) => Part::Received,
+    };
+    let receipting = Receipting::new(&request, terms.keys.as_ref(), part).map(Arc::new);
+    let is_root_only = receipting.is_some() && terms.log.is_none();
+    let root_only = is_root_only.then(|| RootOnly::begin(&dialogue.request.budget));
+    let root_only = match root_only.transpose() {
+        Ok(root_only) => root_only,
+        Err(error) => {
+            dialogue.close(Some(&error));
+            return Outcome::failed(error);
+        }
+    };
+    let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
     let options = request.options;
     // The same rules choose what is sent and protect what is not to be removed.
     let filter = match options.select.scan() {
@@ -167,18 +210,21 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
             let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
-            sender::run(&mut dialogue, origin, plan, terms.log.clone())
+            sender::run(&mut dialogue, origin, plan, log, receipting.clone())
         }
         Side::Receive(destination) => {
             let rules = Rules::new(&options, terms);
-            let notes = receiver::Notes::new(options.integrity.manifest.clone(), terms.log.clone());
-            let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
+            // A sender that signs has to know what has become of all.
+            let tells = !dialogue.is_client() || receipting.is_some();
+            let notes = receiver::Notes::new(options.integrity.manifest.clone(), log, tells);
+            let names = terms.names.as_deref();
+            let wish = receiver::Wanted { filter, names, notes, receipting: receipting.clone() };
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
     let outcome = Outcome::new(&dialogue, end, error);
     dialogue.close(outcome.error.as_ref());
-    outcome
+    outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
@@ -220,7 +266,7 @@ mod tests {
         };
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
-        let serving = std::thread::spawn(move || serve_here(far).error);
+        let serving = std::thread::spawn(move || serve_here(far, None).error);
         let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Handle::new());
         let (_, mut sender) = begun.unwrap();
         Talk::new(sender.request.clone()).send(&[Message::EntriesEnd]);

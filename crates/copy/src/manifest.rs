@@ -1,11 +1,14 @@
-//! The manifest of a transfer: what became of each entry, one JSON object a line. docs/verify.md has the fields.
+//! The manifest of a transfer: what became of each entry, one JSON object a line, and the root of their digest tree. docs/verify.md has
+//! the fields.
 //!
-//! Sessions hand records over; a thread of its own turns them into text and writes it, a batch at a time.
+//! Sessions hand records over; a thread of its own turns them into text and writes it, a batch at a time, and adds them to the
+//! root (`manifest/tree.rs`). Where a root is wanted and no manifest, nothing is written.
 //!
 //! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
 //! whole or, when the run is killed, is the last one and has no line end.
 
 mod text;
+mod tree;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,12 +25,15 @@ use super::messages::{ManifestEntry, What};
 use super::report::Report;
 use crate::failures::Failure;
 pub(crate) use text::{Entry, Line, parse, unhex};
+pub(crate) use tree::{Tally, shown as shown_root};
 
 /// Version of the lines' shape.
 pub(crate) const MANIFEST_SCHEMA: u32 = 1;
 
 /// Records that may wait for the thread; beyond it the transfer waits.
 const WAITING_MAX: usize = 64 << 10;
+/// The same where no disk is waited for: a few MiB at a daemon.
+const ROOT_WAITING_MAX: usize = 2 * BATCH;
 /// As many wake the thread before its time: a wake-up each would cost more than the record.
 const BATCH: usize = 4096;
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -85,6 +91,8 @@ pub(crate) struct Record {
     pub(crate) mtime: (i64, u32),
     pub(crate) fate: Fate,
     pub(crate) digest: Option<[u8; 32]>,
+    /// The other end has computed the digest, and this one has not.
+    pub(crate) is_told: bool,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
     /// Of what failed.
     pub(crate) code: Option<Code>,
@@ -97,7 +105,8 @@ impl Record {
     pub(crate) fn of_path(path: &[u8], fate: Fate) -> Record {
         let (kind, path) = (Kind::Unknown, path.to_vec());
         let (mode, mtime, extra) = Default::default();
-        Record { path, kind, mode, mtime, fate, digest: None, extra, code: None, note: None }
+        let (digest, code, note) = (None, None, None);
+        Record { path, kind, mode, mtime, fate, digest, is_told: false, extra, code, note }
     }
 
     /// `to` is the path of the file to which a hard link leads.
@@ -127,7 +136,10 @@ impl Record {
 /// Takes the records of one transfer.
 #[derive(Debug)]
 pub(crate) struct Log {
-    path: PathBuf,
+    /// Where the manifest is written, if it is.
+    path: Option<PathBuf>,
+    /// Records that may wait.
+    waiting_max: usize,
     state: Mutex<State>,
     /// For the thread: there is something to do. For the others: there is room.
     more: Condvar,
@@ -137,6 +149,8 @@ pub(crate) struct Log {
     /// Mode bits that nothing gets at the destination.
     mask: OnceLock<u32>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    /// Of the records that the thread has seen; none in a dry run, which brings nothing.
+    tally: Option<Mutex<Tally>>,
 }
 
 #[derive(Debug, Default)]
@@ -144,21 +158,37 @@ struct State {
     waiting: Vec<Record>,
     /// The line that ends the manifest, once nothing more comes.
     end: Option<Vec<u8>>,
+    /// The thread has records in hand.
+    is_busy: bool,
+    /// Somebody waits until it has seen all.
+    is_awaited: bool,
     /// The thread has given up.
     is_broken: bool,
 }
 
 impl Log {
-    /// Begins a manifest, in the place of whatever file is there.
-    pub(crate) fn create(path: &Path) -> Result<Arc<Log>, Error> {
+    /// Begins a manifest, in the place of whatever file is there; with the root of its digest tree, unless nothing is brought.
+    pub(crate) fn create(path: &Path, is_dry_run: bool) -> Result<Arc<Log>, Error> {
         let cannot = |error: io::Error| {
             let why = super::plain(&error);
             Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
         };
         let mut file = File::create(path).map_err(cannot)?;
         file.write_all(&text::begin(now())).map_err(cannot)?;
+        Log::start(Some((path, file)), !is_dry_run)
+    }
+
+    /// For the root alone.
+    pub(crate) fn of_root() -> Result<Arc<Log>, Error> {
+        Log::start(None, true)
+    }
+
+    fn start(file: Option<(&Path, File)>, has_root: bool) -> Result<Arc<Log>, Error> {
+        let (path, file) = file.map(|(path, file)| (path.to_path_buf(), file)).unzip();
         let log = Arc::new(Log {
-            path: path.to_path_buf(),
+            waiting_max: if path.is_some() { WAITING_MAX } else { ROOT_WAITING_MAX },
+            path,
+            tally: has_root.then(Mutex::default),
             state: Mutex::default(),
             more: Condvar::new(),
             room: Condvar::new(),
@@ -184,7 +214,7 @@ impl Log {
 
     pub(crate) fn add(&self, record: Record) {
         let mut state = self.state.lock().whole();
-        while state.waiting.len() >= WAITING_MAX && !state.is_broken {
+        while state.waiting.len() >= self.waiting_max && !state.is_broken {
             state = self.room.wait(state).whole();
         }
         if state.is_broken {
@@ -196,33 +226,61 @@ impl Log {
         }
     }
 
-    /// Writes what waits and the end of the manifest.
-    pub(crate) fn finish(&self, report: &Report) -> Result<(), Error> {
+    /// What all that was handed over so far comes to; none where no root is computed, or where that has failed.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        let mut state = self.state.lock().whole();
+        state.is_awaited = true;
+        self.more.notify_one();
+        while (state.is_busy || !state.waiting.is_empty()) && !state.is_broken {
+            (state, _) = self.room.wait_timeout(state, Duration::from_secs(1)).whole();
+            // One that has panicked leaves it as it is.
+            state.is_broken |= self.thread.lock().whole().as_ref().is_none_or(JoinHandle::is_finished);
+        }
+        state.is_awaited = false;
+        let is_whole = !state.is_broken;
+        drop(state);
+        self.tally.as_ref().filter(|_| is_whole).map(|tally| tally.lock().whole().clone())
+    }
+
+    /// Writes what waits and the end of the manifest; the root, if one was computed.
+    pub(crate) fn finish(&self, report: &Report) -> Result<Option<[u8; 32]>, Error> {
         self.state.lock().whole().end = Some(text::end(report));
         self.more.notify_one();
         let thread = self.thread.lock().whole().take();
         let written = thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
         });
-        written.map_err(Error::io(format!("cannot write the manifest {}", self.path.display())))
+        let shown = self.path.as_deref().map(Path::display);
+        let what = || {
+            format!("cannot write the manifest {}", shown.map(|path| path.to_string()).unwrap_or_default())
+        };
+        written.map_err(|error| Error::io(what())(error))?;
+        Ok(self.tally.as_ref().map(|tally| tally.lock().whole().root()))
     }
 
-    fn write(&self, mut file: File) -> io::Result<()> {
-        let mut out = Vec::with_capacity(WRITE_BYTES + (16 << 10));
+    fn write(&self, mut file: Option<File>) -> io::Result<()> {
+        let mut out = Vec::with_capacity(if file.is_some() { WRITE_BYTES + (16 << 10) } else { 0 });
         let mut records = Vec::new();
         loop {
             let end = self.wait_for_more(&mut records);
             let renamed = self.renamed.get().map(Vec::as_slice);
             let mask = self.mask.get().copied().unwrap_or(0);
             let at = now();
-            for record in records.drain(..) {
-                text::line(&record, renamed, mask, at, &mut out);
-                if out.len() >= WRITE_BYTES {
-                    self.put(&mut file, &mut out)?;
-                }
+            if let Some(tally) = &self.tally {
+                let mut tally = tally.lock().whole();
+                records.iter().for_each(|record| tally.add(record));
             }
-            out.extend(end.as_deref().unwrap_or_default());
-            self.put(&mut file, &mut out)?;
+            if let Some(file) = &mut file {
+                for record in &records {
+                    text::line(record, renamed, mask, at, &mut out);
+                    if out.len() >= WRITE_BYTES {
+                        self.put(file, &mut out)?;
+                    }
+                }
+                out.extend(end.as_deref().unwrap_or_default());
+                self.put(file, &mut out)?;
+            }
+            records.clear();
             if end.is_some() {
                 return Ok(());
             }
@@ -232,10 +290,14 @@ impl Log {
     /// Moves what waits into `records`, which is empty; returns the end if that has come.
     fn wait_for_more(&self, records: &mut Vec<Record>) -> Option<Vec<u8>> {
         let mut state = self.state.lock().whole();
-        if state.waiting.len() < BATCH && state.end.is_none() {
+        state.is_busy = false;
+        self.room.notify_all();
+        let is_hurried = state.is_awaited && !state.waiting.is_empty();
+        if state.waiting.len() < BATCH && state.end.is_none() && !is_hurried {
             (state, _) = self.more.wait_timeout(state, INTERVAL).whole();
         }
         std::mem::swap(&mut state.waiting, records);
+        state.is_busy = !records.is_empty();
         self.room.notify_all();
         state.end.take()
     }
@@ -266,7 +328,7 @@ mod tests {
     fn all_records_are_written_between_the_first_line_and_the_last() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("m");
-        let log = Log::create(&path).unwrap();
+        let log = Log::create(&path, false).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let log = &log;
@@ -287,14 +349,34 @@ mod tests {
     }
 
     #[test]
+    fn the_root_is_there_as_soon_as_it_is_asked_for_and_no_file_is_needed() {
+        let log = Log::of_root().unwrap();
+        let file = |number: u32| Record {
+            kind: Kind::File { size: 1 },
+            ..Record::of_path(number.to_string().as_bytes(), Fate::Sent)
+        };
+        for number in 0..10_000 {
+            log.add(file(number));
+        }
+        assert_eq!(log.tally().map(|tally| (tally.files, tally.unread)), Some((10_000, 10_000)));
+        log.add(file(10_000));
+        let tally = log.tally().unwrap();
+        assert_eq!(tally.files, 10_001);
+        assert_eq!(log.finish(&Report::default()).unwrap(), Some(tally.root()));
+        let temp = tempfile::tempdir().unwrap();
+        let dry = Log::create(&temp.path().join("m"), true).unwrap();
+        assert!(dry.tally().is_none() && dry.finish(&Report::default()).unwrap().is_none());
+    }
+
+    #[test]
     fn a_manifest_that_cannot_be_written_holds_nobody_up() {
         assert!(
-            matches!(Log::create(Path::new("/nonexistent/m")), Err(error) if error.code() == Code::NotFound)
+            matches!(Log::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
         );
-        let log = Log::create(Path::new("/dev/full"));
+        let log = Log::create(Path::new("/dev/full"), false);
         assert!(log.is_err(), "the first line already");
         let temp = tempfile::tempdir().unwrap();
-        let log = Log::create(&temp.path().join("m")).unwrap();
+        let log = Log::create(&temp.path().join("m"), false).unwrap();
         log.state.lock().unwrap().is_broken = true;
         for _ in 0..2 * WAITING_MAX {
             log.add(Record::of_path(b"a", Fate::Sent));

@@ -256,6 +256,13 @@ pub(crate) enum Message {
         id: u64,
         digests: Digests,
     },
+    // Either way.
+    /// What this end has signed (JSON), or why it has signed nothing: the receiver's when all is there and synced, then the sender's.
+    Receipt {
+        statement: Vec<u8>,
+        reason: String,
+    },
+    // Receiver to sender.
     /// Names that are asked for, before anything else is; the last of such messages says that there are no more.
     Names {
         names: Vec<Vec<u8>>,
@@ -287,6 +294,7 @@ impl Message {
             Message::Renamed { .. } => "renamed",
             Message::Digests { .. } => "digests",
             Message::Names { .. } => "names",
+            Message::Receipt { .. } => "receipt",
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",
             Message::Failed { .. } => "failed",

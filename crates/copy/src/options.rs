@@ -281,8 +281,34 @@ pub struct IntegrityOptions {
     pub verify: Verify,
     /// When it counts.
     pub durable: Durable,
-    /// None when nobody writes a manifest.
+    /// None when nobody writes a manifest, and there is no receipt.
     pub manifest: Option<ManifestOptions>,
+    /// The name of this transfer in its receipt: 32 hexadecimal digits; none for no receipt. A job sets it by its
+    /// [`ReceiptOptions`](crate::ReceiptOptions).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(ignore))]
+    pub receipt: Option<String>,
+}
+
+impl IntegrityOptions {
+    /// What is signed has been computed, and is on the disk.
+    fn checked(&mut self, dry_run: bool) -> Result<(), Error> {
+        let Some(transfer) = &self.receipt else { return Ok(()) };
+        if transfer.len() != 32 || !transfer.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return bad("the name of a transfer in a receipt has 32 hexadecimal digits");
+        }
+        if dry_run {
+            return bad("--receipt and --dry-run contradict each other: nothing is brought");
+        }
+        if self.verify == Verify::Transit {
+            return bad("a receipt needs digests: use --verify digest or readback");
+        }
+        if self.durable == Durable::No {
+            self.durable = Durable::End;
+        }
+        self.manifest.get_or_insert_default();
+        Ok(())
+    }
 }
 
 /// The options of one transfer, in groups, each of which is judged and passed as a whole.
@@ -374,6 +400,7 @@ impl TransferOptions {
                 );
             }
         }
+        self.integrity.checked(self.dry_run)?;
         let manifest = self.integrity.manifest.as_ref();
         if manifest.is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
             return bad("--checksum-extra: the same digest is asked for twice");

@@ -4,7 +4,8 @@ use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::session::Dialogue;
 
 use super::end::End;
-use super::manifest::Log;
+use super::manifest::{Log, shown_root};
+use super::receipt::{self, ReceiptOptions, Receipting};
 use super::report::{REPORT_SCHEMA, Report};
 
 /// How a session ended, as this end sees it.
@@ -22,12 +23,55 @@ impl Outcome {
 
     /// Ends the manifest; a run whose manifest could not be written has failed.
     pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
-        let written = log.map_or(Ok(()), |log| log.finish(&self.report));
-        if let (Err(error), None) = (written, &self.error) {
-            self.report = Report { ok: false, ..self.report }.ended_by(Some(&error));
-            self.error = Some(error);
+        match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
+            (Ok(Some(root)), _) => self.report.tree_root = Some(shown_root(&root)),
+            (Ok(None), _) => {}
+            (Err(error), None) => return self.but(error),
+            (Err(_), Some(_)) => {}
         }
         self
+    }
+
+    /// With what was signed.
+    pub(crate) fn and_receipt(mut self, receipting: Option<&Receipting>) -> Outcome {
+        match receipting.map(Receipting::receipt) {
+            Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
+            Some(Ok(_)) => self.report.no_receipt = Some("the copy has not come to its end".into()),
+            Some(Err(reason)) => self.report.no_receipt = Some(reason),
+            None => {}
+        }
+        self
+    }
+
+    /// With the receipt in its file, if it was asked for; a run without one that has to have it has failed.
+    pub(crate) fn with_receipt(mut self, wanted: Option<&ReceiptOptions>, why_none: Option<&str>) -> Outcome {
+        let Some(wanted) = wanted else { return self };
+        if let Some(receipt) = &self.report.receipt {
+            let written = wanted.file.as_deref().map_or(Ok(()), |file| receipt::write(receipt, file));
+            return match written {
+                Err(error) if self.error.is_none() => self.but(error),
+                Ok(()) | Err(_) => self,
+            };
+        }
+        let why = match (why_none, &self.error) {
+            (Some(why), _) => why,
+            (None, Some(_)) => "the copy has not come to its end",
+            (None, None) => "the far end cannot sign: it is of an older version",
+        };
+        let reason = self.report.no_receipt.get_or_insert_with(|| why.to_string());
+        match wanted.is_required && self.error.is_none() {
+            true => {
+                let error = Error::new(Code::NoReceipt, format!("there is no receipt: {reason}"));
+                self.but(error)
+            }
+            false => self,
+        }
+    }
+
+    /// It has failed after all.
+    pub(crate) fn but(self, error: Error) -> Outcome {
+        let report = Report { ok: false, ..self.report }.ended_by(Some(&error));
+        Outcome { report, error: Some(error) }
     }
 
     pub(crate) fn new(dialogue: &Dialogue, end: End, error: Option<Error>) -> Outcome {
@@ -57,6 +101,9 @@ impl Outcome {
             not_taken: end.not_taken.listed,
             not_taken_count: end.not_taken.count,
             spread: end.spread.clone(),
+            tree_root: None,
+            receipt: None,
+            no_receipt: None,
         };
         let error = error.or_else(|| nothing_arrived(&report));
         Outcome { report: report.ended_by(error.as_ref()), error }

@@ -17,6 +17,7 @@ use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Sourc
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::distinct::are_distinct;
 use super::failures::plain;
+use super::grounds::{self, Grounds, Spot};
 use super::request::CopyRequest;
 use super::roots::Roots;
 use super::{Origin, Scan};
@@ -38,10 +39,19 @@ pub(crate) struct Wish {
 pub(crate) enum Confinement {
     /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
     Local,
+    /// As [`Confinement::Local`], below certain directories.
+    Within(Grounds),
     /// Anywhere that the user who runs this can go; relative paths start at the working directory.
     User,
     /// Below a daemon's root.
     Root(Root),
+}
+
+impl Confinement {
+    /// Of a job's local ends.
+    pub(crate) fn of_local(grounds: Option<&Grounds>) -> Confinement {
+        grounds.map_or(Confinement::Local, |grounds| Confinement::Within(grounds.clone()))
+    }
 }
 
 /// What the system says of a path, as an error that says which.
@@ -71,19 +81,24 @@ pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
     whole.subdir(&below).map_err(|error| missing(Code::of_files(&error), plain(&error)))
 }
 
-/// What a client sends of its own files; of their content only what `names` ask for, if given.
+/// What a client sends of its own files; of their content only what `names` ask for, if given. All of it lies in `grounds`, if given.
 pub(crate) fn local_origin(
     paths: &[PathBuf],
     options: &TransferOptions,
     names: Option<Vec<Vec<u8>>>,
+    grounds: Option<&Grounds>,
 ) -> Result<Origin, Error> {
     let directories = &options.spread.source;
-    are_there(&Confinement::Local, directories)?;
+    are_there(&Confinement::of_local(grounds), directories)?;
+    let of = |path: &[u8]| match grounds {
+        None => source(path, None),
+        Some(grounds) => source_within(grounds, path),
+    };
     let one = |path: &PathBuf| {
         let path = path.as_os_str().as_bytes();
         match in_each(directories, path) {
-            None => source(path, None),
-            Some(places) => merged(places.iter().map(|place| source(place, None)).collect::<Result<_, _>>()?),
+            None => of(path),
+            Some(places) => merged(places.iter().map(|place| of(place)).collect::<Result<_, _>>()?),
         }
     };
     let sources: Vec<_> = paths.iter().map(one).collect::<Result<_, _>>()?;
@@ -152,6 +167,7 @@ const SOURCE_COPIES: usize = 4;
 fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -> Result<Vec<Source>, Error> {
     let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
+        Confinement::Within(grounds) => return Ok(vec![source_within(grounds, path)?]),
         Confinement::User => (Base::User, None, with_slash_if_home(path.to_vec())),
         Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
     };
@@ -178,7 +194,12 @@ fn is_descriptor(path: &[u8]) -> bool {
 fn merged(places: Vec<Source>) -> Result<Source, Error> {
     let mut places = places.into_iter();
     let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source is nowhere"))?;
-    Ok(Source { also: places.map(|place| place.path).collect(), ..first })
+    let (mut also, mut beneath) = (Vec::new(), first.beneath);
+    for place in places {
+        also.push(place.path);
+        beneath.extend(place.beneath);
+    }
+    Ok(Source { also, beneath, ..first })
 }
 
 /// A device that is not mounted is no empty one.
@@ -195,7 +216,8 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     if let Some(generated) = Generated::parse(path) {
         let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
         let path = PathBuf::new();
-        return Ok(Source { path, also: Vec::new(), dest, beneath: None, generated: Some(generated) });
+        let (also, beneath) = Default::default();
+        return Ok(Source { path, also, dest, beneath, generated: Some(generated) });
     }
     let name = last_component(path);
     let dest = match name {
@@ -210,9 +232,20 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
         path: PathBuf::from(OsStr::from_bytes(open)),
         also: Vec::new(),
         dest,
-        beneath: beneath.cloned(),
+        beneath: beneath.cloned().into_iter().collect(),
         generated: None,
     })
+}
+
+/// The same of a path that has to lie in `grounds`.
+fn source_within(grounds: &Grounds, path: &[u8]) -> Result<Source, Error> {
+    let source = source(path, None)?;
+    if source.generated.is_some() {
+        return Ok(source);
+    }
+    let Spot { root, path } = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
+    Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
 }
 
 /// A daemon's root is `/` to its clients.
@@ -221,16 +254,21 @@ fn below_root(path: &[u8]) -> &[u8] {
     if start == path.len() { b"." } else { &path[start..] }
 }
 
-/// Where a client puts what it pulls.
+/// Where a client puts what it pulls: in `grounds`, if given.
 pub(crate) fn local_target(
     path: &Path,
     wish: Wish,
     sources: &[Vec<u8>],
     directories: &[Vec<u8>],
+    grounds: Option<&Grounds>,
 ) -> Result<Target, Error> {
     let path = path.as_os_str().as_bytes();
-    spread_target(&Confinement::Local, path, wish, directories, |path, wish| {
-        user_target(Path::new(OsStr::from_bytes(path)), wish, Asked::from_sources(sources))
+    spread_target(&Confinement::of_local(grounds), path, wish, directories, |path, wish| {
+        let asked = Asked::from_sources(sources);
+        match grounds {
+            None => user_target(Path::new(OsStr::from_bytes(path)), wish, asked),
+            Some(grounds) => target_within(grounds, path, wish, asked),
+        }
     })
 }
 
@@ -265,7 +303,7 @@ fn spread_target(
     let mut targets = Vec::new();
     for (place, directory) in places {
         let name = match confinement {
-            Confinement::Local | Confinement::User => shown(directory),
+            Confinement::Local | Confinement::Within(_) | Confinement::User => shown(directory),
             Confinement::Root(_) => format!("/{}", shown(directory)),
         };
         targets.push((name, one(&place, wish)?));
@@ -292,6 +330,9 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
     let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
     match confinement {
         Confinement::Local => is_dir(path),
+        Confinement::Within(grounds) => {
+            grounds::is_directory(Some(grounds), Path::new(OsStr::from_bytes(path))) == Some(true)
+        }
         Confinement::User => is_dir(&expand_home(path)),
         Confinement::Root(root) => {
             let meta = RelPath::from_written(path).ok().map(|path| root.metadata_followed(&path));
@@ -303,7 +344,15 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
 /// A destination is no pattern: what it would match is not what is to be written.
 fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
     let path = match confinement {
-        Confinement::Root(root) => return root_target(root, path, wish),
+        Confinement::Root(root) => {
+            let outside = |_| {
+                let what = format!("{} is not a path below this daemon's root", shown(path));
+                Error::new(Code::BadPath, what)
+            };
+            let below = RelPath::from_written(path).map_err(outside)?;
+            return root_target(root, below, path, wish, Asked::Anything);
+        }
+        Confinement::Within(grounds) => return target_within(grounds, path, wish, Asked::Anything),
         Confinement::User => expand_home(path),
         Confinement::Local => path.to_vec(),
     };
@@ -356,17 +405,23 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
     (parent, path.file_name().map(|name| name.as_bytes().to_vec()))
 }
 
-fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
-    let is_directory = wish.is_directory || last_component(path).is_none();
-    let name = shown(path);
+fn target_within(grounds: &Grounds, path: &[u8], wish: Wish, asked: Asked) -> Result<Target, Error> {
+    let spot = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    root_target(&spot.root, spot.path, path, wish, asked)
+}
+
+/// `path` is what `written` means below the root.
+fn root_target(
+    root: &Root,
+    path: RelPath,
+    written: &[u8],
+    wish: Wish,
+    asked: Asked,
+) -> Result<Target, Error> {
+    let is_directory = wish.is_directory || last_component(written).is_none();
+    let name = shown(written);
     let confined_to = Some(root.clone());
-    let target = |root: Root, rename| Target {
-        rename,
-        confined_to: confined_to.clone(),
-        ..Target::new(root, Asked::Anything)
-    };
-    let outside = |_| Error::new(Code::BadPath, format!("{name} is not a path below this daemon's root"));
-    let path = RelPath::from_written(path).map_err(outside)?;
+    let target = |root: Root, rename| Target { rename, confined_to, ..Target::new(root, asked) };
     if path.is_empty() {
         return Ok(target(root.clone(), None));
     }
@@ -381,7 +436,8 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
         Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
         Some(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),
         None if is_directory => {
-            let (above, last) = (above()?, RelPath::from_bytes(last).map_err(outside)?);
+            let (above, last) = (above()?, RelPath::from_bytes(last));
+            let last = last.map_err(|error| Error::new(Code::BadPath, format!("{name}: {error}")))?;
             if wish.dry_run {
                 return Ok(Target { prefix: Some(last), ..target(above, None) });
             }

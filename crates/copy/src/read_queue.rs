@@ -105,6 +105,8 @@ pub(crate) struct ReadQueue {
     /// Large files that are read at a time.
     lanes: usize,
     pub(crate) digests: bool,
+    /// This end signs for what it sends: the digests of all files are to be known here.
+    signs: bool,
     waiting: Mutex<Waiting>,
     more: Condvar,
     /// Content bytes that the receiver has kept and that were found to be the source's.
@@ -142,6 +144,7 @@ impl ReadQueue {
             outlet,
             lanes,
             digests,
+            signs: false,
             waiting: Mutex::default(),
             more: Condvar::new(),
             resumed: AtomicU64::new(0),
@@ -149,6 +152,11 @@ impl ReadQueue {
             growth,
             unsettled: Mutex::default(),
         }
+    }
+
+    /// For an end that signs, or does not.
+    pub(crate) fn signing(self, signs: bool) -> ReadQueue {
+        ReadQueue { signs, ..self }
     }
 
     /// A small file that may be growing is read when it has stopped.
@@ -164,6 +172,9 @@ impl ReadQueue {
     }
 
     pub(crate) fn push_large(&self, large: Arc<Large>) {
+        if self.signs {
+            large.keep_tree();
+        }
         self.push(|waiting| waiting.files.push_back(Waited::Large(large)));
     }
 
@@ -496,6 +507,7 @@ impl Reader<'_> {
         let made = read.then(|| self.digesting.time(|| Marks::of(place)));
         let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
         if let Some((len, cv)) = made {
+            large.note_chunk(chunk, cv.0);
             let unread = Unread::new(self.queue.shared.session());
             self.make_room(len);
             let Some(pack) = &mut self.pack else { return };
@@ -535,6 +547,7 @@ impl Reader<'_> {
                     true => self.digesting.time(|| chunk_cv(&block[..want])),
                     false => [0; 32],
                 };
+                large.note_chunk(chunk, digest);
                 let piece = Piece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
                 let (wanted, again) = match sent {
                     Sent::First => (large.count_chunk(want), 0),

@@ -73,6 +73,7 @@ use super::manifest::{Fate, Record};
 use super::messages::{Decoder, Message, RENEWAL, What, encode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
+use super::receipt::Receipting;
 use super::report::{Action, SpreadFigures};
 use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
@@ -138,6 +139,8 @@ pub(crate) struct Wanted<'a> {
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
     pub(crate) notes: Notes,
+    /// If there is to be a receipt.
+    pub(crate) receipting: Option<Arc<Receipting>>,
 }
 
 /// State that the receiving end's threads share.
@@ -160,6 +163,7 @@ pub(crate) struct Receiver {
     not_taken: NotTaken,
     counts: Counts,
     pub(crate) notes: Notes,
+    receipting: Option<Arc<Receipting>>,
     is_client: bool,
     moves: Moves,
     /// What the single source is called at its own end, if it has another name here.
@@ -300,6 +304,7 @@ pub(crate) fn run(
         not_taken: NotTaken::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
+        receipting: wanted.receipting,
         is_client: dialogue.is_client(),
         moves: Moves::within(&shared.budget),
         original: OnceLock::new(),
@@ -430,6 +435,9 @@ impl Receiver {
         if !self.untold.is_none() {
             return Ok(());
         }
+        if self.receipting.as_ref().is_some_and(|receipting| receipting.has_said()) {
+            return self.finish_signed(dialogue, conversation);
+        }
         if conversation.sync.is_none() {
             self.delete_surplus(!conversation.listing_failed, dialogue, conversation);
             self.part_links();
@@ -453,11 +461,29 @@ impl Receiver {
                 return Err(error);
             }
         }
+        if let Some(receipting) = &self.receipting {
+            // All of it is on the disk now. The sender compares, and answers.
+            let failed = self.shared.handle.counts().failed.load(Relaxed);
+            self.shared.send(&[receipting.say(self.notes.tally().as_ref(), failed)]);
+            return Ok(());
+        }
+        self.say_finished(dialogue, conversation);
+        Ok(())
+    }
+
+    /// This end has signed; it ends when the other one has, too.
+    fn finish_signed(&self, dialogue: &Dialogue, conversation: &mut Conversation) -> Result<(), Error> {
+        if self.receipting.as_ref().is_some_and(|receipting| receipting.has_heard()) {
+            self.say_finished(dialogue, conversation);
+        }
+        Ok(())
+    }
+
+    fn say_finished(&self, dialogue: &Dialogue, conversation: &mut Conversation) {
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }]);
         dialogue.say_finished(encode_spread(&self.spread_figures()));
-        Ok(())
     }
 
     fn end(&self, dialogue: &Dialogue, theirs: EndFigures) -> End {
@@ -558,6 +584,12 @@ impl Receiver {
                 self.shared.handle.counts().scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
+            Message::Receipt { statement, reason } => match &self.receipting {
+                Some(receipting) if receipting.has_said() && !conversation.finish_sent => {
+                    receipting.hear(&statement, &reason, self.notes.tally().as_ref())
+                }
+                Some(_) | None => Err(unexpected("receipt")),
+            },
             other => Err(unexpected(other.name())),
         }
     }

@@ -6,6 +6,8 @@ use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::report::SessionReport;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::receipt::Receipt;
+
 /// Version of the report's shape; raised when a field changes its meaning or goes.
 pub const REPORT_SCHEMA: u32 = 1;
 
@@ -127,6 +129,15 @@ pub struct Report {
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
+    /// The root of the digest tree of all that is there, in hexadecimal digits: with a manifest or a receipt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree_root: Option<String>,
+    /// What both ends have signed, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<Receipt>>,
+    /// Why there is none although it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_receipt: Option<String>,
 }
 
 impl Report {

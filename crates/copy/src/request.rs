@@ -23,9 +23,12 @@ const PATHS_MAX: usize = 4096;
 /// Of large files that are there in another version only what differs is sent.
 pub(crate) const DELTA: &str = "delta";
 
+/// What has been copied is signed by both ends.
+pub(crate) const RECEIPT: &str = "receipt";
+
 /// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
 /// lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 10] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 11] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -38,6 +41,8 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 10] {
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
+        // Who cannot do without it says so itself.
+        (RECEIPT, false),
     ]
 }
 
@@ -97,6 +102,9 @@ impl CopyRequest {
         self.options.network = network;
         if !features.has(DELTA) {
             self.options.files.delta = Some(false);
+        }
+        if !features.has(RECEIPT) {
+            self.options.integrity.receipt = None;
         }
         self
     }

@@ -51,6 +51,7 @@ use super::messages::{Decision, Decoder, Message, What, decode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
+use super::receipt::Receipting;
 use super::report::{Action, SpreadFigures};
 use super::talk::Talk;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
@@ -175,6 +176,8 @@ pub(crate) struct Sender {
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
     directories: Directories,
+    /// If there is to be a receipt.
+    receipting: Option<Arc<Receipting>>,
 }
 
 /// What the sending end counted.
@@ -209,12 +212,13 @@ pub(crate) fn run(
     origin: Origin,
     plan: ReadPlan,
     log: Option<Arc<Log>>,
+    receipting: Option<Arc<Receipting>>,
 ) -> (End, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = Talk::new(dialogue.request.clone());
-    let queue =
-        Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
+    let queue = ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order));
+    let queue = Arc::new(queue.signing(receipting.is_some()));
     let sender = Sender {
         shared: shared.clone(),
         table: Table::default(),
@@ -233,6 +237,7 @@ pub(crate) fn run(
         noted: Noted::default(),
         log,
         directories: Directories::default(),
+        receipting,
     };
     let scanning = Unread::new(shared.session());
     let mut counts = Counts::default();
@@ -354,8 +359,22 @@ impl Sender {
                 self.fail(&path, &failure, Action::Delete, None);
                 Ok(())
             }
+            Message::Receipt { statement, reason } => self.sign(&statement, &reason),
             other => Err(unexpected(other.name())),
         }
+    }
+
+    /// The receiver has signed for all that it has, which has to be what was sent: so does this end.
+    fn sign(&self, statement: &[u8], reason: &str) -> Result<(), Error> {
+        let Some(receipting) = &self.receipting else { return Err(unexpected("receipt")) };
+        if !self.table.is_done() {
+            return Err(Error::from(Misbehaviour::FinishedTooEarly));
+        }
+        let tally = self.log.as_ref().and_then(|log| log.tally());
+        receipting.hear(statement, reason, tally.as_ref())?;
+        let failed = self.shared.handle.counts().failed.load(Relaxed);
+        self.shared.send(&[receipting.say(tally.as_ref(), failed)]);
+        Ok(())
     }
 
     fn may_delete(&self) -> bool {

@@ -18,6 +18,7 @@ use farhaul_session::supervisor::Order;
 use farhaul_session::testing::Testing;
 
 use super::destination::is_null;
+use super::grounds::Grounds;
 use super::outcome::Outcome;
 use super::paths;
 use super::paths::{Confinement, Wish};
@@ -74,9 +75,9 @@ pub fn serve(established: Established, policy: Option<&ServerPolicy>, watch: &dy
     serve_in(Confinement::User, established, policy, watch)
 }
 
-/// The far end of a copy within this host.
-pub(crate) fn serve_here(established: Established) -> SessionSummary {
-    serve_in(Confinement::Local, established, None, &NoWatch)
+/// The far end of a copy within this host, all of which lies in `grounds`, if given.
+pub(crate) fn serve_here(established: Established, grounds: Option<Grounds>) -> SessionSummary {
+    serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoWatch)
 }
 
 /// A policy says by itself what its clients are confined to.
@@ -101,6 +102,7 @@ fn serve_in(
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
         log: None,
+        keys: established.keys.take(),
     };
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let direction = asked.as_ref().ok().map(|request| request.direction);
@@ -292,6 +294,12 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                 .first()
                 .ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
             if is_null(Path::new(OsStr::from_bytes(path))) {
+                if request.options.integrity.receipt.is_some() {
+                    return Err(Error::new(
+                        Code::BadOption,
+                        "null: keeps nothing that a receipt could be for",
+                    ));
+                }
                 return Ok(Side::Receive(Destination::Null));
             }
             let wish = Wish {

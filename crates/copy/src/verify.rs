@@ -24,7 +24,9 @@ use farhaul_volume::{Algorithm, RelPath, Root};
 use serde::Serialize;
 
 use self::check::Checker;
-use self::list::{Expected, List};
+use self::list::Expected;
+pub(crate) use self::list::List;
+use super::manifest::shown_root;
 use super::plain;
 
 /// Version of the report's shape.
@@ -103,6 +105,10 @@ pub struct VerifyReport {
     pub without_digest: u64,
     /// Entries that the list says are not there: they failed, were deleted, or were not to be overwritten.
     pub left_out: u64,
+    /// The root of the digest tree that the manifest stands for, in hexadecimal digits, if it is a manifest that has its end. It says
+    /// nothing of what was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree_root: Option<String>,
     pub seconds: f64,
     /// All of them, as far as they fit.
     pub findings: Vec<Finding>,
@@ -226,6 +232,9 @@ fn run(
     report.entries = counts.entries.load(Relaxed);
     report.bytes = counts.bytes.load(Relaxed);
     report.without_digest = counts.without_digest.load(Relaxed);
+    if listed.is_ok() {
+        report.tree_root = list.root().as_ref().map(shown_root);
+    }
     report.warnings.extend(list.warnings());
     broken.into_inner().map_or(listed, Err)
 }

@@ -51,6 +51,8 @@ impl Fixture {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
+            within: None,
+            receipt: None,
         }
     }
 

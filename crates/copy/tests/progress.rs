@@ -30,6 +30,8 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             options: TransferOptions::default(),
             retry: None,
             manifest: None,
+            within: None,
+            receipt: None,
         };
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);

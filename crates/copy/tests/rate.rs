@@ -25,6 +25,8 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         options,
         retry: None,
         manifest: None,
+        within: None,
+        receipt: None,
     };
     let handle = Handle::new();
     let watched = handle.clone();

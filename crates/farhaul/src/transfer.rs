@@ -58,6 +58,8 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         options: TransferOptions::default(),
         spread: Vec::new(),
         manifest: None,
+        within: None,
+        receipt: None,
     }
 }
 

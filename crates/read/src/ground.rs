@@ -90,11 +90,11 @@ impl Ground {
             return Err(Failure::new(Code::NotADirectory, "it is no directory"));
         }
         let (path, beneath) = match self {
-            Ground::User { .. } => (self.own(path), None),
+            Ground::User { .. } => (self.own(path), Vec::new()),
             Ground::Root(root) => {
                 let path = below(path)?;
                 let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
-                (PathBuf::from(OsStr::from_bytes(path)), Some(root.clone()))
+                (PathBuf::from(OsStr::from_bytes(path)), vec![root.clone()])
             }
         };
         Ok(Source { path, also: Vec::new(), dest: RelPath::empty(), beneath, generated: None })

@@ -14,18 +14,20 @@ mod waiting;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
+use farhaul_connect::hello::Opening;
 use farhaul_connect::{Established, HelloParams};
-use farhaul_copy::{Location, Place};
-use farhaul_session::error::{Code, Error, Failure};
+use farhaul_copy::{Grounds, Location, Place, Spot};
+use farhaul_session::error::{Code, Error, Failure, plain};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::report::SessionReport;
-use farhaul_volume::Algorithm;
+use farhaul_volume::{Algorithm, Root};
 
 use super::messages::{Entry, Identity, Message};
 use super::request::{ReadRequest, own_features};
@@ -59,22 +61,39 @@ impl Remote {
         let opening = ReadRequest::default().opening(network)?;
         let params =
             || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
-        let (established, base, serving) = match location {
-            Location::Ssh { target, path } => (connect::ssh_connect(target, params())?, path.clone(), None),
-            Location::Daemon { target, path } => {
-                (connect::daemon_connect(target, params())?, path.clone(), None)
-            }
+        let (established, base) = match location {
+            Location::Ssh { target, path } => (connect::ssh_connect(target, params())?, path.clone()),
+            Location::Daemon { target, path } => (connect::daemon_connect(target, params())?, path.clone()),
             Location::Local(path) => {
-                let (near, far) = connect::local_pair(&opening, &own_features())?;
-                let serve = move || drop(serve_here(far));
-                let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
-                (near, path.as_os_str().as_bytes().to_vec(), Some(serving.map_err(Error::no_thread)?))
+                return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);
             }
             Location::Pipe => {
                 return Err(Error::new(Code::BadLocation, "a pipe is no place that can be looked at"));
             }
         };
         let (link, thread) = begin(established)?;
+        Ok(Remote { link, base, thread: Some(thread), serving: None })
+    }
+
+    /// A directory of this host for somebody who may use nothing of it but what lies below `directories`: where it does, paths are
+    /// resolved below it, whatever they begin with and whatever links are in them.
+    pub fn within(directory: &Path, directories: &[PathBuf]) -> Result<Remote, Error> {
+        let Spot { root, path } = Grounds::of(directories)?.spot(directory)?;
+        let root = root.follow(&path).map_err(|error| {
+            let what = format!("cannot open {}: {}", directory.display(), plain(&error));
+            Error::new(Code::of_files(&error), what)
+        })?;
+        let opening = ReadRequest::default().opening(NetworkOptions::default())?;
+        Remote::here(Vec::new(), Some(root), &opening)
+    }
+
+    /// Both ends in this process.
+    fn here(base: Vec<u8>, below: Option<Root>, opening: &Opening) -> Result<Remote, Error> {
+        let (near, far) = connect::local_pair(opening, &own_features())?;
+        let serve = move || drop(serve_here(far, below));
+        let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
+        let serving = Some(serving.map_err(Error::no_thread)?);
+        let (link, thread) = begin(near)?;
         Ok(Remote { link, base, thread: Some(thread), serving })
     }
 

@@ -28,7 +28,7 @@ use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, Session, Step};
 use farhaul_session::supervisor::{Order, Role};
 use farhaul_session::testing::Testing;
-use farhaul_volume::Hashers;
+use farhaul_volume::{Hashers, Root};
 
 use super::files::{Files, OpenFile, Ready};
 use super::ground::{Ground, advise, identity};
@@ -99,9 +99,10 @@ pub fn serve(established: Established, policy: Option<&ServerPolicy>, handle: &H
     serve_on(ground, established, testing, handle)
 }
 
-/// The far end of a read within this host.
-pub(crate) fn serve_here(established: Established) -> Served {
-    serve_on(Ok(Ground::User { expands: false }), established, None, &Handle::new())
+/// The far end of a read within this host: of all that its user can read, or of what lies below a directory.
+pub(crate) fn serve_here(established: Established, below: Option<Root>) -> Served {
+    let ground = below.map_or(Ground::User { expands: false }, Ground::Root);
+    serve_on(Ok(ground), established, None, &Handle::new())
 }
 
 fn serve_on(

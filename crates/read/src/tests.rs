@@ -1,6 +1,7 @@
 //! Both ends in one process.
 
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +28,28 @@ fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         std::fs::write(path, bytes).unwrap();
     }
     folder
+}
+
+#[test]
+fn a_directory_for_somebody_who_may_use_no_other_leads_nowhere_else() {
+    let folder = folder(&[("a/in/file", b"a"), ("b/secret", b"b"), ("ab/secret", b"ab")]);
+    let top = folder.path().canonicalize().unwrap();
+    std::os::unix::fs::symlink("../../b", top.join("a/in/out")).unwrap();
+    std::os::unix::fs::symlink("file", top.join("a/in/link")).unwrap();
+    let within = |directory: &str| Remote::within(&top.join(directory), &[top.join("a")]);
+    let remote = within("a/in").unwrap();
+    for path in [&b"file"[..], b"/file", b"link", b"/./link"] {
+        assert_eq!(remote.file(path).unwrap().read_at(0, 9).unwrap(), b"a");
+    }
+    for path in
+        [&b"out/secret"[..], b"../../b/secret", b"/../b/secret", top.join("b/secret").as_os_str().as_bytes()]
+    {
+        assert!(remote.file(path).is_err(), "{}", String::from_utf8_lossy(path));
+    }
+    for outside in ["", "b", "ab", "a/../b", "a/in/out"] {
+        assert!(within(outside).is_err_and(|error| error.code() == Code::Forbidden), "{outside}");
+    }
+    assert!(within("a/none").is_err_and(|error| error.code() == Code::NotFound));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn scan_and_read(top: &std::path::Path) -> Result<(), Box<dyn std::error::Error>
         path: top.into(),
         also: Vec::new(),
         dest: RelPath::empty(),
-        beneath: None,
+        beneath: Vec::new(),
         generated: None,
     };
     let begin = Instant::now();

@@ -12,8 +12,8 @@ mod dirlinks;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -35,6 +35,16 @@ const PARENTS_MAX: usize = 64;
 /// So often a walk that raced with a rename is begun again.
 const RACES_MAX: usize = 16;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Why something below a root is not opened through a symbolic link.
+#[derive(Debug, thiserror::Error)]
+#[error("the symbolic link leads out of the root")]
+struct LeadsOut;
+
+/// Whether the error says that a symbolic link leads out of a root.
+pub fn is_way_out(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<LeadsOut>())
+}
 
 /// A directory and everything below it. Clones share it.
 #[derive(Clone)]
@@ -79,6 +89,11 @@ impl Root {
         Root { inner: Arc::new(inner) }
     }
 
+    /// The same for all clones of one root, as long as there are any.
+    pub fn identity(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
     /// The directory at `path` as a root of its own.
     pub fn subdir(&self, path: &RelPath) -> io::Result<Root> {
         Ok(Root::of(self.dir(path.as_bytes())?, self.inner.walks.load(Relaxed)))
@@ -103,6 +118,12 @@ impl Root {
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Where `path` really is, through symbolic links that do not lead out of this root, as an absolute path.
+    pub fn real_path(&self, path: &RelPath) -> io::Result<PathBuf> {
+        let there = self.open_followed(path, OFlags::PATH)?;
+        std::fs::read_link(format!("/proc/self/fd/{}", there.as_raw_fd()))
     }
 
     /// What is at `path`, if anything.
@@ -350,10 +371,7 @@ impl Root {
                 break;
             }
             match fs::openat2(&*self.inner.fd, name, flags, Mode::empty(), resolve) {
-                Err(Errno::XDEV) => {
-                    let what = "the symbolic link leads out of the root";
-                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-                }
+                Err(Errno::XDEV) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, LeadsOut)),
                 // A filter of a container may refuse calls that it does not know with EPERM.
                 Err(Errno::NOSYS | Errno::PERM) => break,
                 // A rename anywhere raced with the `..` of a link.
@@ -603,7 +621,6 @@ pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io:
     if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
         return Ok(());
     }
-    use std::os::fd::AsRawFd;
     // A path descriptor takes no fchmod; its name under /proc is the file itself, whatever happens to the path.
     let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
     Ok(fs::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)

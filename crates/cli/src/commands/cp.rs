@@ -7,7 +7,7 @@ use std::time::Duration;
 use farhaul::DEFAULT_PORT;
 use farhaul::{
     Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Place, REPORT_SCHEMA,
-    Report, SshTarget, SyncOptions, TransferOptions,
+    ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
 };
 
 use crate::args::select::Select;
@@ -82,6 +82,15 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     }
     if !args.output.quiet && summary::is_worth_telling(report, error.as_ref()) {
         printer::line(&summary::line(report, args.transfer.dry_run));
+    }
+    if let (Some(file), Some(receipt), false) =
+        (&args.transfer.receipt, &report.receipt, args.output.quiet || error.is_some())
+    {
+        printer::line(&format!(
+            "receipt {}, tree root {}",
+            file.display(),
+            receipt.received.statement.tree_root
+        ));
     }
     if let Some(error) = error {
         printer::error(error, summary::go_on_hint(report, error).as_deref());
@@ -160,6 +169,12 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         names,
         retry,
         manifest: args.transfer.manifest.clone(),
+        within: None,
+        receipt: args
+            .transfer
+            .receipt
+            .clone()
+            .map(|file| ReceiptOptions { file: Some(file), is_required: true }),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))

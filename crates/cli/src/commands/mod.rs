@@ -14,6 +14,7 @@ mod lab;
 mod look;
 mod ls;
 mod man;
+mod receipt;
 mod serve;
 mod service;
 mod stat;
@@ -28,6 +29,7 @@ use farhaul::{CpuList, Error, ExitCode, contained};
 use crate::args::Verb;
 use crate::args::bench::BenchPart;
 use crate::args::lab::LabVerb;
+use crate::args::receipt::ReceiptVerb;
 use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
@@ -58,6 +60,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Cp(args) => return process_code(cp::run(&args)),
         Verb::Sync(args) => return process_code(sync::run(&args)),
         Verb::Clean(args) => return process_code(clean::run(&args)),
+        Verb::Receipt(args) => return process_code(receipt::run(&args)),
         Verb::Verify(args) => return process_code(verify::run(&args)),
         Verb::Ls(args) => return process_code(ls::run(&args)),
         Verb::Stat(args) => return process_code(stat::run(&args)),
@@ -116,6 +119,9 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Serve(args) => args.json,
         Verb::Keygen(args) => args.json,
         Verb::Clean(args) => args.json || !args.quiet,
+        Verb::Receipt(args) => match &args.verb {
+            ReceiptVerb::Verify(args) => args.json,
+        },
         Verb::Lab(args) => match &args.verb {
             LabVerb::Up(up) => up.json,
             LabVerb::Set(set) => set.json,

@@ -44,6 +44,9 @@ fn finish(report: &VerifyReport, mut error: Option<Error>, args: &Verify) -> Exi
         report.warnings.iter().for_each(|text| printer::warning(text));
         if error.is_none() {
             printer::line(&summary(report));
+            if let Some(root) = &report.tree_root {
+                printer::line(&format!("tree root of the manifest: {root}"));
+            }
         }
     }
     if args.json

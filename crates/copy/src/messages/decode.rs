@@ -80,6 +80,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
         27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
         28 => Message::Placed { name: reader.bytes()?.to_vec() },
         29 => Message::Unchanged { first: reader.varint()?, count: reader.varint()? },
+        31 => Message::Receipt { statement: reader.bytes()?.to_vec(), reason: reader.text()? },
         54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
         55 => Message::Replaced {
             path: reader.bytes()?.to_vec(),

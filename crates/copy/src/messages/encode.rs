@@ -138,6 +138,11 @@ impl Encoder {
                     put_bytes(out, digest);
                 }
             }
+            Message::Receipt { statement, reason } => {
+                out.push(31);
+                put_bytes(out, statement);
+                put_reason(out, reason);
+            }
             Message::Placed { name } => {
                 out.push(28);
                 put_bytes(out, name);

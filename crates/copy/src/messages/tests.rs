@@ -88,6 +88,8 @@ fn all() -> Vec<Message> {
         Message::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
         Message::Same { id: 5, chunk: 4 },
         Message::DirectoriesDone { count: 3 },
+        Message::Receipt { statement: b"{}".to_vec(), reason: String::new() },
+        Message::Receipt { statement: Vec::new(), reason: "no root".into() },
     ]
 }
 

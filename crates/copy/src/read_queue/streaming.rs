@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farhaul_blocks::Block;
+use farhaul_handover::Held as _;
 use farhaul_session::error::Code;
 use farhaul_session::unread::Unread;
-use farhaul_volume::{CHUNK, Kind, chunk_cv};
+use farhaul_volume::{CHUNK, ChunkCv, FileTree, Kind, chunk_cv, whole_digest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -97,6 +98,7 @@ impl Reader<'_> {
             return self.queue.shared.send(&[put.end(job)]);
         }
         let digest = self.digest_of(&self.scratch[..len]);
+        self.note_chunk(&self.scratch[..len], digest, &mut put);
         let Some(pack) = &mut self.pack else { return };
         if !job.put.add(len) {
             return;
@@ -111,11 +113,21 @@ impl Reader<'_> {
     /// False if nothing more of it is wanted.
     fn put_chunk(&mut self, job: &FileJob, block: Block, len: usize, put: &mut Put) -> bool {
         let digest = self.digest_of(&block[..len]);
+        self.note_chunk(&block[..len], digest, put);
         let is_wanted = job.put.add(len);
         if is_wanted {
             self.hand_over(block, len, 0, &[put.piece(job, len, digest)]);
         }
         is_wanted
+    }
+
+    /// For the digest of the whole, if this end signs for it.
+    fn note_chunk(&self, content: &[u8], cv: [u8; 32], put: &mut Put) {
+        if self.queue.signs {
+            // The only chunk of a file has another value than the first of several.
+            let tree = put.tree.get_or_insert_with(|| (whole_digest(content), FileTree::new(0)));
+            tree.1.set(put.chunks, ChunkCv(cv));
+        }
     }
 
     fn digest_of(&self, content: &[u8]) -> [u8; 32] {
@@ -167,6 +179,8 @@ fn open(job: &FileJob) -> io::Result<File> {
 struct Put {
     size: u64,
     chunks: u64,
+    /// The digest of the first chunk alone, and the tree of all, if this end signs for them.
+    tree: Option<([u8; 32], FileTree)>,
 }
 
 impl Put {
@@ -177,8 +191,13 @@ impl Put {
         piece
     }
 
-    fn end(&self, job: &FileJob) -> Message {
+    fn end(&mut self, job: &FileJob) -> Message {
         job.streamed.store(self.size, Ordering::Release);
+        if let Some((only, mut tree)) = self.tree.take() {
+            tree.set_size(self.size);
+            let digest = if self.chunks > 1 { tree.root().0 } else { only };
+            *job.digest.lock().whole() = Some(digest);
+        }
         Message::FileEnd { id: job.id, size: self.size, chunks: self.chunks }
     }
 }

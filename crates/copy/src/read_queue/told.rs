@@ -36,6 +36,7 @@ impl Reader<'_> {
             // What cannot be read is told there.
             return self.chunk(large, chunk, Sent::First);
         }
+        large.note_chunk(chunk, theirs.0);
         if large.count_chunk(0) {
             self.queue.resumed.fetch_add(len, Ordering::Relaxed);
             self.queue.shared.handle.counts().bytes_done.fetch_add(len, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! What is to be noted for the client's manifest, and where: in the manifest itself, if the client is this end, else at the sender.
+//! What is to be noted for the client's manifest and for a receipt, and where: here, at the sender, or at both.
 //!
-//! Always true: without a manifest, nothing in here writes or stores anything.
+//! Always true: without a manifest and a receipt, nothing in here writes or stores anything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use farhaul_volume::Algorithm;
 
-use super::super::manifest::{Log, Record};
+use super::super::manifest::{Log, Record, Tally};
 use crate::options::ManifestOptions;
 
 /// Any thread adds what has become of an entry. Those that digest leave values here, which the conversing thread takes when the
@@ -17,14 +17,20 @@ use crate::options::ManifestOptions;
 pub(crate) struct Notes {
     options: Option<ManifestOptions>,
     log: Option<Arc<Log>>,
+    tells: bool,
     /// Digests that were computed for a comparison which has not been answered.
     compared: Mutex<HashMap<u64, [u8; 32]>>,
 }
 
 impl Notes {
-    /// `log` is given if the client is this end.
-    pub(crate) fn new(options: Option<ManifestOptions>, log: Option<Arc<Log>>) -> Notes {
-        Notes { options, log, compared: Mutex::default() }
+    /// `log` is given where something is noted at this end; `tells` if the sender notes things, too.
+    pub(crate) fn new(options: Option<ManifestOptions>, log: Option<Arc<Log>>, tells: bool) -> Notes {
+        Notes { tells: tells && options.is_some(), options, log, compared: Mutex::default() }
+    }
+
+    /// What has been noted so far comes to this; none if nothing is noted, or if that has failed.
+    pub(super) fn tally(&self) -> Option<Tally> {
+        self.log.as_ref()?.tally()
     }
 
     pub(super) fn add(&self, record: impl FnOnce() -> Record) {
@@ -33,12 +39,11 @@ impl Notes {
         }
     }
 
-    /// The single source has this name here; false if this end writes no manifest.
-    pub(super) fn set_renamed(&self, name: &[u8]) -> bool {
+    /// The single source has this name here.
+    pub(super) fn set_renamed(&self, name: &[u8]) {
         if let Some(log) = &self.log {
             log.set_renamed(name);
         }
-        self.log.is_some()
     }
 
     /// There is a manifest, at either end.
@@ -46,9 +51,9 @@ impl Notes {
         self.options.is_some()
     }
 
-    /// The sender writes the manifest.
+    /// The sender writes a manifest, or signs for the whole.
     pub(super) fn are_told(&self) -> bool {
-        self.options.is_some() && self.log.is_none()
+        self.tells
     }
 
     pub(super) fn reads_unchanged(&self) -> bool {
@@ -83,8 +88,9 @@ mod tests {
         without.remember(1, [7; 32]);
         assert_eq!(without.remembered(1), None);
         without.add(|| panic!("nobody writes it"));
-        assert!(!without.are_wanted() && !without.are_told() && !without.set_renamed(b"name"));
-        let told = Notes::new(Some(ManifestOptions::default()), None);
+        assert!(!without.are_wanted() && !without.are_told() && without.tally().is_none());
+        assert!(!Notes::new(None, None, true).are_told());
+        let told = Notes::new(Some(ManifestOptions::default()), None, true);
         assert!(told.are_wanted() && told.are_told());
         told.remember(1, [7; 32]);
         assert_eq!((told.remembered(1), told.remembered(1)), (Some([7; 32]), None));

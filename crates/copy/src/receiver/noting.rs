@@ -1,7 +1,7 @@
-//! What the receiver tells of each entry for the client's manifest: written there if the client is this end, else said to the
-//! sender as far as it cannot know it.
+//! What the receiver tells of each entry for the client's manifest and for a receipt: noted here if the client is this end or a
+//! receipt is wanted, and said to the sender as far as that notes it, too, and cannot know it.
 //!
-//! Always true: without a manifest, nothing in here reads, sends or stores anything.
+//! Always true: without a manifest and a receipt, nothing in here reads, sends or stores anything.
 
 use std::io;
 
@@ -30,7 +30,8 @@ impl Receiver {
         }
         let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         let _ = self.original.set(top.to_vec());
-        if !self.notes.set_renamed(renamed) && !self.is_client {
+        self.notes.set_renamed(renamed);
+        if !self.is_client {
             self.shared.send(&[Message::Placed { name: renamed.clone() }]);
         }
     }
@@ -71,11 +72,11 @@ impl Receiver {
             }
             digests = Some(read);
         }
-        if self.notes.are_told() {
-            if let Some(digests) = digests.filter(|digests| !file.is_whole() || !digests.extra.is_empty()) {
-                replies.push(Message::Digests { id: file.item.id(), digests });
-            }
-            return Ok(());
+        if self.notes.are_told()
+            && let Some(digests) =
+                digests.clone().filter(|digests| !file.is_whole() || !digests.extra.is_empty())
+        {
+            replies.push(Message::Digests { id: file.item.id(), digests });
         }
         self.notes.add(|| {
             let record = self.record(&file.item, Fate::Sent);
@@ -98,11 +99,9 @@ impl Receiver {
     }
 
     pub(super) fn note_skipped(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
-        if self.notes.are_told() {
-            return digests.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect();
-        }
-        self.notes.add(|| with_digests(self.record(item, fate), digests));
-        Vec::new()
+        self.notes.add(|| with_digests(self.record(item, fate), digests.clone()));
+        let told = digests.filter(|_| self.notes.are_told());
+        told.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect()
     }
 
     pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), Failure>) {
@@ -121,8 +120,12 @@ impl Receiver {
                 self.notes.add(|| record().failed(&failure));
                 self.shared.send(&[self.report_failed(directory.id, &directory.path, &failure)]);
             }
-            Ok(()) if self.notes.are_told() => self.shared.send(&[Message::Done { id: directory.id }]),
-            Ok(()) => self.notes.add(record),
+            Ok(()) => {
+                self.notes.add(record);
+                if self.notes.are_told() {
+                    self.shared.send(&[Message::Done { id: directory.id }]);
+                }
+            }
         }
     }
 

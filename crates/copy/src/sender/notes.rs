@@ -55,7 +55,9 @@ impl Sender {
         if matches!(fate, Fate::Sent | Fate::Renamed)
             || fate == Fate::Unchanged && own.is_some() && pending.size > 0
         {
-            record.digest = record.digest.or(own);
+            // What this end has computed goes before what it was told.
+            record.is_told &= own.is_none();
+            record.digest = own.or(record.digest);
         }
         if let Some(job) = job.filter(|job| job.is_stream()) {
             record.kind = manifest::Kind::File { size: job.streamed.load(Acquire) };

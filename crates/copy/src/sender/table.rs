@@ -210,7 +210,7 @@ impl Table {
         let mut state = self.state.lock().whole();
         let Some(pending) = state.pending.get_mut(&id) else { return Err(unknown(id)) };
         if let Some(record) = &mut pending.record {
-            (record.digest, record.extra) = (Some(tree.0), extra);
+            (record.digest, record.is_told, record.extra) = (Some(tree.0), true, extra);
         }
         Ok(())
     }

@@ -9,14 +9,14 @@ use std::path::Path;
 use farhaul_text::escape;
 use farhaul_volume::Algorithm;
 
-use super::super::manifest::{Entry, Fate, Kind, Line, parse, unhex};
+use super::super::manifest::{Entry, Fate, Kind, Line, Tally, parse, unhex};
 
 /// Longest line: a path and a link's target in base64, with room to spare.
 const LINE_MAX: u64 = 64 << 10;
 
 /// What a file's content is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// The tree over chunks of 1 MiB.
     Tree([u8; 32]),
     Plain(Algorithm, Vec<u8>),
@@ -25,7 +25,7 @@ pub(super) enum Content {
 
 /// What the list says of one path.
 #[derive(Debug, PartialEq)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// Empty for the directory itself.
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
@@ -40,7 +40,7 @@ pub(super) struct Expected {
     pub(super) is_there: bool,
 }
 
-pub(super) struct List {
+pub(crate) struct List {
     lines: BufReader<File>,
     number: u64,
     algorithm: Algorithm,
@@ -48,6 +48,8 @@ pub(super) struct List {
     is_ended: bool,
     /// Why the run that wrote it ended early.
     error: Option<String>,
+    /// Of a manifest's lines so far.
+    tally: Tally,
     shown: String,
 }
 
@@ -59,16 +61,17 @@ enum Form {
 }
 
 impl List {
-    pub(super) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
+    pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
         let shown = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| format!("cannot open {shown}: {}", super::super::plain(&error)))?;
         let lines = BufReader::with_capacity(1 << 20, file);
-        Ok(List { lines, number: 0, algorithm, form: Form::Undecided, is_ended: false, error: None, shown })
+        let (form, tally) = (Form::Undecided, Tally::default());
+        Ok(List { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
     }
 
     /// What the next line says; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Expected>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<Expected>, String> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -103,9 +106,17 @@ impl List {
             match parse(&line).map_err(at)? {
                 Line::Begin => {}
                 Line::End { error } => (self.is_ended, self.error) = (true, error),
-                Line::Entry(entry) => return Ok(Some(expected(*entry))),
+                Line::Entry(entry) => {
+                    self.tally.add_line(&entry);
+                    return Ok(Some(expected(*entry)));
+                }
             }
         }
+    }
+
+    /// The root of the digest tree, of a manifest that has its end.
+    pub(crate) fn root(&self) -> Option<[u8; 32]> {
+        (self.form == Form::Manifest && self.is_ended).then(|| self.tally.root())
     }
 
     pub(super) fn warnings(&self) -> Option<String> {

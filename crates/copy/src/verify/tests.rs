@@ -17,7 +17,7 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("tree");
     std::fs::create_dir_all(root.join("d")).unwrap();
-    let log = Log::create(&temp.path().join("m")).unwrap();
+    let log = Log::create(&temp.path().join("m"), false).unwrap();
     let large: Vec<u8> = (0..70 * CHUNK + 5).map(|at| (at / 4096) as u8).collect();
     for (name, content) in [("a", &b"abc"[..]), ("d/b", b""), ("large", &large)] {
         std::fs::write(root.join(name), content).unwrap();

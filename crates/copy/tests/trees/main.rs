@@ -129,6 +129,8 @@ impl Ends {
             retry: None,
             options,
             manifest: None,
+            within: None,
+            receipt: None,
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

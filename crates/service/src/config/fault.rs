@@ -67,9 +67,16 @@ impl From<Faults> for Error {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        let first = faults.first().map(ToString::to_string).unwrap_or_default();
-        Error::new(Code::BadConfig, format!("{first}{rest}"))
-            .with_hint("`farhaul config check` lists all that is wrong")
+        let first = match faults.first() {
+            // Who has just typed it knows no keys.
+            Some(Fault { origin: Origin::Flag(flag), message, .. }) => plain(&format!("{flag}: {message}")),
+            Some(fault) => fault.to_string(),
+            None => String::new(),
+        };
+        // That command does not see another one's options.
+        let is_listed = faults.iter().any(|fault| !matches!(fault.origin, Origin::Flag(_)));
+        let error = Error::new(Code::BadConfig, format!("{first}{rest}"));
+        error.with_hint_if(is_listed.then_some("`farhaul config check` lists all that is wrong"))
     }
 }
 

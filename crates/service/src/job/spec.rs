@@ -4,8 +4,8 @@
 //! is silently not heard; a document that was accepted is kept as it was understood.
 
 use farhaul::{
-    CopyJob, FileOptions, IntegrityOptions, Location, ManifestOptions, NetworkOptions, Place, SelectOptions,
-    SpreadOptions, SyncOptions, TransferOptions, unescape,
+    CopyJob, FileOptions, IntegrityOptions, Location, ManifestOptions, NetworkOptions, Place, ReceiptOptions,
+    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, unescape,
 };
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
@@ -260,6 +260,9 @@ impl JobSpec {
         if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
             return bad("finish_by: a job that repeats takes a time of day, such as 06:00".into());
         }
+        if self.options.integrity.receipt.is_some() {
+            return bad("a job asks for a receipt by its field receipt".into());
+        }
         self.labels.check()?;
         let names = self.options.select.names.iter().flatten();
         let (count, bytes) = names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.len()));
@@ -319,6 +322,10 @@ impl JobSpec {
             options: self.transfer_options(now_s)?,
             spread: self.options.spread.iter().map(lists).collect::<Result<_, _>>()?,
             manifest: None,
+            // Who runs it says so.
+            within: None,
+            // Where there can be none, the report says why.
+            receipt: self.receipt.then(|| ReceiptOptions { file: None, is_required: false }),
         })
     }
 }

@@ -189,11 +189,12 @@ impl Node {
             loss_fraction: report.session.loss_fraction,
             rtt_ms: report.session.rtt_mean_ms,
             verdict: report.session.bottleneck.clone(),
-            tree_root: None,
+            tree_root: report.tree_root.clone(),
             error_code: end.error.as_ref().map(|error| error.code().name().to_string()),
             error: end.error.as_ref().map(ToString::to_string),
         };
-        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt: None };
+        let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
+        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };
         let deliveries = outbox::of_end(&self.settings(), row, &record, state);
         Over { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
     }

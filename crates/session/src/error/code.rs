@@ -115,7 +115,7 @@ codes! {
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
     NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
-    BadConfig = 1048, "FH-BAD-CONFIG", User, Usage, Futile, "The configuration of the service has a fault.", Some("`farhaul config check` lists all that is wrong");
+    BadConfig = 1048, "FH-BAD-CONFIG", User, Usage, Futile, "The configuration of the service has a fault.", None;
     BadState = 1049, "FH-BAD-STATE", User, Usage, Futile, "The service cannot keep its state in the directory that it was given.", None;
     AlreadyRuns = 1050, "FH-ALREADY-RUNS", User, Usage, Helps, "Another process of the service has the state directory or the socket.", None;
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
@@ -174,6 +174,7 @@ codes! {
     SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
     DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
+    BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;
     NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("free space and run the same command again; it goes on where it stopped");
     ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
     FilesFailed = 4005, "FH-FILES-FAILED", Host, Files, Futile, "Files cannot be read or written, for another reason that the line says.", None;
@@ -182,12 +183,16 @@ codes! {
     NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
     OutputLost = 4009, "FH-OUTPUT-LOST", Host, Files, Futile, "Standard output cannot be written.", None;
 
+    // What a receipt says is not so.
+    ReceiptWrong = 1062, "FH-RECEIPT-WRONG", User, SomeFailed, Futile, "A receipt was changed, is by other keys, or is for something else.", None;
+
     // The path or the peer went away.
     Superseded = 1028, "FH-SUPERSEDED", User, Lost, Helps, "Another transfer to the same files has taken over.", None;
     ProgramFailed = 1029, "FH-PROGRAM-FAILED", User, Lost, Helps, "The program that uses a stream has failed, or does not take what comes.", None;
     PeerInterrupted = 1030, "FH-PEER-INTERRUPTED", User, Lost, Helps, "The transfer was stopped by somebody at the other end.", GO_ON;
     PeerEnded = 2010, "FH-PEER-ENDED", Peer, Lost, Helps, "The far end has ended the session, or knows of it no more.", GO_ON;
     PeerGone = 2014, "FH-PEER-GONE", Peer, Lost, Helps, "The process at the far end has ended.", GO_ON;
+    NoReceipt = 2061, "FH-NO-RECEIPT", Peer, Lost, Helps, "All has arrived, and the receipt that was demanded has not.", Some("run the same command again; what is there is not sent again");
     RightsNarrowed = 2011, "FH-RIGHTS-NARROWED", Peer, Lost, Helps, "The daemon allows this key less than before; the running session was ended.", None;
     ShareUsed = 4016, "FH-SHARE-USED", Host, Lost, Helps, "A session may have no more of what it shares with others at the far end: memory, disk, threads, files or rate.", None;
     PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;

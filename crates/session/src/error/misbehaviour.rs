@@ -120,6 +120,10 @@ misbehaviours! {
     TooManyNames = 0x44c, "it asked for more names than are allowed";
     FinishedTooEarly = 0x44d, "it says that it has finished, but it has not";
 
+    // Found by either end of a copy.
+    ReceiptUnfit = 0x461, "its receipt does not fit the copy";
+    RootDiffers = 0x462, "it signs for other contents than have been copied";
+
     // Found by a stream.
     SenselessLabel = 0x502, "the end of a block makes no sense";
     ImpossibleNumber = 0x503, "a block has a number that it cannot have";

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 use farhaul_handover::Held as _;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
-use super::Source;
+use super::{Source, SourcePlace};
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::{Entry, Meta};
 use crate::generated::Generated;
@@ -119,10 +119,10 @@ enum Place {
 
 impl SourceRef {
     /// One of the source's places.
-    pub(super) fn of_source(source: &Source, place: &Path) -> io::Result<SourceRef> {
-        let place = match &source.beneath {
-            None => Place::Named(place.to_path_buf()),
-            Some(root) => Place::NamedBeneath(root.clone(), plain_path(place)?),
+    pub(super) fn of_place(SourcePlace { path, root }: SourcePlace<'_>) -> io::Result<SourceRef> {
+        let place = match root {
+            None => Place::Named(path.to_path_buf()),
+            Some(root) => Place::NamedBeneath(root.clone(), plain_path(path)?),
         };
         Ok(SourceRef { place })
     }
@@ -172,7 +172,7 @@ impl SourceRef {
         name: &[u8],
         path: &RelPath,
     ) -> io::Result<SourceRef> {
-        let Some((root, source)) = source.and_then(|source| Some((source.beneath.as_ref()?, source))) else {
+        let Some((root, source)) = source.and_then(|source| Some((source.root_of(0)?, source))) else {
             return Ok(SourceRef { place: Place::FollowedChild(parent.clone(), name.into()) });
         };
         // The scan's paths begin with the name under which the source goes.

@@ -48,21 +48,35 @@ pub struct Source {
     /// The name under which it goes. Empty: the content of a directory goes straight into the destination, for which the
     /// directory's own entry stands.
     pub dest: RelPath,
-    /// The path is relative to this root and does not leave it.
-    pub beneath: Option<Root>,
+    /// The paths of its places are relative to these roots and do not leave them: each to its own, or all to the only one. Empty:
+    /// they may lead anywhere.
+    pub beneath: Vec<Root>,
     /// The content is made, not read; `path` only names it.
     pub generated: Option<Generated>,
 }
 
 impl Source {
-    fn places(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.path).chain(&self.also)
+    fn places(&self) -> impl Iterator<Item = SourcePlace<'_>> {
+        let paths = std::iter::once(&self.path).chain(&self.also);
+        paths.enumerate().map(|(number, path)| SourcePlace { path, root: self.root_of(number) })
+    }
+
+    /// The root that place `number` does not leave.
+    fn root_of(&self, number: usize) -> Option<&Root> {
+        self.beneath.get(number).or(self.beneath.first())
     }
 
     /// Whether there is anything in any of its places.
     pub fn exists(&self) -> bool {
-        self.places().any(|place| SourceRef::of_source(self, place).is_ok_and(|handle| handle.look().is_ok()))
+        self.places().any(|place| SourceRef::of_place(place).is_ok_and(|handle| handle.look().is_ok()))
     }
+}
+
+/// One of the places of a source.
+#[derive(Debug, Clone, Copy)]
+struct SourcePlace<'a> {
+    path: &'a Path,
+    root: Option<&'a Root>,
 }
 
 /// Choices of a scan.
@@ -243,7 +257,7 @@ impl Scanner {
         self.source = Some(source.clone());
         let mut there = Vec::new();
         for (number, place) in source.places().enumerate() {
-            match self.look_at(source, place) {
+            match self.look_at(place) {
                 Ok((handle, entry)) => there.push((number, handle, entry)),
                 // Not every place has to have something of it, but one.
                 Err(error) if is_absent(&error) && !source.also.is_empty() => {}
@@ -280,8 +294,8 @@ impl Scanner {
     }
 
     /// What is in one of a source's places.
-    fn look_at(&self, source: &Source, place: &Path) -> io::Result<(SourceRef, Entry)> {
-        let handle = SourceRef::of_source(source, place)?;
+    fn look_at(&self, place: SourcePlace<'_>) -> io::Result<(SourceRef, Entry)> {
+        let handle = SourceRef::of_place(place)?;
         let meta = handle.look()?;
         named::taken(handle, &meta, self.options.nodes)
     }
@@ -354,14 +368,14 @@ impl Scanner {
         let Some(source) = self.source.as_ref().filter(|source| !source.also.is_empty()) else {
             return error;
         };
-        let place = source.places().nth(place).map(|place| shown(place)).unwrap_or_default();
+        let place = source.places().nth(place).map(|place| shown(place.path)).unwrap_or_default();
         let text = error.to_string();
         let text = text.split(" (os error").next().unwrap_or_default();
         io::Error::new(error.kind(), format!("{place}: {text}"))
     }
 
     fn conflict(&self, one: usize, other: usize) -> io::Error {
-        let places = self.source.iter().flat_map(Source::places).map(|place| shown(place));
+        let places = self.source.iter().flat_map(Source::places).map(|place| shown(place.path));
         let places: Vec<_> = places.collect();
         io::Error::other(format!("it is in {} and, other than there, in {}", places[one], places[other]))
     }

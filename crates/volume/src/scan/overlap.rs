@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, OFlags};
 
-use super::{ScanOptions, Source, shown};
+use super::{ScanOptions, Source, SourcePlace, shown};
 use crate::entry::{Entry, FileKind, Kind, Meta};
 use crate::path::RelPath;
 
@@ -43,7 +43,7 @@ impl Overlap {
             let inner = below(source, path)?;
             source.places().find_map(|place| {
                 let there = look(source, place, inner, options.follow)?;
-                is_taken(&there, path, entry, options).then(|| joined(place, inner))
+                is_taken(&there, path, entry, options).then(|| joined(place.path, inner))
             })
         })?;
         let taken = shown(Path::new(OsStr::from_bytes(&taken)));
@@ -70,15 +70,15 @@ fn joined(place: &Path, inner: &[u8]) -> Vec<u8> {
     path
 }
 
-fn look(source: &Source, place: &Path, inner: &[u8], follow: bool) -> Option<Meta> {
+fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> Option<Meta> {
     if source.generated.is_some() {
         // Its name is its own: no other source that is named has it.
         return None;
     }
     // What is named is followed.
     let follow = follow || inner.is_empty();
-    let path = joined(place, inner);
-    match &source.beneath {
+    let path = joined(place.path, inner);
+    match place.root {
         None => {
             let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
             Some(Meta::from(&fs::statat(fs::CWD, &path[..], flags).ok()?))

@@ -97,10 +97,10 @@ mod tests {
             path: PathBuf::from(path),
             also: Vec::new(),
             dest: RelPath::empty(),
-            beneath: None,
+            beneath: Vec::new(),
             generated: None,
         };
-        let handle = SourceRef::of_source(&source, path).unwrap();
+        let handle = source.places().map(|place| SourceRef::of_place(place).unwrap()).next().unwrap();
         let entry = handle.look().unwrap().entry(Vec::new());
         sizes.judged(entry, &handle).kind
     }

@@ -13,7 +13,7 @@ fn source(path: &Path, dest: &[u8]) -> Source {
         path: path.into(),
         also: Vec::new(),
         dest: RelPath::from_bytes(dest).unwrap(),
-        beneath: None,
+        beneath: Vec::new(),
         generated: None,
     }
 }
@@ -209,7 +209,7 @@ fn below_a_root_no_link_leads_out() {
     std::fs::write(temp.path().join("root/dir/file"), "1").unwrap();
     std::os::unix::fs::symlink("/etc", temp.path().join("root/out")).unwrap();
     let root = Root::open(temp.path().join("root")).unwrap();
-    let below = |path: &str| Source { beneath: Some(root.clone()), ..source(Path::new(path), b"name") };
+    let below = |path: &str| Source { beneath: vec![root.clone()], ..source(Path::new(path), b"name") };
     let items = scan(below("dir//./"));
     assert_eq!(entries(&items).len(), 2);
     let file = items.iter().find_map(|item| match item {

@@ -78,13 +78,17 @@ impl Eyes {
                 }
             }
             if !self.is_within() {
-                self.trouble = Some("a link leads the folder out of what its owner may reach".into());
-                self.show_notices();
-                match self.inbox.recv_timeout(LOOK_AGAIN) {
-                    Ok(order) if !self.obey(order) => return,
-                    Ok(_) | Err(RecvTimeoutError::Timeout) => continue,
-                    Err(RecvTimeoutError::Disconnected) => return,
+                let text = "a link leads the folder out of what its owner may reach";
+                *self.notices.lock().in_any_case() = vec![text.into()];
+                let goes_on = match self.inbox.recv_timeout(LOOK_AGAIN) {
+                    Ok(order) => self.obey(order),
+                    Err(RecvTimeoutError::Timeout) => true,
+                    Err(RecvTimeoutError::Disconnected) => false,
+                };
+                if goes_on {
+                    continue;
                 }
+                return;
             }
             let turn = self.watcher.turn(TURN_MAX);
             self.write(turn.changes);

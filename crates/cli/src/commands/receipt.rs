@@ -1,0 +1,127 @@
+//! `farhaul receipt verify`: whether a receipt is what it says, by the keys of its ends.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use farhaul::{Checked, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root};
+use serde::Serialize;
+
+use crate::args::receipt::{self, ReceiptVerb, ReceiptVerify};
+use crate::ui::{printer, units};
+
+pub fn run(args: &receipt::Receipt) -> ExitCode {
+    match &args.verb {
+        ReceiptVerb::Verify(args) => verify(args),
+    }
+}
+
+/// What `--json` says.
+#[derive(Serialize)]
+struct Told<'a> {
+    schema: u32,
+    ok: bool,
+    error: Option<String>,
+    error_detail: Option<ErrorDetail>,
+    /// The root is that of the manifest that was given.
+    manifest: bool,
+    sender: Option<Key>,
+    receiver: Option<Key>,
+    /// What the receiver says.
+    statement: Option<&'a Statement>,
+}
+
+#[derive(Serialize)]
+struct Key {
+    fingerprint: String,
+    /// It is one of those that were given.
+    is_trusted: bool,
+}
+
+impl Key {
+    fn of((key, is_trusted): &(PublicKey, bool)) -> Key {
+        Key { fingerprint: key.fingerprint(), is_trusted: *is_trusted }
+    }
+}
+
+fn verify(args: &ReceiptVerify) -> ExitCode {
+    let outcome = check(args);
+    let mut code = match &outcome {
+        Ok(_) => ExitCode::Ok,
+        Err(error) => {
+            printer::error(error, None);
+            error.exit_code()
+        }
+    };
+    if let (Ok((receipt, checked)), false) = (&outcome, args.quiet) {
+        summary(receipt, checked, args.manifest.is_some()).iter().for_each(|line| printer::line(line));
+    }
+    if args.json {
+        let (found, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
+        let told = Told {
+            schema: 1,
+            ok: error.is_none(),
+            error: error.map(ToString::to_string),
+            error_detail: error.map(ErrorDetail::from),
+            manifest: args.manifest.is_some() && error.is_none(),
+            sender: found.map(|(_, checked)| Key::of(&checked.sender)),
+            receiver: found.map(|(_, checked)| Key::of(&checked.receiver)),
+            statement: found.map(|(receipt, _)| &receipt.received.statement),
+        };
+        if let Err(error) = printer::json(&told) {
+            printer::error(&error, None);
+            code = if code == ExitCode::Ok { error.exit_code() } else { code };
+        }
+    }
+    code
+}
+
+fn check(args: &ReceiptVerify) -> Result<(Receipt, Checked), Error> {
+    let trusted = args.key.iter().map(|file| PublicKey::load(file)).collect::<Result<Vec<_>, _>>()?;
+    let receipt = Receipt::parse(&read(&args.file)?)?;
+    let root = args.manifest.as_deref().map(manifest_root).transpose()?;
+    let checked = receipt.check(&trusted, root.as_deref())?;
+    Ok((receipt, checked))
+}
+
+/// More of a file than any receipt has is not read.
+const READ_MAX: u64 = 2 << 20;
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(READ_MAX).read_to_end(&mut text));
+    read.map(|_| text).map_err(|error| {
+        Error::new(Code::of_files(&error), format!("cannot read the receipt {}: {error}", file.display()))
+    })
+}
+
+/// For people.
+fn summary(receipt: &Receipt, checked: &Checked, has_manifest: bool) -> Vec<String> {
+    let (sent, received) = (&receipt.sent.statement, &receipt.received.statement);
+    let key = |(key, is_trusted): &(PublicKey, bool)| {
+        let known = if *is_trusted { "a key that was given" } else { "not among the keys that were given" };
+        format!("{} ({known})", key.fingerprint())
+    };
+    let mut lines = vec![
+        format!("sent by {}", key(&checked.sender)),
+        format!("received and synced by {}", key(&checked.receiver)),
+        format!("{} files, {} entries, {}", received.files, received.entries, units::size(received.bytes)),
+        format!("tree root {}{}", received.tree_root, if has_manifest { ", as the manifest's" } else { "" }),
+    ];
+    if received.unread > 0 {
+        lines.push(format!(
+            "{} files were there already and were not read: only their sizes and times count",
+            received.unread
+        ));
+    }
+    if sent.digests_told > 0 {
+        lines.push(format!(
+            "for the content of {} files the sender goes by the receiver's word",
+            sent.digests_told
+        ));
+    }
+    if received.failed > 0 {
+        lines.push(format!("{} entries failed and are not in it", received.failed));
+    }
+    lines
+}

@@ -1,0 +1,107 @@
+//! Whether a receipt is what it says: by the keys of its ends, without a network.
+
+use std::path::Path;
+
+use farhaul_connect::PublicKey;
+use farhaul_session::error::{Code, Error};
+use farhaul_volume::Algorithm;
+
+use super::{Part, RECEIPT_SCHEMA, Receipt, Signed};
+use crate::manifest::shown_root;
+use crate::verify::List;
+
+/// Whose receipt it is, once everything in it is right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// The sender's key, and whether it is one of those that are trusted.
+    pub sender: (PublicKey, bool),
+    /// The same of the receiver.
+    pub receiver: (PublicKey, bool),
+}
+
+impl Receipt {
+    /// Checks both signatures, that both ends say the same, that the keys that are trusted (one at least) are those of its ends and,
+    /// where a root is given, that it is theirs. Each thing that can be wrong has a line of its own.
+    pub fn check(&self, trusted: &[PublicKey], root: Option<&str>) -> Result<Checked, Error> {
+        if trusted.is_empty() {
+            return Err(Error::new(
+                Code::Misuse,
+                "a receipt is checked by the key of one of its ends, at least",
+            ));
+        }
+        let sender = of_part(&self.sent, Part::Sent)?;
+        let receiver = of_part(&self.received, Part::Received)?;
+        let (ours, theirs) = (self.sent.statement.shared(), self.received.statement.shared());
+        if let Some(((field, _), _)) = ours.iter().zip(&theirs).find(|(one, other)| one != other) {
+            return Err(wrong(format!("its two ends do not say the same: '{field}' differs")));
+        }
+        if let Some(stranger) = trusted.iter().find(|key| **key != sender && **key != receiver) {
+            let what = format!(
+                "it is by other keys: the sender's is {}, the receiver's {}, and neither is {}",
+                sender.fingerprint(),
+                receiver.fingerprint(),
+                stranger.fingerprint()
+            );
+            return Err(wrong(what));
+        }
+        let theirs = &self.received.statement.tree_root;
+        if let Some(root) = root.filter(|root| root != theirs) {
+            return Err(wrong(format!(
+                "it is not for this manifest: its root is {theirs}, the manifest's {root}"
+            )));
+        }
+        let is_trusted = |key: &PublicKey| trusted.contains(key);
+        let (by_sender, by_receiver) = (is_trusted(&sender), is_trusted(&receiver));
+        Ok(Checked { sender: (sender, by_sender), receiver: (receiver, by_receiver) })
+    }
+}
+
+fn wrong(what: String) -> Error {
+    Error::new(Code::ReceiptWrong, format!("the receipt is not right: {what}"))
+}
+
+/// Who has signed it, in the part that it stands for.
+fn of_part(signed: &Signed, part: Part) -> Result<PublicKey, Error> {
+    let Signed { statement, .. } = signed;
+    if statement.role != part {
+        let what = format!(
+            "in the place of what the {} says stands what the {} says",
+            part.end(),
+            statement.role.end()
+        );
+        return Err(wrong(what));
+    }
+    if statement.schema != RECEIPT_SCHEMA {
+        return Err(wrong(format!("the {}'s statement has another version than the receipt", part.end())));
+    }
+    if !is_hex(&statement.tree_root, 64) || !is_hex(&statement.transfer, 32) {
+        return Err(wrong(format!("the {} says what no receipt says", part.end())));
+    }
+    let Some(key) = statement.own_key() else {
+        return Err(wrong(format!("the {} names no key of its own", part.end())));
+    };
+    let is_good =
+        signed.signature().is_some_and(|signature| key.has_signed(&statement.message(), &signature));
+    match is_good {
+        true => Ok(key),
+        false => Err(wrong(format!(
+            "the signature of the {} does not fit what it says: that was changed, or somebody else has signed it",
+            part.end()
+        ))),
+    }
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The root of the digest tree that a manifest stands for.
+pub fn manifest_root(path: &Path) -> Result<String, Error> {
+    let bad = |what: String| Error::new(Code::BadManifest, what);
+    let mut list = List::open(path, Algorithm::Sha256).map_err(bad)?;
+    while list.next().map_err(bad)?.is_some() {}
+    match list.root() {
+        Some(root) => Ok(shown_root(&root)),
+        None => Err(bad(format!("{} is no manifest, or has no end", path.display()))),
+    }
+}

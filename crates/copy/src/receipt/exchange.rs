@@ -1,0 +1,193 @@
+//! How the two ends of a session come to their statements: the receiver says its own when all is there and synced; the sender compares
+//! the root with what it has computed itself, and answers with its own; the receiver compares, and ends.
+//!
+//! Always true: what the other end says is kept only if it fits what this end knows, and is signed by the key that the connection has
+//! proved.
+
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farhaul_connect::Keys;
+use farhaul_connect::hello::Token;
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_text::{escape, is_unprintable, printable};
+
+use super::{Part, RECEIPT_SCHEMA, Receipt, Signed, Statement};
+use crate::manifest::{Tally, shown_root};
+use crate::messages::Message;
+use crate::options::Durable;
+use crate::request::{CopyRequest, Direction};
+
+/// Bytes of paths in a statement.
+const PATHS_BYTES_MAX: usize = 16 << 10;
+/// Of what the other end calls itself, and of why it has no statement.
+const TEXT_MAX: usize = 200;
+
+/// One end's part in a receipt.
+#[derive(Debug)]
+pub(crate) struct Receipting {
+    keys: Keys,
+    part: Part,
+    transfer: String,
+    direction: Direction,
+    durable: Durable,
+    paths: Vec<String>,
+    paths_in_all: u64,
+    started_ms: u64,
+    own: OnceLock<Result<Signed, String>>,
+    theirs: OnceLock<Result<Signed, String>>,
+}
+
+/// A name for a transfer that no other has.
+pub(crate) fn new_transfer() -> Result<String, Error> {
+    let random = Token::random()?;
+    Ok(random.0[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Receipting {
+    /// None if no receipt is asked for.
+    pub(crate) fn new(request: &CopyRequest, keys: Option<&Keys>, part: Part) -> Option<Receipting> {
+        let integrity = &request.options.integrity;
+        let (transfer, keys) = (integrity.receipt.clone()?, keys?.clone());
+        let mut bytes = 0;
+        let paths = request.paths.iter().map(|path| escape(path)).take_while(|path| {
+            bytes += path.len();
+            bytes <= PATHS_BYTES_MAX
+        });
+        Some(Receipting {
+            keys,
+            part,
+            transfer,
+            direction: request.direction,
+            durable: integrity.durable,
+            paths: paths.collect(),
+            paths_in_all: request.paths.len() as u64,
+            started_ms: now_ms(),
+            own: OnceLock::new(),
+            theirs: OnceLock::new(),
+        })
+    }
+
+    fn statement(&self, tally: &Tally, failed: u64) -> Statement {
+        let (own, peer) = (Some(self.keys.own.public().line()), Some(self.keys.peer.line()));
+        let (sender_key, receiver_key) = match self.part {
+            Part::Sent => (own, peer),
+            Part::Received => (peer, own),
+        };
+        Statement {
+            bytes: tally.bytes,
+            digests_told: tally.told,
+            direction: self.direction,
+            durable: self.durable,
+            ended_ms: now_ms(),
+            entries: tally.entries,
+            failed,
+            files: tally.files,
+            paths: self.paths.clone(),
+            paths_in_all: self.paths_in_all,
+            program: concat!("farhaul ", env!("CARGO_PKG_VERSION")).to_string(),
+            receiver_key,
+            role: self.part,
+            schema: RECEIPT_SCHEMA,
+            sender_key,
+            started_ms: self.started_ms,
+            transfer: self.transfer.clone(),
+            tree_root: shown_root(&tally.root()),
+            unread: tally.unread,
+        }
+    }
+
+    /// Signs what this end knows, for the other one. `tally` is none if this end could not compute the root.
+    pub(crate) fn say(&self, tally: Option<&Tally>, failed: u64) -> Message {
+        let own = self.own.get_or_init(|| {
+            let tally = tally.ok_or("the root of what has come could not be computed")?;
+            self.statement(tally, failed).signed(&self.keys.own).map_err(|error| error.to_string())
+        });
+        match own {
+            Ok(signed) => {
+                let statement = serde_json::to_vec(signed).unwrap_or_default();
+                Message::Receipt { statement, reason: String::new() }
+            }
+            Err(reason) => Message::Receipt { statement: Vec::new(), reason: reason.clone() },
+        }
+    }
+
+    /// This end has said what it has to say.
+    pub(crate) fn has_said(&self) -> bool {
+        self.own.get().is_some()
+    }
+
+    /// The other one, too.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.theirs.get().is_some()
+    }
+
+    /// Takes what the other end says; an error if it does not fit, or if its root is not that of `tally`.
+    pub(crate) fn hear(&self, statement: &[u8], reason: &str, tally: Option<&Tally>) -> Result<(), Error> {
+        let unfit = |what: &str| Error::misbehaved(Misbehaviour::ReceiptUnfit, what.to_string());
+        let theirs = if statement.is_empty() {
+            let reason = if reason.is_empty() { "it does not say why" } else { reason };
+            Err(printable(reason.as_bytes(), TEXT_MAX))
+        } else {
+            let signed =
+                serde_json::from_slice(statement).map_err(|_| unfit("its receipt cannot be understood"))?;
+            self.judge(&signed, tally)?;
+            Ok(signed)
+        };
+        self.theirs.set(theirs).map_err(|_| unfit("it signs twice"))
+    }
+
+    fn judge(&self, signed: &Signed, tally: Option<&Tally>) -> Result<(), Error> {
+        let unfit = |what: String| Err(Error::misbehaved(Misbehaviour::ReceiptUnfit, what));
+        let Signed { statement, .. } = signed;
+        if statement.role != self.part.other() {
+            return unfit("it signs for this end".into());
+        }
+        let is_text = statement.program.len() <= TEXT_MAX && !statement.program.contains(is_unprintable);
+        if !is_text || statement.role == Part::Received && statement.digests_told != 0 {
+            return unfit("its receipt says what none can say".into());
+        }
+        let is_good = signed
+            .signature()
+            .is_some_and(|signature| self.keys.peer.has_signed(&statement.message(), &signature));
+        if !is_good {
+            return unfit("the signature of its receipt is not right".into());
+        }
+        // Without a root of its own this end has no statement either.
+        let Some(tally) = tally else { return Ok(()) };
+        let (own, theirs) = (self.statement(tally, 0).shared(), statement.shared());
+        match own.iter().zip(&theirs).find(|(own, theirs)| own != theirs) {
+            None => Ok(()),
+            Some(((field @ ("bytes" | "entries" | "files" | "tree_root" | "unread"), own), (_, theirs))) => {
+                let theirs = printable(theirs.as_bytes(), TEXT_MAX);
+                let what =
+                    format!("its receipt is for other contents: {field} is {theirs} there and {own} here");
+                Err(Error::misbehaved(Misbehaviour::RootDiffers, what))
+            }
+            Some(((field, _), _)) => unfit(format!("its receipt is for another copy: {field} differs")),
+        }
+    }
+
+    /// What both ends have signed, or why there is no such thing.
+    pub(crate) fn receipt(&self) -> Result<Receipt, String> {
+        let of = |said: &OnceLock<Result<Signed, String>>, who: &str| match said.get() {
+            Some(Ok(signed)) => Ok(signed.clone()),
+            Some(Err(reason)) => Err(format!("{who} has signed nothing: {reason}")),
+            None => Err(format!("{who} has signed nothing: the copy has not come to its end")),
+        };
+        let (own, theirs) = (of(&self.own, "this end")?, of(&self.theirs, "the far end")?);
+        let (sent, received) = match self.part {
+            Part::Sent => (own, theirs),
+            Part::Received => (theirs, own),
+        };
+        Ok(Receipt { receipt: RECEIPT_SCHEMA, received, sent })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -193,3 +193,89 @@ def test_a_store_of_a_later_version_is_refused(service):
             "--identity", daemon.identity, "--state", service.state]
     done = service.host.run(argv)
     assert done.returncode != 0 and b"of a later version" in done.stderr, done
+
+
+def test_a_job_has_a_receipt_if_it_is_asked_for(service):
+    source = service.net.folder("source")
+    make_file(source / "a", 3 * MIB)
+    id = service.submit(f"{source}/", *service.to_far("in"), "--with-receipt", "--wait").strip()
+    receipt = source / "receipt.json"
+    receipt.write_text(service.run("receipt", id.splitlines()[0]))
+    service.run("receipt", "verify", receipt, "--key", service.daemon.identity.with_suffix(".pub"))
+    (record,) = service.json("history")
+    assert record["tree_root"] == json.loads(receipt.read_text())["received"]["statement"]["tree_root"], record
+    other = service.submit("zero:5", "null:", "--wait").splitlines()[0]
+    service.run("receipt", other, expect=EXIT_USAGE)
+    assert "has no receipt" in service.stderr, service.stderr
+
+
+def test_a_job_between_two_daemons_moves_no_content_through_the_service(own_net):
+    """The service has the rights of its key at both, and is told how far it is."""
+    beta = own_net.daemon
+    service = Service(own_net, own_net.alpha, far=beta)
+    third = Service(own_net, own_net.beta, port=34002).daemon
+    third.keys.write_text(service.key)
+    make_file(beta.root / "a", 20 * MIB)
+    known = ["--fingerprint", beta.fingerprint]
+    # Both ends' keys have to be known: a fingerprint is for one of them.
+    service.host.run(["farhaul", "ls", "--accept-new", "-i", service.daemon.identity, beta.url()], check=True)
+    service.host.run(["farhaul", "ls", "--accept-new", "-i", service.daemon.identity, third.url()], check=True)
+    before = service.host.device_bytes()
+    id = service.submit(beta.url("a"), third.url("b"), "--wait").splitlines()[0]
+    assert sha256(third.root / "b") == sha256(beta.root / "a"), known
+    assert service.host.device_bytes() - before < MIB
+    (record,) = service.json("history")
+    assert (record["job"], record["direction"], record["bytes"]) == (id, "third", 20 * MIB), record
+
+
+def test_a_token_does_what_it_says_and_nothing_else(own_net):
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=["--api-listen", "127.0.0.1:34080"])
+    projects = service.net.folder("projects").resolve()
+    make_file(projects / "a", 100)
+    (projects / "out").symlink_to("/etc")
+    token = service.run("token", "create", "--scope", "submit,read", "--root", projects, "--peer", "beta:33001:/in", "--expires", "1h",
+                        "-q").strip()
+    (service.host.home / ".config/farhaul/token").write_text(token)
+    over_tcp = {"FARHAUL_API": "http://127.0.0.1:34080"}
+    far = service.far
+    (far.root / "in").mkdir()
+    id = service.submit(projects / "a", *service.to_far("in/a"), env=over_tcp)
+    service.run("wait", id, env=over_tcp)
+    assert sha256(far.root / "in/a") == sha256(projects / "a")
+    for source, target in [("/etc/passwd", far.url("in/x")), (projects / "a", far.url("x")), (projects / "a", far.url("in/../x")),
+                           (projects / "a", "fh://alpha:34001/x"), (projects / "a", "beta:/x")]:
+        service.submit(source, target, env=over_tcp, expect=EXIT_AUTH)
+    # What lies below the prefix by its name alone.
+    service.submit(projects / "out/passwd", *service.to_far("in/x"), "--wait", env=over_tcp, expect=(EXIT_AUTH, EXIT_FILES))
+    assert not (far.root / "in/x").exists()
+    service.run("cancel", id, env=over_tcp, expect=EXIT_AUTH)
+    service.run("token", "list", env=over_tcp, expect=EXIT_AUTH)
+    audit = [json.loads(line) for line in (service.state / "audit.log").read_text().splitlines()]
+    refused = [line for line in audit if line["outcome"] == "refused"]
+    assert len(refused) >= 7 and all(line["caller"].startswith("token:") for line in refused), audit
+    name = service.json("token", "list")[0]["id"]
+    service.run("token", "revoke", name)
+    service.run("jobs", env=over_tcp, expect=EXIT_AUTH)
+    assert "revoked" in service.stderr
+
+
+def test_a_configuration_is_read_anew_while_jobs_run(service):
+    config = service.host.home / ".config/farhaul/farhaul.toml"
+    config.write_text("[jobs]\nrunning_max = 1\n")
+    os.chmod(config, 0o600)
+    import signal
+    service.daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "read anew" in service.daemon.log_text(), what="it is read")
+    first, second = (service.submit("zero:", "null:", "--rate", "8M") for _ in range(2))
+    wait_until(lambda: service.job(first)["state"] == "running", what="the first one runs")
+    time.sleep(0.5)
+    assert service.job(second)["state"] == "queued"
+    config.write_text("[jobs]\nrunning_mx = 2\n")
+    service.daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "stays as it was" in service.daemon.log_text(), what="it is refused")
+    assert "running_max" in service.daemon.log_text()
+    config.write_text("[jobs]\nrunning_max = 2\n")
+    service.daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: service.job(second)["state"] == "running", 20, what="the second one runs")
+    service.run("cancel", first, second)
+    service.wait(first, second, expect=EXIT_INTERRUPTED)

@@ -55,6 +55,10 @@ target!(read_records, 5000, farhaul_read::fuzzing::records);
 
 target!(read_pieces, 5000, farhaul_read::fuzzing::pieces);
 
+target!(control_message, 5000, farhaul_control::fuzzing::message);
+
+target!(control_documents, 5000, farhaul_control::fuzzing::documents);
+
 target!(block_trailer, 5000, fuzzing::block_trailer);
 
 target!(first_datagrams, 2000, |bytes: &[u8]| {

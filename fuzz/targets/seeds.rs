@@ -60,6 +60,33 @@ fn sessions() {
     }
 }
 
+/// Each message by which a daemon is steered, and documents of both ends.
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn controls() {
+    let vectors = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../vectors/control.txt");
+    let vectors = std::fs::read_to_string(vectors).expect("it can be read");
+    for (number, line) in vectors.lines().enumerate() {
+        let (name, digits) = line.split_once(' ').expect("a name and bytes");
+        let digit = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(digit).collect();
+        // Without the length before it.
+        put("reading__control_message", &format!("{number}-{name}"), &bytes[1..]);
+    }
+    for (name, document) in [
+        (
+            "asked",
+            r#"{"copy":{"direction":"pull","paths":["eA=="],"options":{"sync":{"delete":{}}}},"network":{"flows":2},"far":{"host":"c","addresses":["10.0.0.3"],"port":33001,"key":"SHA256:x","path":"eQ==","grant":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="}}"#,
+        ),
+        ("event", r#"{"event":"entry_done","path":"a","done":"renamed","from":"b","dry_run":false}"#),
+        ("rate", r#"{"event":"rate_changed","policy":"Low","rate_bps":8000,"rate_min_bps":null}"#),
+    ] {
+        put("reading__control_documents", name, document.as_bytes());
+    }
+    let snapshot = serde_json::to_vec(&Handle::new().snapshot()).expect("it can be written");
+    put("reading__control_documents", "snapshot", &snapshot);
+}
+
 /// Each message of a read, a list, and blocks of some pieces and of one.
 #[test]
 #[ignore = "writes the seeds into the source tree"]

@@ -170,6 +170,12 @@ class Host:
         text = call("ip", "netns", "exec", self.netns, "cat", f"/sys/class/net/{self.interface}/statistics/{name}")
         return int(text)
 
+    def device_bytes(self):
+        """What the host's link has carried so far, both ways."""
+        folder = f"/sys/class/net/{self.interface}/statistics"
+        done = self.run(["cat", f"{folder}/rx_bytes", f"{folder}/tx_bytes"], check=True)
+        return sum(map(int, done.stdout.split()))
+
     def udp_ports(self, pid=None):
         """Local UDP ports in use on this host, those of one process if a pid is given."""
         process = pid or next(iter(self.pids()), None)

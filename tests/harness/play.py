@@ -89,11 +89,16 @@ def endpoint(host, wish, cwd=None, **hello):
 
 
 @contextlib.contextmanager
+def session_with(host, daemon, key, wish, **hello):
+    """A session from `host` with a daemon, by whoever has the key file: (reply, session or None)."""
+    argv = [tls_pipe(), "connect", f"{daemon.host.v4}:{daemon.port}", key]
+    with program(host, argv, stderr=subprocess.DEVNULL) as (stream, _process):
+        yield peer.ask_daemon(stream, wish, **hello)
+
+
 def daemon_session(net, wish, **hello):
     """A session with the daemon on beta as alpha's user: (reply, session or None)."""
-    argv = [tls_pipe(), "connect", f"{net.beta.v4}:{net.daemon.port}", net.alpha.home / ".config/farhaul/id_ed25519"]
-    with program(net.alpha, argv, stderr=subprocess.DEVNULL) as (stream, _process):
-        yield peer.ask_daemon(stream, wish, **hello)
+    return session_with(net.alpha, net.daemon, net.alpha.home / ".config/farhaul/id_ed25519", wish, **hello)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@
 //! connection which carried the hello, and further carriers of the session must show the very same.
 #![deny(missing_docs)]
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -32,8 +32,8 @@ use super::tls::Pin;
 use super::trust;
 use super::trust::Verdict;
 use super::{
-    Established, HelloParams, Keys, attached_indices, bind_flows, dialled_flows, dialled_spares, direct,
-    discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
+    Established, GRANTS, HelloParams, Keys, attached_indices, bind_flows, dialled_flows, dialled_spares,
+    direct, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
 };
 
 /// UDP that has not answered by then is taken for blocked.
@@ -82,6 +82,21 @@ impl Default for DaemonTarget {
             batch: false,
         }
     }
+}
+
+/// A daemon that this one, a daemon as well, was told to speak with.
+#[derive(Debug, Clone)]
+pub struct PinnedTarget {
+    /// Name or address, IPv6 without brackets.
+    pub host: String,
+    /// Further addresses that it may have.
+    pub addresses: Vec<IpAddr>,
+    /// Of UDP and TCP.
+    pub port: u16,
+    /// Fingerprint of its key; no other is let in.
+    pub key: String,
+    /// What is shown there.
+    pub grant: Token,
 }
 
 /// Opens further TCP connections for a running session.
@@ -159,8 +174,8 @@ pub(crate) fn connect_asking(
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
         tries += 1;
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
-        let is_blocked = blocked.was_noted();
-        let attempt = Attempt { host, target, identity, addresses, params, takes_tcp, is_blocked };
+        let (port, is_blocked) = (target.port, blocked.was_noted());
+        let attempt = Attempt { host, port, identity, addresses, params, grant: None, takes_tcp, is_blocked };
         match attempt.run(&runtime, &pin) {
             Ok(Connected { mut established, key, unanswered }) => {
                 let mut blocked = blocked;
@@ -208,6 +223,86 @@ pub(crate) fn connect_asking(
     }
 }
 
+/// Connects with a daemon by a grant, with this key of our own. Whoever has another key than the one that was
+/// named is told nothing.
+pub fn pinned_connect(
+    identity: &Identity,
+    target: &PinnedTarget,
+    mut params: HelloParams,
+) -> Result<Established, Error> {
+    let (host, port) = (&target.host[..], target.port);
+    let named = resolve(host, port);
+    let others = target.addresses.iter().map(|&ip| SocketAddr::new(ip, port));
+    let all: Vec<_> = named.as_ref().ok().into_iter().flatten().copied().chain(others).collect();
+    let mut addresses = reachable_from(None, &all);
+    addresses.truncate(ADDRESSES_MAX);
+    if addresses.is_empty() {
+        return Err(named.err().unwrap_or_else(|| Error::bug("the addresses of a host")));
+    }
+    let mut blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &port.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start the runtime of the handshake"))?;
+    // A daemon that knows of no grants would take us for ourselves.
+    params.opening.needs = params.opening.needs.and(&[GRANTS]);
+    params.early = false;
+    let pin = Pin::OneOf(vec![target.key.clone()]);
+    let (begin, mut pause, mut tries) = (Instant::now(), PAUSES.0, 0);
+    loop {
+        tries += 1;
+        let attempt = Attempt {
+            host,
+            port,
+            identity,
+            addresses: &addresses,
+            params: &params,
+            grant: Some(&target.grant),
+            takes_tcp: begin.elapsed() >= CONNECT_TIME,
+            is_blocked: blocked.was_noted(),
+        };
+        match attempt.run(&runtime, &pin) {
+            Ok(Connected { mut established, .. }) => {
+                match established.session.transport {
+                    Transport::Udp => blocked.forget(),
+                    Transport::Tcp if params.udp => blocked.note(),
+                    Transport::Tcp | Transport::Ssh | Transport::Local => {}
+                }
+                established.session.blocked = Some(blocked);
+                return Ok(established);
+            }
+            Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
+                let what = format!("port {port} of {} has the key {key}, not {}", shown(host), target.key);
+                let hint =
+                    "nothing was sent; somebody may be in between, or the name leads elsewhere from here";
+                return Err(Error::new(Code::HostKeyWrong, what).with_hint(hint));
+            }
+            Err(Failure::ClientKey) => {
+                let what =
+                    format!("the daemon on {} knows of no grant for {}", shown(host), identity.fingerprint());
+                let hint = "it may have expired long ago, or the daemon has been started anew: run the command again";
+                return Err(Error::new(Code::GrantRefused, what).with_hint(hint));
+            }
+            Err(failure)
+                if (failure.is_passing() || matches!(failure, Failure::Silent) && tries == 1)
+                    && begin.elapsed() + pause < BUSY_WAIT =>
+            {
+                tracing::debug!(%failure, "the daemon is asked again");
+                std::thread::sleep(jittered(pause)?);
+                pause = (pause + pause / 2).min(PAUSES.1);
+            }
+            Err(failure) => return Err(failure.into_error(host, port, identity)),
+        }
+    }
+}
+
+/// Addresses that are tried of a host which a peer has named.
+const ADDRESSES_MAX: usize = 16;
+
+fn shown(host: &str) -> String {
+    printable(host.as_bytes(), 255)
+}
+
 /// The key that is trusted from now on; the one that was let in before is shown again, or the server has several.
 fn pin_to(key: String, before: &Pin) -> Result<Pin, Error> {
     let pin = Pin::OneOf(vec![key]);
@@ -249,10 +344,11 @@ struct Connected {
 /// One try with one set of trusted keys.
 struct Attempt<'a> {
     host: &'a str,
-    target: &'a DaemonTarget,
+    port: u16,
     identity: &'a Identity,
     addresses: &'a [SocketAddr],
     params: &'a HelloParams,
+    grant: Option<&'a Token>,
     takes_tcp: bool,
     /// UDP did not get through when it was last tried.
     is_blocked: bool,
@@ -315,6 +411,7 @@ impl Attempt<'_> {
         let mut hello = Hello::new(self.params.opening.clone(), own, ids, self.params.udp);
         hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
         hello.interfaces = interfaces;
+        hello.grant = self.grant.cloned();
         Ok(hello)
     }
 
@@ -420,7 +517,7 @@ impl Attempt<'_> {
             let first = last - reserved_ids(options);
             session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
             session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
-            let ports = [self.target.port];
+            let ports = [self.port];
             session.warnings.push(match self.is_blocked {
                 true => udp_noted_warning(self.host, &ports, "TCP"),
                 false => udp_blocked_warning(self.host, &ports, "TCP"),
@@ -432,7 +529,7 @@ impl Attempt<'_> {
     fn established(&self, master: Secret, flows: Vec<FlowSetup>, transport: Transport) -> Established {
         let session = Setup::new(master, true, flows, transport, self.host.to_string());
         Established {
-            session: Setup { udp_ports: vec![self.target.port], ..session },
+            session: Setup { udp_ports: vec![self.port], ..session },
             opening: self.params.opening.clone(),
             // Those of a far end of this version; one that has fewer says so, and the session begins anew.
             features: with_session(&self.params.features),

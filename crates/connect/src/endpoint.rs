@@ -75,6 +75,10 @@ pub(super) fn establish(
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
+    if hello.grant.is_some() {
+        // Whoever is let in by ssh may do what that user may, and a grant would be for less.
+        return Err(tell(&mut output, Refusal::new(Code::GrantRefused, "grants are for daemons")));
+    }
     let admitted = match admit(&hello.opening).and_then(|admitted| admitted.meeting(&hello.opening.needs)) {
         Ok(admitted) => admitted,
         Err(refusal) => return Err(tell(&mut output, refusal)),

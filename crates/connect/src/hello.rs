@@ -154,6 +154,9 @@ pub struct Hello {
     /// Daemon only, and for the same: the address that the client has called.
     #[serde(default)]
     pub dialled: Option<IpAddr>,
+    /// Daemon only: who comes does so for another, who has been given this there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Token>,
 }
 
 impl Hello {
@@ -171,6 +174,7 @@ impl Hello {
             secret_half: None,
             interfaces: Vec::new(),
             dialled: None,
+            grant: None,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
 //! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
 //! session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
-//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`.
+//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
+//! `callers.rs`.
 //!
 //! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
 //! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
@@ -12,6 +13,7 @@
 
 mod accounts;
 mod authorized;
+mod callers;
 mod demux;
 mod dial;
 mod direct;
@@ -22,6 +24,7 @@ pub mod features;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grants;
 mod half_open;
 pub mod hello;
 mod identity;
@@ -55,16 +58,17 @@ use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
 
 pub use authorized::{AuthorizedKeys, Bounds};
-pub use dial::{DaemonTarget, daemon_connect};
+pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
+pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
-pub use principal::{Authenticated, Authenticator, Guest, Principal, PrincipalId, Proof};
+pub use principal::{Authenticated, Authenticator, Guest, Lent, Principal, PrincipalId, Proof};
 pub use remote::RemoteProgram;
-pub use rights::{Access, Allowed, Asked, Rights, Way};
+pub use rights::{Access, Allowed, Asked, Errand, Reach, Rights, Way};
 pub use ssh::{SshTarget, ssh_connect};
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
@@ -124,6 +128,8 @@ const CIPHER_NONE: &str = "cipher-none";
 const AUTO_PATHS: &str = "auto-paths";
 /// Paths are added to a running session.
 const FURTHER_PATHS: &str = "further-paths";
+/// Of a daemon alone: who comes may do so by a grant of another's.
+pub(crate) const GRANTS: &str = "grants";
 
 /// What an end can do in the session and in the service.
 pub(crate) fn with_session(service: &Features) -> Features {

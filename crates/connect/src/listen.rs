@@ -18,7 +18,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::accounts::Accounts;
+use super::callers::Callers;
 use super::demux::Demux;
+use super::grants::Grants;
 use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
 use super::principal::Authenticator;
@@ -99,14 +101,18 @@ impl Daemon {
     /// Serves until stopped; `handler` runs each session, in a thread of its own.
     pub fn run(self, handler: Arc<dyn Fn(Established) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
-        let (tls, _) = tls::server_config(&config.identity, Arc::clone(&config.authenticator))?;
+        let callers = Callers {
+            authenticator: config.authenticator,
+            grants: Grants::default(),
+            registry: Registry::default(),
+        };
+        let (tls, _) = tls::server_config(&config.identity, callers.clone())?;
         let quic = quic::server_config(tls)?;
         let shared = Arc::new(Shared {
-            registry: Registry::default(),
-            accounts: Accounts::new(config.memory, config.rate_max_bps),
+            callers,
+            accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
             half_open: HalfOpen::default(),
             identity: config.identity,
-            authenticator: config.authenticator,
             quic: quic.clone(),
             admit: config.admit,
             handler,
@@ -124,7 +130,7 @@ impl Daemon {
             let mut endpoints = Vec::new();
             for (udp, tcp, address) in sockets {
                 let failed = || Error::io(format!("cannot listen on {address}"));
-                let endpoint = endpoint(udp, quic.clone(), &shared.registry).map_err(failed())?;
+                let endpoint = endpoint(udp, quic.clone(), &shared.callers.registry).map_err(failed())?;
                 tokio::spawn(accept_quic(Arc::clone(&shared), endpoint.clone(), address.port()));
                 let tcp = TcpListener::from_std(tcp).map_err(failed())?;
                 tokio::spawn(accept_tcp(Arc::clone(&shared), tcp, address.port()));
@@ -132,7 +138,7 @@ impl Daemon {
             }
             tokio::spawn(watch_rights(Arc::clone(&shared)));
             stop.wake.notified().await;
-            shared.registry.stop_all();
+            shared.callers.registry.stop_all();
             for endpoint in &endpoints {
                 endpoint.close(quinn::VarInt::from_u32(0), b"the daemon is ending");
             }
@@ -201,20 +207,20 @@ fn endpoint(
 async fn watch_rights(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(RIGHTS_INTERVAL).await;
-        let clients = shared.registry.clients();
+        let clients = shared.callers.registry.clients();
         if clients.is_empty() {
             // A daemon without sessions sleeps.
-            shared.registry.come().await;
+            shared.callers.registry.come().await;
             continue;
         }
-        let rights = shared.authenticator.rights_now(&clients);
+        let rights = shared.callers.authenticator.rights_now(&clients);
         let now: HashMap<_, _> = clients.into_iter().zip(rights).collect();
         for (id, rights) in &now {
             if let Some(rights) = rights {
                 shared.accounts.adjust(id, rights);
             }
         }
-        shared.registry.end_what_is_not_allowed(&now);
+        shared.callers.registry.end_what_is_not_allowed(&now);
     }
 }
 

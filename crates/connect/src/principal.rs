@@ -4,12 +4,20 @@
 //! what is counted for a principal is found by its [`PrincipalId`], of which all its sessions have the same.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use farhaul_session::error::Error;
+use farhaul_session::budget::{Budget, Limits};
+use farhaul_session::error::{Code, Error};
+use farhaul_session::options::NetworkOptions;
+use farhaul_session::rate_cap::RateShare;
+use farhaul_session::setup::Setup;
+use farhaul_session::{Minimum, session_bytes_max};
 
+use super::accounts::Accounts;
+use super::callers::Callers;
+use super::grants::GrantWish;
 use super::hello::{Refusal, Token};
 use super::identity::{PublicKey, fingerprint};
-use super::registry::Registry;
 use super::rights::{Allowed, Asked, Rights};
 
 /// What a handshake has proved. A certificate and a token will be others.
@@ -67,6 +75,8 @@ pub struct Authenticated {
 pub struct Guest {
     /// Who.
     pub principal: Principal,
+    /// Whose key has come, if that is another one, with a grant of the principal's.
+    pub bearer: Option<PrincipalId>,
     /// What the request that its session began with may do here.
     pub allowed: Allowed,
     pub(crate) pass: Pass,
@@ -75,24 +85,72 @@ pub struct Guest {
 impl Guest {
     /// Judges a further request of the session, by the rights that its principal has now. Rights that are more than they
     /// were hold from here on; once any have been lost, nothing further is allowed, as the session is about to end.
-    pub fn judge(&self, asked: Asked) -> Result<Allowed, Error> {
-        self.pass.rights(&self.principal.id)?.judge(asked).map_err(Refusal::into_error)
+    pub fn judge(&self, asked: Asked<'_>) -> Result<Allowed, Error> {
+        self.rights()?.judge(asked).map_err(Refusal::into_error)
+    }
+
+    fn rights(&self) -> Result<Rights, Error> {
+        match self.bearer {
+            None => self.pass.rights(&self.principal.id),
+            Some(_) => Err(Error::new(Code::GrantRefused, "a grant is for one copy, and for nothing else")),
+        }
+    }
+
+    /// Lets another key do something here in this principal's place, as far as it could itself. The token is
+    /// what that one has to show.
+    pub fn grant(&self, wish: GrantWish, asked: Asked<'_>) -> Result<Token, Error> {
+        let rights = self.rights()?;
+        rights.judge(asked).map_err(Refusal::into_error)?;
+        self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())
+    }
+
+    /// What a session takes that this daemon opens elsewhere for this principal: it counts as one of that
+    /// one's own.
+    pub fn lend(&self, options: &NetworkOptions) -> Result<Lent, Error> {
+        let rights = self.rights()?;
+        let account = self.pass.accounts.of(&self.principal.id, &rights);
+        let rate = account.share_of_rate()?;
+        let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
+        let budget = account.within("this session", most);
+        let minimum = Minimum::of(&budget, options)?;
+        Ok(Lent { budget, minimum, rate })
+    }
+}
+
+/// What a principal has for one more session.
+pub struct Lent {
+    budget: Budget,
+    minimum: Minimum,
+    rate: Option<RateShare>,
+}
+
+impl Lent {
+    /// Where what the session keeps is counted.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// That session runs within it from now on.
+    pub fn to(self, setup: &mut Setup) {
+        setup.budget = self.budget;
+        setup.rate_share = self.rate;
+        setup.keeps = Some(Box::new((self.minimum, setup.keeps.take())));
     }
 }
 
 /// How a running session's rights are looked at again.
 #[derive(Clone)]
 pub(crate) struct Pass {
-    pub(crate) authenticator: Arc<dyn Authenticator>,
-    pub(crate) registry: Registry,
+    pub(crate) callers: Callers,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) ticket: Token,
 }
 
 impl Pass {
     /// The rights that the session of this principal has from now on.
     fn rights(&self, id: &PrincipalId) -> Result<Rights, Error> {
-        let now = self.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
-        self.registry.renew(&self.ticket, now)
+        let now = self.callers.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
+        self.callers.registry.renew(&self.ticket, now)
     }
 }
 

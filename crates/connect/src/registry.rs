@@ -71,6 +71,8 @@ struct Early {
 }
 
 struct Session {
+    /// Whose key has opened it, and has to open its further connections.
+    key: PrincipalId,
     /// Who, and the rights by which its requests were judged.
     client: Authenticated,
     /// Those that further connections may have, and those that had one.
@@ -138,10 +140,11 @@ pub(crate) struct Registered {
 }
 
 impl Registry {
-    /// Enters a session of this client, with as many `flows`. Those that travel as
+    /// Enters a session of this client, opened by who has `key`, with as many `flows`. Those that travel as
     /// datagrams get the `offered` ids where all of these are free.
     pub(crate) fn register(
         &self,
+        key: &PrincipalId,
         client: &Authenticated,
         flows: usize,
         offered: Option<&[u16]>,
@@ -156,6 +159,7 @@ impl Registry {
                     .with_hint("try again later"));
             }
             let session = Session {
+                key: key.clone(),
                 client: client.clone(),
                 indices: attached_indices(flows),
                 taken: HashSet::new(),
@@ -247,11 +251,11 @@ impl Registry {
     pub(crate) fn admit(
         &self,
         ticket: &Token,
-        client: &PrincipalId,
+        key: &PrincipalId,
         index: u16,
     ) -> Result<Sender<FlowSetup>, NotAdmitted> {
         let mut tickets = self.tickets();
-        let session = tickets.get_mut(&ticket.0).filter(|session| session.client.principal.id == *client);
+        let session = tickets.get_mut(&ticket.0).filter(|session| session.key == *key);
         let session = session.ok_or(NotAdmitted::Ended)?;
         if !session.indices.contains(&index) || !session.taken.insert(index) {
             return Err(NotAdmitted::Index(index));
@@ -279,6 +283,11 @@ impl Registry {
 
     pub(crate) fn stop_all(&self) {
         self.tickets().values().for_each(|session| session.stop.stop());
+    }
+
+    /// Whether who has this key has opened a session that is running.
+    pub(crate) fn has_session_by(&self, key: &PrincipalId) -> bool {
+        self.tickets().values().any(|session| session.key == *key)
     }
 
     /// Whose sessions are running.
@@ -353,6 +362,15 @@ mod tests {
         Authenticated { principal, rights: Rights::default() }
     }
 
+    fn register(
+        registry: &Registry,
+        client: &Authenticated,
+        flows: usize,
+        offered: Option<&[u16]>,
+    ) -> Result<Registered, Error> {
+        registry.register(&client.principal.id, client, flows, offered)
+    }
+
     fn datagram() -> FirstDatagram {
         let address = "127.0.0.1:9".parse().unwrap();
         FirstDatagram { bytes: vec![5; 30], from: address, local: address, _kept: None }
@@ -361,8 +379,8 @@ mod tests {
     #[test]
     fn datagrams_find_their_session_within_bounds() {
         let registry = Registry::default();
-        let one = registry.register(&client("a"), 2, Some(&[])).unwrap();
-        let two = registry.register(&client("b"), 1, None).unwrap();
+        let one = register(&registry, &client("a"), 2, Some(&[])).unwrap();
+        let two = register(&registry, &client("b"), 1, None).unwrap();
         for _ in 0..1000 {
             registry.deliver(one.ids[1], 30, datagram);
             registry.deliver(two.ids[0], 30, datagram);
@@ -380,7 +398,7 @@ mod tests {
     #[test]
     fn the_clients_ids_are_taken_where_they_are_free() {
         let registry = Registry::default();
-        let register = |ids: &[u16]| registry.register(&client("a"), 2, Some(ids)).unwrap();
+        let register = |ids: &[u16]| register(&registry, &client("a"), 2, Some(ids)).unwrap();
         let one = register(&[7, 9]);
         assert_eq!(one.ids, [7, 9]);
         for taken in [[9, 11], [8, 8]] {
@@ -399,19 +417,19 @@ mod tests {
         deliver(7, 3);
         deliver(8, 2);
         registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
-        let session = registry.register(&client("a"), 1, Some(&[7])).unwrap();
+        let session = register(&registry, &client("a"), 1, Some(&[7])).unwrap();
         assert_eq!(session.first[0].len(), 3);
         assert_eq!(registry.early().len(), 2, "those of others still wait");
         deliver(9, 2 * EARLY_MAX);
         assert_eq!(registry.early().len(), EARLY_MAX);
-        let late = registry.register(&client("b"), 1, Some(&[8])).unwrap();
+        let late = register(&registry, &client("b"), 1, Some(&[8])).unwrap();
         assert_eq!(late.first[0].len(), 0, "they had to make room");
     }
 
     #[test]
     fn the_first_datagrams_of_all_flows_take_only_so_much() {
         let registry = Registry::default();
-        let session = registry.register(&client("a"), 16, Some(&[])).unwrap();
+        let session = register(&registry, &client("a"), 16, Some(&[])).unwrap();
         let large = || FirstDatagram { bytes: vec![5; 60_000], ..datagram() };
         let deliver =
             || session.ids.iter().for_each(|&id| (0..64).for_each(|_| registry.deliver(id, 60_000, large)));
@@ -429,7 +447,7 @@ mod tests {
         let registry = Registry::default();
         assert!(registry.clients().is_empty());
         let [alice, bob] =
-            ["alice", "bob"].map(|name| registry.register(&client(name), 1, Some(&[])).unwrap());
+            ["alice", "bob"].map(|name| register(&registry, &client(name), 1, Some(&[])).unwrap());
         let mut clients = registry.clients();
         clients.sort_by_key(PrincipalId::name);
         let mut expected = vec![id("alice"), id("bob")];
@@ -459,7 +477,7 @@ mod tests {
         let registry = Registry::default();
         let read_only = || Rights { access: Access::ReadOnly, ..Rights::default() };
         let client = Authenticated { rights: read_only(), ..client("alice") };
-        let session = registry.register(&client, 1, Some(&[])).unwrap();
+        let session = register(&registry, &client, 1, Some(&[])).unwrap();
         let renew = |now| registry.renew(&session.ticket, now);
         let look = |now| registry.end_what_is_not_allowed(&HashMap::from([(id("alice"), Some(now))]));
         assert_eq!(renew(Some(read_only())).unwrap(), read_only());
@@ -478,7 +496,7 @@ mod tests {
     #[test]
     fn all_sessions_end_when_the_daemon_does() {
         let registry = Registry::default();
-        let session = registry.register(&client("a"), 1, Some(&[])).unwrap();
+        let session = register(&registry, &client("a"), 1, Some(&[])).unwrap();
         registry.stop_all();
         assert!(session.stop.is_set() && session.stop.take_revocation().is_none());
     }
@@ -486,7 +504,7 @@ mod tests {
     #[test]
     fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
         let registry = Registry::default();
-        let session = registry.register(&client("alice"), 3, Some(&[])).unwrap();
+        let session = register(&registry, &client("alice"), 3, Some(&[])).unwrap();
         let admit = |ticket: &Token, client, index| registry.admit(ticket, &id(client), index).map(drop);
         let ticket = session.ticket.clone();
         assert_eq!(admit(&ticket, "mallory", 3), Err(NotAdmitted::Ended));

@@ -4,6 +4,7 @@
 //! Always true: nothing in here looks at a file, a clock or a peer.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use farhaul_session::error::Code;
 use farhaul_session::options::Cipher;
@@ -54,6 +55,21 @@ pub struct Rights {
     /// Bytes that all its sessions together may have kept, within what a daemon gives to each. Default none
     /// of its own.
     pub memory_max: Option<u64>,
+    /// Nothing but this: another has come with a grant of this principal's.
+    pub errand: Option<Arc<Errand>>,
+}
+
+/// What a grant is for: one copy, one way, of one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errand {
+    /// Which way its content goes, seen from who comes with the grant.
+    pub way: Way,
+    /// As a request has to name it, byte for byte.
+    pub path: Vec<u8>,
+    /// What is too much may be deleted (`sync --delete`).
+    pub deletes: bool,
+    /// Links in it may be followed to where they lead (`--follow`, `--keep-dirlinks`).
+    pub follows: bool,
 }
 
 impl Default for Rights {
@@ -64,6 +80,7 @@ impl Default for Rights {
             cipher_none: true,
             rate_max_bps: None,
             memory_max: None,
+            errand: None,
         }
     }
 }
@@ -77,17 +94,52 @@ pub enum Way {
     Write,
 }
 
-/// What a request would do here, as far as rights are concerned. Its paths are not in it: whatever they are,
-/// they are looked up below the root that is allowed.
+/// What a request would do here, as far as rights are concerned. Whatever its paths are, they are looked up
+/// below the root that is allowed; only a grant is about a certain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct Asked<'a> {
     /// Which way its content goes.
     pub way: Way,
     /// How that travels.
     pub cipher: Cipher,
+    /// Of a copy. No grant is for anything else.
+    pub copy: Option<Reach<'a>>,
 }
 
-/// What a request that was judged may do. Only [`Rights::judge`] makes one.
+/// What a copy reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach<'a> {
+    /// As the request names them.
+    pub paths: &'a [Vec<u8>],
+    /// Some of them stand for the same in further directories.
+    pub is_spread: bool,
+    /// As [`Errand::deletes`].
+    pub deletes: bool,
+    /// As [`Errand::follows`].
+    pub follows: bool,
+}
+
+impl Errand {
+    /// Why a request is not what the grant is for.
+    fn misses(&self, asked: Asked<'_>) -> Option<&'static str> {
+        let Some(copy) = asked.copy else { return Some("a grant is for one copy, and for nothing else") };
+        if asked.way != self.way {
+            return Some(match self.way {
+                Way::Read => "the grant is for reading here, not for writing",
+                Way::Write => "the grant is for writing here, not for reading",
+            });
+        }
+        if copy.paths != std::slice::from_ref(&self.path) || copy.is_spread {
+            return Some("the grant is for another path");
+        }
+        if copy.deletes && !self.deletes {
+            return Some("the grant does not let anything be deleted");
+        }
+        (copy.follows && !self.follows).then_some("the grant does not let links be followed")
+    }
+}
+
+/// What a request that was judged may do. Only [`Rights::judge`] and [`Rights::visit`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     root: PathBuf,
@@ -102,7 +154,10 @@ impl Allowed {
 
 impl Rights {
     /// The one place that says whether a request may be served.
-    pub fn judge(&self, asked: Asked) -> Result<Allowed, Refusal> {
+    pub fn judge(&self, asked: Asked<'_>) -> Result<Allowed, Refusal> {
+        if let Some(missed) = self.errand.as_ref().and_then(|errand| errand.misses(asked)) {
+            return Err(Refusal::new(Code::GrantRefused, missed));
+        }
         let refuse = |text: &str, hint: &str| Err(Refusal::new(Code::Forbidden, text).with_hint(hint));
         if !self.access.allows(asked.way) {
             let ask = "or ask who runs the far end for more";
@@ -115,6 +170,15 @@ impl Rights {
             return refuse("you may not use --cipher none here", "choose another cipher");
         }
         Ok(Allowed { root: self.root.clone() })
+    }
+
+    /// Whether a session may begin whose first request does nothing by itself: what is asked in it is judged
+    /// then.
+    pub fn visit(&self) -> Result<Allowed, Refusal> {
+        match self.errand {
+            None => Ok(Allowed { root: self.root.clone() }),
+            Some(_) => Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else")),
+        }
     }
 
     /// What of `before` these rights do not have any more, in words; `None` if nothing. What they have more
@@ -160,7 +224,7 @@ mod tests {
             (Rights { access: Access::ReadOnly, cipher_none: false, ..all() }, [true, false, false, false]),
             (Rights { root: "a".into(), rate_max_bps: Some(1), memory_max: Some(1), ..all() }, [true; 4]),
         ] {
-            let asked = CIPHERS.iter().flat_map(|&cipher| WAYS.map(|way| Asked { way, cipher }));
+            let asked = CIPHERS.iter().flat_map(|&cipher| WAYS.map(|way| Asked { way, cipher, copy: None }));
             for (asked, is_allowed) in asked.zip(expected) {
                 let judged = rights.judge(asked);
                 assert_eq!(judged.is_ok(), is_allowed, "{rights:?} {asked:?}");
@@ -184,6 +248,7 @@ mod tests {
             cipher_none,
             rate_max_bps,
             memory_max,
+            errand: None,
         };
         let (both, read, write) = (Access::ReadWrite, Access::ReadOnly, Access::WriteOnly);
         let before = rights("a/b", read, false, Some(9), Some(9));
@@ -223,5 +288,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_grant_is_for_one_copy_of_one_path_one_way() {
+        let errand = |deletes, follows| Errand { way: Way::Write, path: b"in/x".to_vec(), deletes, follows };
+        let paths = [b"in/x".to_vec()];
+        let copy = Reach { paths: &paths, is_spread: false, deletes: false, follows: false };
+        let asked = |copy| Asked { way: Way::Write, cipher: Cipher::Aes128Gcm, copy: Some(copy) };
+        let judge = |errand: Errand, asked| {
+            let rights = Rights { root: "a".into(), errand: Some(Arc::new(errand)), ..Rights::default() };
+            rights.judge(asked)
+        };
+        assert_eq!(judge(errand(false, false), asked(copy)).unwrap().root(), Path::new("a"));
+        let all = Reach { deletes: true, follows: true, ..copy };
+        assert!(judge(errand(true, true), asked(all)).is_ok());
+        let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);
+        for (asked, words) in [
+            (Asked { copy: None, ..asked(copy) }, "one copy"),
+            (Asked { way: Way::Read, ..asked(copy) }, "for writing here, not for reading"),
+            (asked(Reach { paths: &other, ..copy }), "another path"),
+            (asked(Reach { paths: &two, ..copy }), "another path"),
+            (asked(Reach { paths: &[], ..copy }), "another path"),
+            (asked(Reach { is_spread: true, ..copy }), "another path"),
+            (asked(Reach { deletes: true, ..copy }), "deleted"),
+            (asked(Reach { follows: true, ..copy }), "links"),
+        ] {
+            let refusal = judge(errand(false, false), asked).unwrap_err();
+            assert!(refusal.is(Code::GrantRefused) && refusal.text.contains(words), "{refusal:?}");
+        }
+        // The rights of who gave it hold beside it.
+        let errand = Some(Arc::new(errand(true, true)));
+        let read_only = Rights { access: Access::ReadOnly, errand: errand.clone(), ..Rights::default() };
+        assert!(read_only.judge(asked(copy)).unwrap_err().is(Code::Forbidden));
+        assert!(read_only.visit().unwrap_err().is(Code::GrantRefused));
     }
 }

@@ -1,7 +1,8 @@
 //! The daemon's part in a handshake: from a connection to a session in a thread of its own.
 //!
-//! Always true: who is here without an authorized key gets no further than TLS, and holds a place of which others may be
-//! in need; a handshake ends when its time is over; whatever goes wrong, the daemon goes on.
+//! Always true: who is here without an authorized key gets no further than TLS, or with a key that a grant is
+//! for no further than its first frame, and holds a place of which others may be in need until then; a
+//! handshake ends when its time is over; whatever goes wrong, the daemon goes on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -20,17 +21,18 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
+use super::callers::{Caller, Callers};
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
 use super::identity::Identity;
-use super::principal::{Authenticated, Authenticator, Guest, Pass};
-use super::registry::{NotAdmitted, Registered, Registry};
+use super::principal::{Authenticated, Guest, Pass};
+use super::registry::{NotAdmitted, Registered};
 use super::rights::Allowed;
 use super::tls;
 use super::tls::Shown;
-use super::{Admitted, Established, Keys, discovery, quic, reserved_ids, tcp};
+use super::{Admitted, Established, GRANTS, Keys, discovery, quic, reserved_ids, tcp};
 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
@@ -43,11 +45,10 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
 /// What all handshakes of a daemon share.
 pub(crate) struct Shared {
-    pub(crate) registry: Registry,
-    pub(crate) accounts: Accounts,
+    pub(crate) callers: Callers,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
-    pub(crate) authenticator: Arc<dyn Authenticator>,
     /// Of connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
@@ -106,7 +107,7 @@ impl Shared {
 
 /// Who is at the other end, and what the two share.
 struct Client {
-    who: Authenticated,
+    caller: Caller,
     remote: SocketAddr,
     master: Secret,
     port: u16,
@@ -158,12 +159,26 @@ async fn in_place<T>(
     }
 }
 
-/// What a client that has shown its key says first.
-async fn in_time<T, E>(until: Instant, hello: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+/// What a client that has shown its key is told.
+async fn in_time<T, E>(until: Instant, told: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
 where
     Failure: From<E>,
 {
-    Ok(timeout_at(until, hello).await.map_err(|_| Failure::TooSlow)??)
+    Ok(timeout_at(until, told).await.map_err(|_| Failure::TooSlow)??)
+}
+
+/// What a client that has shown its key says first. One that may come only for another has shown no more than
+/// a stranger until then, and others may get its place.
+async fn first_words<T>(
+    place: &mut Place,
+    caller: &Caller,
+    until: Instant,
+    hello: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match caller.own {
+        Some(_) => in_time(until, hello).await,
+        None => in_place(place, until, hello).await,
+    }
 }
 
 /// One QUIC handshake, to its end.
@@ -181,14 +196,14 @@ async fn quic_handshake(
     port: u16,
     mut place: Place,
 ) -> Result<(), Failure> {
-    let (tls, shown) = tls::server_config(&shared.identity, Arc::clone(&shared.authenticator))?;
+    let (tls, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
     let config = quic::with_tls(&shared.quic, tls)?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
     let connection =
         in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&shown))?;
-    let who = shown.client().ok_or(Failure::NoKey)?.clone();
-    if !place.show_key() {
+    let caller = shown.caller().ok_or(Failure::NoKey)?.clone();
+    if caller.own.is_some() && !place.show_key() {
         connection.close(quic::BUSY, b"busy");
         return Err(Failure::Crowded);
     }
@@ -196,10 +211,10 @@ async fn quic_handshake(
         let (send, mut receive) = connection.accept_bi().await?;
         Ok::<_, Failure>((send, quic::read_frame(&mut receive).await?))
     };
-    let (mut send, body) = in_time(until, first).await?;
+    let (mut send, body) = first_words(&mut place, &caller, until, first).await?;
     drop(place);
-    let key = who.principal.id.name();
-    let client = Client { who, remote, master: quic::export_secret(&connection)?, port };
+    let key = caller.name();
+    let client = Client { caller, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
@@ -208,11 +223,12 @@ async fn quic_handshake(
         Err(error) => Err(refusal_of(&error)),
     };
     let result = match answer {
-        Ok((mut hello, Prepared { reply, registered, allowed })) => {
+        Ok((mut hello, Prepared { reply, who, registered, allowed })) => {
             discovery::found(&mut hello.opening.network, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
-            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, (registered, allowed));
+            let begun = (who, registered, allowed);
+            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, begun);
             let reply =
                 started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
@@ -248,21 +264,22 @@ async fn tcp_handshake(
     port: u16,
     mut place: Place,
 ) -> Result<(), Failure> {
-    let (config, shown) = tls::server_config(&shared.identity, Arc::clone(&shared.authenticator))?;
+    let (config, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
     let shaken = in_place(&mut place, until, handshake).await;
     let mut tls = shaken.map_err(|failure| failure.unless(&shown))?;
-    let who = shown.client().ok_or(Failure::NoKey)?.clone();
-    if !place.show_key() {
+    let caller = shown.caller().ok_or(Failure::NoKey)?.clone();
+    if caller.own.is_some() && !place.show_key() {
         let busy = Refusal::new(Code::Busy, Failure::Crowded.to_string());
         in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
         return Err(Failure::Crowded);
     }
-    let body = in_time(until, tls.read_frame()).await?;
+    let first = async { Ok::<_, Failure>(tls.read_frame().await?) };
+    let body = first_words(&mut place, &caller, until, first).await?;
     drop(place);
-    let key = who.principal.id.name();
-    let client = Client { who, remote, master: tls.export_secret()?, port };
+    let key = caller.name();
+    let client = Client { caller, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
             Ok(prepared) => return start_stream(shared, tls, *hello, client, prepared).await,
@@ -290,7 +307,7 @@ async fn start_stream(
     mut tls: tcp::Tls,
     hello: Hello,
     client: Client,
-    Prepared { reply, registered, allowed }: Prepared,
+    Prepared { reply, who, registered, allowed }: Prepared,
 ) -> Result<(), Failure> {
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
@@ -302,8 +319,8 @@ async fn start_stream(
         true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
         false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
     };
-    let key = client.who.principal.id.name();
-    start(shared, hello, &reply, client, flows, Transport::Tcp, (registered, allowed))
+    let key = client.caller.name();
+    start(shared, hello, &reply, client, flows, Transport::Tcp, (who, registered, allowed))
         .map_err(|refusal| Failure::Refused { key, text: refusal.text })
 }
 
@@ -315,7 +332,7 @@ async fn attach_stream(
     client: &Client,
 ) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
     let index = attach.flow_index;
-    let session = match shared.registry.admit(&attach.ticket, &client.who.principal.id, index) {
+    let session = match shared.callers.registry.admit(&attach.ticket, &client.caller.key, index) {
         Ok(session) => session,
         Err(reason) => {
             let code = match reason {
@@ -341,6 +358,8 @@ struct FlowIds {
 /// A session that may begin.
 struct Prepared {
     reply: HelloReply,
+    /// Whom its client has come for: for itself, but with a grant.
+    who: Authenticated,
     registered: Registered,
     allowed: Allowed,
 }
@@ -363,21 +382,27 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
         return Err(Refusal::new(Code::BadRequest, "fewer flow ids than flows"));
     }
     let datagrams = datagrams || hello.udp;
-    let (admitted, allowed) = (shared.admit)(&hello.opening, &client.who)?;
+    if hello.grant.is_some() && hello.opening.many {
+        return Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else"));
+    }
+    let (who, taken) = shared.callers.principal(&client.caller, hello.grant.as_ref())?;
+    let (admitted, allowed) = (shared.admit)(&hello.opening, &who)?;
+    let admitted = Admitted { features: admitted.features.and(&[GRANTS]), ..admitted };
     let Admitted { features, terms } = admitted.meeting(&hello.opening.needs)?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal {
         hint: error.hint().map(str::to_string),
         ..Refusal::new(Code::Busy, error.to_string())
     };
-    let (id, rights) = (&client.who.principal.id, &client.who.rights);
+    let (id, rights) = (&who.principal.id, &who.rights);
     let account = shared.accounts.of(id, rights);
     let rate = account.share_of_rate().map_err(|used_up| busy(used_up.into()))?;
     let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
     let budget = account.within("this session", most);
     let minimum = Minimum::of(&budget, options).map_err(|full| busy(full.into()))?;
     let offered = datagrams.then_some(&hello.flow_ids[..]);
-    let mut registered = shared.registry.register(&client.who, flows, offered).map_err(busy)?;
+    let key = &client.caller.key;
+    let mut registered = shared.callers.registry.register(key, &who, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum, rate);
     if shared.stop.is_set() {
         // It may have been too late for who ends all sessions.
@@ -388,7 +413,10 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     reply.udp_ports = vec![client.port];
     (reply.features, reply.terms) = (features, terms);
     reply.paths = paths;
-    Ok(Prepared { reply, registered, allowed })
+    if let Some(taken) = taken {
+        taken.spend(Instant::now().into_std());
+    }
+    Ok(Prepared { reply, who, registered, allowed })
 }
 
 /// Flows by the first `count` ids, and what may take their places.
@@ -444,14 +472,17 @@ fn start(
     client: Client,
     Flows { flows, spares, reserved }: Flows,
     transport: Transport,
-    (mut registered, allowed): (Registered, Allowed),
+    (who, mut registered, allowed): (Authenticated, Registered, Allowed),
 ) -> Result<(), Refusal> {
     let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
     let pass = Pass {
-        authenticator: Arc::clone(&shared.authenticator),
-        registry: shared.registry.clone(),
+        callers: shared.callers.clone(),
+        accounts: Arc::clone(&shared.accounts),
         ticket: registered.ticket,
     };
+    // Whoever sits at the other end signs for himself, also where he comes for another.
+    let keys = client.caller.key.key().map(|peer| Keys { own: shared.identity.clone(), peer });
+    let bearer = who.rights.errand.is_some().then_some(client.caller.key);
     let established = Established {
         session: Setup {
             spares,
@@ -468,9 +499,9 @@ fn start(
         opening: hello.opening,
         features: reply.features.common(&hello.features),
         terms: reply.terms.clone(),
-        peer_key: Some(client.who.principal.id.name()),
-        keys: client.who.principal.id.key().map(|peer| Keys { own: shared.identity.clone(), peer }),
-        guest: Some(Guest { principal: client.who.principal, allowed, pass }),
+        peer_key: Some(who.principal.id.name()),
+        keys,
+        guest: Some(Guest { principal: who.principal, bearer, allowed, pass }),
         peer_version: printable(hello.version.as_bytes(), 40),
     };
     let handler = Arc::clone(&shared.handler);

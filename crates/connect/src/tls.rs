@@ -18,8 +18,8 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
+use super::callers::{Caller, Callers};
 use super::identity::{Identity, fingerprint};
-use super::principal::{Authenticated, Authenticator, Proof};
 
 const ALPN: &[u8] = b"farhaul";
 /// Label of the session's secret in the TLS exporter (RFC 8446 section 7.5).
@@ -63,11 +63,11 @@ impl Refused {
 
 /// Who the client of one connection has proved to be, once it has.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shown(Arc<OnceLock<Result<Authenticated, String>>>);
+pub(crate) struct Shown(Arc<OnceLock<Result<Caller, String>>>);
 
 impl Shown {
-    /// Somebody who is let in.
-    pub(crate) fn client(&self) -> Option<&Authenticated> {
+    /// Somebody who is heard.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
         self.0.get()?.as_ref().ok()
     }
 
@@ -105,14 +105,11 @@ pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConf
 }
 
 /// The daemon's side of one connection: who is not let in does not get past the handshake.
-pub(crate) fn server_config(
-    identity: &Identity,
-    authenticator: Arc<dyn Authenticator>,
-) -> Result<(ServerConfig, Shown), Error> {
+pub(crate) fn server_config(identity: &Identity, callers: Callers) -> Result<(ServerConfig, Shown), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
     let shown = Shown::default();
-    let verifier = ClientKeys { authenticator, shown: shown.clone(), signatures };
+    let verifier = ClientKeys { callers, shown: shown.clone(), signatures };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
@@ -205,7 +202,7 @@ impl ServerCertVerifier for ServerKey {
 
 #[derive(Debug)]
 struct ClientKeys {
-    authenticator: Arc<dyn Authenticator>,
+    callers: Callers,
     shown: Shown,
     signatures: Signatures,
 }
@@ -241,7 +238,7 @@ impl ClientCertVerifier for ClientKeys {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
         let proved = self.signatures.verify(message, cert, dss)?;
-        let who = self.authenticator.authenticate(Proof::Ed25519(cert)).ok_or_else(|| fingerprint(cert));
+        let who = self.callers.caller(cert);
         // A connection has one handshake, so this is its first key.
         let is_known = self.shown.0.get_or_init(|| who).is_ok();
         if is_known { Ok(proved) } else { Err(CertificateError::ApplicationVerificationFailure.into()) }

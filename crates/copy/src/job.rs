@@ -15,6 +15,7 @@ use farhaul_session::pending::{Again, Pending};
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
+use super::between::Between;
 use super::grounds::{self, Grounds, resolved};
 use super::manifest::Log;
 use super::receipt::{self, ReceiptOptions};
@@ -86,7 +87,10 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
 
 /// Says what is wrong with a job, as far as this end can tell without troubling the far one.
 pub fn check(job: &CopyJob) -> Result<(), Error> {
-    Plan::new(job.clone()).map(|_| ())
+    match Between::is_one(job) {
+        true => Between::of(job.clone()).map(|_| ()),
+        false => Plan::new(job.clone()).map(|_| ()),
+    }
 }
 
 /// A job that can begin: what the far end is asked for and must be able to do, and what this end does.
@@ -146,7 +150,10 @@ impl Plan {
         let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
         let far_sources = job.sources.iter().filter(|source| is_far(source)).count();
         if far_sources > 0 && is_far(&job.destination) {
-            return usage("both ends are remote: log in to one of them and run farhaul there");
+            let what = "both ends are remote, and at least one of them is over SSH";
+            let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
+                        fh://HOST/PATH: then one sends to the other";
+            return Err(Error::new(Code::BadOption, what).with_hint(hint));
         }
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
@@ -497,7 +504,7 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
 }
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
-fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Result<CopyJob, Error> {
+pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);

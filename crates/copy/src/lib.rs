@@ -1,11 +1,13 @@
 //! Copying: one session that brings a tree of files from one end to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end
-//! is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`),
-//! `writer.rs`, `incoming.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the
-//! ends say to each other is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `between.rs` what
+//! two daemons do for a client. The sending end is `sender.rs` with `read_queue.rs`, the receiving end
+//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming.rs`, `destination.rs`, `roots.rs`,
+//! `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
+//! `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
+mod between;
 mod came;
 pub(crate) mod clean;
 mod connection;
@@ -48,6 +50,7 @@ mod tree;
 pub(crate) mod verify;
 mod writer;
 
+pub use between::{Between, Carry, Driver};
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
 pub use grounds::{Grounds, Spot};

@@ -299,7 +299,7 @@ pub(crate) fn run(
         tree: Tree::within(&shared.budget),
         links: Links::within(&shared.budget),
         ambiguous: Ambiguous::default(),
-        failures: Failures::new(dialogue.is_client()),
+        failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
         noted: Noted::default(),
         not_taken: NotTaken::new(dialogue.is_client()),
         counts: Counts::default(),

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
+use farhaul_connect::{Admitted, Allowed, Asked, Reach, Rights, Way, session_needs};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
@@ -110,12 +110,23 @@ impl CopyRequest {
     }
 
     /// As far as the client's rights are concerned.
-    pub(crate) fn asked(&self) -> Asked {
+    pub fn asked(&self) -> Asked<'_> {
         let way = match self.direction {
             Direction::Pull => Way::Read,
             Direction::Push => Way::Write,
         };
-        Asked { way, cipher: self.options.network.cipher }
+        Asked { way, cipher: self.options.network.cipher, copy: Some(self.reach()) }
+    }
+
+    /// As far as a grant is concerned.
+    pub(crate) fn reach(&self) -> Reach<'_> {
+        let TransferOptions { files, spread, sync, .. } = &self.options;
+        Reach {
+            paths: &self.paths,
+            is_spread: !spread.source.is_empty() || !spread.target.is_empty(),
+            deletes: sync.is_some_and(|sync| sync.delete.is_some()),
+            follows: files.follow || files.keep_dirlinks,
+        }
     }
 
     /// What the client opens a session for.
@@ -125,7 +136,7 @@ impl CopyRequest {
     }
 
     /// The request as the far end is told it.
-    pub(crate) fn words(&self) -> Result<Vec<u8>, Error> {
+    pub fn words(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self).map_err(|error| {
             Error::new(Code::Misuse, format!("the options cannot be told to the far end: {error}"))
         })
@@ -138,7 +149,7 @@ impl CopyRequest {
     }
 
     /// What the client has asked for, in a session with these options. The one place that judges it.
-    pub(crate) fn read(words: &[u8], network: &NetworkOptions) -> Result<CopyRequest, Error> {
+    pub fn read(words: &[u8], network: &NetworkOptions) -> Result<CopyRequest, Error> {
         let bad = |what: &str| {
             Err(Error::new(Code::BadRequest, format!("the far end cannot understand the request: {what}")))
         };

@@ -87,6 +87,11 @@ impl Scan {
         Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
+    /// How many things are sent by names of their own.
+    pub(crate) fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+
     /// `kept` is what its sources take.
     pub(crate) fn keeping(self, kept: Charge) -> Scan {
         Scan { _kept: kept, ..self }
@@ -120,11 +125,13 @@ pub(crate) struct ReadPlan {
 pub(crate) struct Taking {
     pub(crate) attributes: AttributeKinds,
     pub(crate) files: FileOptions,
+    /// This process serves many.
+    is_daemon: bool,
 }
 
 impl Taking {
     pub(crate) fn new(files: FileOptions, is_daemon: bool) -> Taking {
-        Taking { attributes: files.attributes(is_daemon), files }
+        Taking { attributes: files.attributes(is_daemon), files, is_daemon }
     }
 
     fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
@@ -233,7 +240,7 @@ pub(crate) fn run(
         is_client: dialogue.is_client(),
         names: Names::new(is_awaited, &shared.budget),
         renewals: Renewals::default(),
-        failures: Failures::new(dialogue.is_client()),
+        failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
         noted: Noted::default(),
         log,
         directories: Directories::default(),

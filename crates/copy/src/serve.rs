@@ -27,9 +27,9 @@ use super::request::{CopyRequest, Direction};
 use super::{Agreed, Destination, Side, Terms, converse, refuse, run};
 
 /// Bytes of blocks that one client of a daemon may have.
-const CLIENT_MEMORY_MAX: u64 = 1 << 30;
+pub(crate) const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 /// Disks that one client of a daemon may keep busy; each takes two threads.
-const CLIENT_LANES_MAX: usize = 16;
+pub(crate) const CLIENT_LANES_MAX: usize = 16;
 
 /// How a far end serves those whom it has let in. What each of them may do is in its
 /// [`Rights`](farhaul_connect::Rights).

@@ -11,20 +11,37 @@ pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
 
 /// Answers a client of one of the services that a daemon has, as far as its rights go.
 pub(crate) fn admit(rights: &Rights, opening: &Opening, mask: u32) -> Result<(Admitted, Allowed), Refusal> {
-    match opening.service == farhaul_read::SERVICE {
-        true => farhaul_read::admit_within(rights, opening),
-        false => farhaul_copy::admit_within(rights, opening, mask),
+    match &opening.service[..] {
+        farhaul_read::SERVICE => farhaul_read::admit_within(rights, opening),
+        farhaul_control::SERVICE => farhaul_control::admit_within(rights, opening),
+        _ => farhaul_copy::admit_within(rights, opening, mask),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use farhaul_connect::Errand;
     use farhaul_connect::features::Features;
     use farhaul_copy::{CopyRequest, Direction, TransferOptions};
     use farhaul_session::Code;
     use farhaul_session::{Cipher, NetworkOptions};
 
     use super::*;
+
+    /// For the one path of a request.
+    fn errand(request: &CopyRequest) -> Arc<Errand> {
+        let way = request.asked().way;
+        Arc::new(Errand { way, path: request.paths[0].clone(), deletes: false, follows: false })
+    }
+
+    /// A first request of a service that takes none.
+    fn of(service: &str) -> Opening {
+        let network = NetworkOptions::default();
+        let (needs, request) = (Features::default(), b"{}".to_vec());
+        Opening { service: service.into(), needs, request, many: false, network }
+    }
 
     #[test]
     fn every_rule_refuses_only_what_it_is_about() {
@@ -51,6 +68,13 @@ mod tests {
             // The cipher is the session's, whatever the request says of its own.
             let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };
             assert!(admit(&strict, &Opening { network: clear, ..opening.clone() }, 0).is_err());
+            let by_grant = Rights { errand: Some(errand(&request)), ..open.clone() };
+            let other = CopyRequest { paths: vec![b"y".to_vec()], ..request.clone() };
+            assert!(admit(&by_grant, &opening, 0).is_ok());
+            for refused in [other.opening(Features::default()).unwrap(), of("read"), of("control")] {
+                let refusal = admit(&by_grant, &refused, 0).unwrap_err();
+                assert!(refusal.is(Code::GrantRefused), "{refusal:?}");
+            }
             let stream = Opening { service: "stream".into(), ..opening };
             assert!(admit(&open, &stream, 0).is_err());
         }

@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use farhaul_connect::Established;
-use farhaul_copy::{Direction, SessionSummary, Watch};
+use farhaul_connect::{Errand, Established, PrincipalId, Way};
+use farhaul_control::Carried;
+use farhaul_copy::{Direction, Report, SessionSummary, Watch};
 use farhaul_handover::Held as _;
 use farhaul_read::Served;
 use farhaul_session::{Code, Error, Event, Handle, Snapshot};
@@ -22,6 +23,8 @@ struct Visitor {
     key: String,
     /// What the list of keys calls it.
     comment: String,
+    /// Whose key has come in its place.
+    bearer: Option<String>,
 }
 
 /// A session that is served. Dropped, it runs no more.
@@ -36,16 +39,19 @@ impl Journal {
         let key = established.peer_key.clone().unwrap_or_default();
         let guest = established.guest.as_ref();
         let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
+        // By a grant of whose key this is.
+        let bearer = guest.and_then(|guest| guest.bearer.as_ref()).map(PrincipalId::name);
         let root = guest.map(|guest| guest.allowed.root()).filter(|root| !root.as_os_str().is_empty());
         tracing::info!(
             peer = established.session.peer,
             key,
             comment,
+            bearer,
             root = root.map(|root| tracing::field::display(root.display())),
             transport = established.session.transport.name(),
             "session begins"
         );
-        let visitor = Visitor { peer: established.session.peer.clone(), key, comment };
+        let visitor = Visitor { peer: established.session.peer.clone(), key, comment, bearer };
         Visit { journal: self, visitor: Arc::new(visitor) }
     }
 
@@ -94,6 +100,71 @@ impl Watch for Visit<'_> {
     }
 }
 
+/// What this daemon does with others for a client. The client's key says on whose behalf.
+impl farhaul_control::Watch for Visit<'_> {
+    fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
+        let way = match errand.way {
+            Way::Read => "read",
+            Way::Write => "write",
+        };
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            bearer,
+            way,
+            path = farhaul_text::escape(&errand.path),
+            seconds,
+            "grant"
+        );
+    }
+
+    fn begins(&self, handle: &Handle, carried: &Carried) {
+        Watch::begins(self, handle);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = direction_name(Some(carried.direction)),
+            path = farhaul_text::escape(&carried.path),
+            paths = carried.paths,
+            with_path = farhaul_text::escape(&carried.far_path),
+            with = farhaul_text::printable(carried.host.as_bytes(), 255),
+            port = carried.port,
+            with_key = carried.key,
+            "copy with another daemon begins"
+        );
+    }
+
+    fn ended(&self, handle: &Handle, carried: &Carried, report: &Report, error: Option<&Error>) {
+        self.journal.running().retain(|(one, _)| one.id() != handle.id());
+        self.log_fault(error);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = direction_name(Some(carried.direction)),
+            path = farhaul_text::escape(&carried.path),
+            paths = carried.paths,
+            with_path = farhaul_text::escape(&carried.far_path),
+            with = farhaul_text::printable(carried.host.as_bytes(), 255),
+            port = carried.port,
+            with_key = carried.key,
+            transport = report.session.transport,
+            files = report.files,
+            skipped = report.skipped,
+            deleted = report.deleted,
+            replaced = report.replaced,
+            bytes = report.session.bytes,
+            seconds = report.session.seconds,
+            result = result(error, report),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "copy with another daemon"
+        );
+    }
+}
+
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.journal.running().retain(|(_, visitor)| !Arc::ptr_eq(visitor, &self.visitor));
@@ -128,7 +199,8 @@ impl Visit<'_> {
             peer = self.visitor.peer,
             key = self.visitor.key,
             comment = self.visitor.comment,
-            direction = direction(summary),
+            bearer = self.visitor.bearer,
+            direction = direction_name(summary.direction),
             transport = report.session.transport,
             files = report.files,
             skipped = report.skipped,
@@ -136,7 +208,7 @@ impl Visit<'_> {
             replaced = report.replaced,
             bytes = report.session.bytes,
             seconds = report.session.seconds,
-            result = result(summary),
+            result = result(summary.error.as_ref(), report),
             code = summary.error.as_ref().map(|error| error.code().name()),
             misbehaviour =
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
@@ -164,6 +236,24 @@ impl Visit<'_> {
         );
     }
 
+    /// A session is over in which this daemon was told what to do.
+    pub(crate) fn end_control(&self, served: &farhaul_control::Served) {
+        let error = served.error.as_ref();
+        self.log_fault(error);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = "control",
+            transport = served.report.transport,
+            seconds = served.report.seconds,
+            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "session"
+        );
+    }
+
     fn log_further(&self, summary: &SessionSummary) {
         let report = &summary.report;
         self.log_fault(summary.error.as_ref());
@@ -171,14 +261,14 @@ impl Visit<'_> {
             peer = self.visitor.peer,
             key = self.visitor.key,
             comment = self.visitor.comment,
-            direction = direction(summary),
+            direction = direction_name(summary.direction),
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
             replaced = report.replaced,
             bytes = report.session.bytes,
             seconds = report.session.seconds,
-            result = result(summary),
+            result = result(summary.error.as_ref(), report),
             code = summary.error.as_ref().map(|error| error.code().name()),
             misbehaviour =
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
@@ -193,18 +283,18 @@ impl Visit<'_> {
     }
 }
 
-fn direction(summary: &SessionSummary) -> &'static str {
-    match summary.direction {
+fn direction_name(direction: Option<Direction>) -> &'static str {
+    match direction {
         Some(Direction::Push) => "push",
         Some(Direction::Pull) => "pull",
         None => "none",
     }
 }
 
-fn result(summary: &SessionSummary) -> String {
-    match &summary.error {
+fn result(error: Option<&Error>, report: &Report) -> String {
+    match error {
         Some(error) => error.to_string(),
-        None if summary.report.failed_count > 0 => format!("{} entries failed", summary.report.failed_count),
+        None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
         None => "ok".to_string(),
     }
 }

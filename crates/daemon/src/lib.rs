@@ -3,7 +3,8 @@
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
 //! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
-//! what is logged (`journal.rs`) and when it ends (`signals.rs`).
+//! what is logged (`journal.rs`) and when it ends (`signals.rs`). The services are `copy`, `read` and
+//! `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
@@ -105,16 +106,21 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     (config.ready)();
     let read_policy = farhaul_read::ServerPolicy { root: root.clone(), testing: config.testing };
     let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
+    let control_policy = farhaul_control::ServerPolicy { copy: policy.clone(), identity };
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);
-        if established.opening.service == farhaul_read::SERVICE {
-            let handle = Handle::new();
-            visit.begins(&handle);
-            visit.end_read(&farhaul_read::serve(established, Some(&read_policy), &handle));
-            return;
+        match &established.opening.service[..] {
+            farhaul_read::SERVICE => {
+                let handle = Handle::new();
+                visit.begins(&handle);
+                visit.end_read(&farhaul_read::serve(established, Some(&read_policy), &handle));
+            }
+            farhaul_control::SERVICE => {
+                let handle = Handle::new();
+                visit.end_control(&farhaul_control::serve(established, &control_policy, &visit, &handle));
+            }
+            _ => visit.end(&farhaul_copy::serve(established, Some(&policy), &visit)),
         }
-        let summary = farhaul_copy::serve(established, Some(&policy), &visit);
-        visit.end(&summary);
     }))?;
     tracing::info!("ended");
     Ok(())

@@ -60,7 +60,7 @@ pub use farhaul_copy::{
     IntegrityOptions, Location, ManifestOptions, NotTakenEntry, Overwrite, Part, Place, RECEIPT_SCHEMA,
     REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed, SpreadFigures,
     SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport,
-    check as check_copy, clean as run_clean, copy as run_copy, manifest_root, verify as run_verify,
+    check as check_copy, clean as run_clean, manifest_root, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
@@ -78,4 +78,6 @@ pub use farhaul_stream::{
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};
-pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};
+pub use transfer::{
+    Failed, Running, Transfer, Verdict, Verification, copy, is_between_daemons, run_copy, sync, verify,
+};

@@ -9,14 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul_copy::{
-    CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
+    Between, CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
     VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
 use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, contained};
 use farhaul_volume::Algorithm;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
-/// over SSH, `fh://host[:port]/path` at a daemon.
+/// over SSH, `fh://host[:port]/path` at a daemon. Both may be at daemons.
 ///
 /// ```no_run
 /// let report = farhaul::copy(["run7/"], "archive:/data/run7").run()?;
@@ -31,6 +31,20 @@ pub fn copy<S: AsRef<OsStr>>(
     let sources = sources.into_iter().map(|source| parse(source.as_ref())).collect::<Result<Vec<_>, _>>();
     let both = sources.and_then(|sources| Ok((sources, parse(destination.as_ref())?)));
     Transfer { job: both.map(|(sources, destination)| job(sources, destination)), watch: Watch::default() }
+}
+
+/// Runs a job to its end. Between two daemons one of them sends to the other, and no content comes here. The
+/// report is filled as far as the transfer went, also when there is an error.
+pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
+    match Between::is_one(&job) {
+        true => farhaul_control::copy(job, handle),
+        false => farhaul_copy::copy(job, handle),
+    }
+}
+
+/// Whether a job is one between two daemons, of which nothing passes here.
+pub fn is_between_daemons(job: &CopyJob) -> bool {
+    Between::is_one(job)
 }
 
 /// Makes the destination like what the source directory contains, as `farhaul sync` does. Nothing is deleted unless
@@ -118,7 +132,7 @@ impl Transfer {
     /// Starts it in a thread of its own.
     pub fn start(self) -> Result<Running<Report>, Failed<Report>> {
         let job = self.job.map_err(Failed::early)?;
-        start(self.watch, move |handle| farhaul_copy::copy(job, handle))
+        start(self.watch, move |handle| run_copy(job, handle))
     }
 }
 

@@ -44,7 +44,7 @@ pub fn admit(opening: &Opening) -> Result<Admitted, Refusal> {
 /// Answers a client of a daemon, as far as its rights go.
 pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
     ReadRequest::of(opening)?;
-    let allowed = rights.judge(Asked { way: Way::Read, cipher: opening.network.cipher })?;
+    let allowed = rights.judge(Asked { way: Way::Read, cipher: opening.network.cipher, copy: None })?;
     Ok((admitted(), allowed))
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::Code;
 use super::figures::CpuChoice;
@@ -139,7 +139,7 @@ pub enum Event {
 }
 
 /// The addresses of a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathEnds {
     /// Its number.
     pub path: usize,
@@ -150,7 +150,7 @@ pub struct PathEnds {
 }
 
 /// What was done with an entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "snake_case")]
 pub enum Done {
     /// Sent, and safe at the receiver.

@@ -17,8 +17,8 @@ use super::events::{Event, Keeping, Level};
 
 /// Bytes of events that wait to be taken.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Where only an event that matters in any case finds room.
-const ALWAYS_BYTES_MAX: usize = WAITING_BYTES_MAX + (1 << 20);
+/// More room, for an event that matters in any case.
+const ALWAYS_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -83,6 +83,7 @@ impl Drop for Events {
 struct Queue {
     /// The least that it wants to know of.
     level: Level,
+    bytes_max: usize,
     waiting: Mutex<Waiting>,
     come: Condvar,
     taken: Condvar,
@@ -139,9 +140,9 @@ impl Queue {
         match event.event.keeping() {
             _ if waiting.is_over => return,
             Keeping::Newest => waiting.put_newest(event),
-            Keeping::Always if waiting.bytes + weight <= ALWAYS_BYTES_MAX => waiting.put(event),
+            Keeping::Always if waiting.bytes + weight <= self.bytes_max + ALWAYS_BYTES => waiting.put(event),
             Keeping::Each | Keeping::Always => {
-                while waiting.bytes + weight > WAITING_BYTES_MAX && !waiting.is_over {
+                while waiting.bytes + weight > self.bytes_max && !waiting.is_over {
                     // Once some were left out, nobody waits for the next ones.
                     let is_late = is_over() || begin.elapsed() >= PATIENCE;
                     if !waiting.is_read || waiting.left_out > 0 || is_late {
@@ -195,9 +196,15 @@ impl Feed {
     }
 
     pub(crate) fn read(&self, level: Level) -> Events {
+        self.read_within(level, WAITING_BYTES_MAX)
+    }
+
+    /// As [`Feed::read`], for a reader of which no more than so many bytes of events wait.
+    pub(crate) fn read_within(&self, level: Level, bytes_max: usize) -> Events {
         let waiting = Waiting { is_over: self.is_over.load(Ordering::Acquire), ..Waiting::default() };
         let queue = Arc::new(Queue {
             level,
+            bytes_max,
             waiting: Mutex::new(waiting),
             come: Condvar::default(),
             taken: Condvar::default(),

@@ -129,6 +129,12 @@ impl Handle {
         self.0.feed.read(level)
     }
 
+    /// As [`Handle::events`], of which at most so many bytes wait.
+    #[doc(hidden)]
+    pub fn events_within(&self, level: Level, bytes_max: usize) -> Events {
+        self.0.feed.read_within(level, bytes_max)
+    }
+
     /// Has `hear` called with each event that is no detail, by the thread that tells it, which must not be kept waiting.
     /// There is one for a transfer; it is set before that begins.
     pub fn hear(&self, hear: impl Fn(&Event) + Send + Sync + 'static) {
@@ -183,7 +189,9 @@ impl Handle {
         Ok(())
     }
 
-    pub(crate) fn take_rate_wish(&self) -> Option<RateOptions> {
+    /// What was wished of the rate since this was asked last.
+    #[doc(hidden)]
+    pub fn take_rate_wish(&self) -> Option<RateOptions> {
         self.0.rate_wish.lock().in_any_case().take()
     }
 
@@ -261,6 +269,12 @@ impl Handle {
         }
     }
 
+    /// Whether anybody wants to know of details.
+    #[doc(hidden)]
+    pub fn wants_details(&self) -> bool {
+        self.0.feed.wants_details()
+    }
+
     /// The work begins.
     #[doc(hidden)]
     pub fn begin(&self) {
@@ -307,6 +321,12 @@ impl Handle {
     pub(crate) fn detach(&self, request: &Arc<Request>) {
         let facts = Facts::of(request);
         *self.0.running.lock().in_any_case() = Running { request: Weak::new(), facts };
+    }
+
+    /// What runs for it does so in another process, which has said this of it.
+    #[doc(hidden)]
+    pub fn set_facts(&self, facts: Facts) {
+        self.0.running.lock().in_any_case().facts = facts;
     }
 
     /// So that the rate now is that of the last seconds, however seldom anybody asks.

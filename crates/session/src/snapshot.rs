@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::figures::{PathFigures, Stage};
 use super::request::Request;
 
 /// Where a transfer is between its beginning and its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It is not connected yet.
@@ -39,7 +39,7 @@ impl State {
 }
 
 /// How things stand.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The handle's.
     pub id: String,
@@ -83,7 +83,7 @@ impl Snapshot {
 }
 
 /// What a session knows of itself while it runs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Something of the peer's has come.
     #[serde(skip)]

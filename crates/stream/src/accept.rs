@@ -178,7 +178,7 @@ fn judge(
         return refuse("there is no stream of that name here");
     }
     let way = if request.client_sends { Way::Write } else { Way::Read };
-    Ok((admitted(), client.rights.judge(Asked { way, cipher: opening.network.cipher })?))
+    Ok((admitted(), client.rights.judge(Asked { way, cipher: opening.network.cipher, copy: None })?))
 }
 
 fn admitted() -> Admitted {

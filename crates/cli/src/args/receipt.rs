@@ -4,11 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
 
-/// Check what both ends of a copy have signed (cp --receipt, sync --receipt)
+use super::service::Api;
+
+/// Show what both ends have signed of a job, or check it (also of cp --receipt, sync --receipt)
 #[derive(Group, Debug)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Receipt {
     #[command(subcommand)]
-    pub verb: ReceiptVerb,
+    pub verb: Option<ReceiptVerb>,
+    /// A job of the service, whose receipt goes to stdout
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+    /// Of this run of it [default: the last one that has ended]
+    #[arg(long, value_name = "N")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub api: Api,
 }
 
 #[derive(Subcommand, Debug)]

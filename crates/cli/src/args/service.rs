@@ -88,6 +88,9 @@ pub struct Submit {
     /// With the same key the same job is made once, within 24 hours
     #[arg(long, value_name = "KEY", help_heading = JOB)]
     pub key: Option<String>,
+    /// Have both ends sign for what has arrived: farhaul receipt ID
+    #[arg(long, help_heading = JOB)]
+    pub with_receipt: bool,
     /// Wait for the end, and end with the job's exit code
     #[arg(long, help_heading = JOB)]
     pub wait: bool,

@@ -163,6 +163,13 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     };
     let mut options = TransferOptions { select, sync, ..args.transfer.options() };
     options.files.keep_setuid = args.preserve;
+    if args.connection.fingerprint.is_some()
+        && !sources.iter().chain([destination]).any(|place| place.host().is_none())
+    {
+        let what =
+            "--fingerprint is for one server, and these are two: connect with each of them once before";
+        return Err(Error::new(Code::BadOption, what));
+    }
     Ok(Some(CopyJob {
         sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
         destination: locate(destination)?,
@@ -193,8 +200,12 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
     if sources.len() > 1 && sources.iter().any(|source| !source.is_beside(first)) {
         return usage("all sources must be on the same host; run the command once for each host");
     }
-    if first.host().is_some() && destination.host().is_some() {
-        return usage("source and destination are both remote; run the command on one of the two hosts");
+    let are_daemons = [first, destination].iter().all(|place| matches!(place, Place::Daemon(..)));
+    if first.host().is_some() && destination.host().is_some() && !are_daemons {
+        let what = "source and destination are both remote, and at least one of them is over SSH";
+        let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
+                    fh://HOST/PATH: then one sends to the other";
+        return Err(Error::new(Code::BadOption, what).with_hint(hint));
     }
     for (is_set, option) in [(output.json, "--json"), (output.events, "--events")] {
         if *destination == Place::Pipe && is_set {
@@ -272,11 +283,11 @@ mod tests {
     #[test]
     fn jobs_that_cannot_work_are_refused() {
         let plain = Output::default();
-        let works = "a h:|h:a .|a b h:d|- h:x|h:x -|fh://h/a fh://h/b .|a b /|a b|- x";
+        let works = "a h:|h:a .|a b h:d|- h:x|h:x -|fh://h/a fh://g/b|fh://h/a fh://h/b .|a b /|a b|- x";
         for words in works.split('|') {
             assert!(judge(words, &plain).is_ok(), "{words}");
         }
-        let fails = "null: b|a zero:1|a h:random:|fh://h/null: b|h:a h:b|h:a fh://h/b|h:a g:a .|a h:b .|a - h:x|h:a h:b -|- - h:x";
+        let fails = "null: b|a zero:1|a h:random:|fh://h/null: b|h:a h:b|h:a fh://h/b|fh://h/a h:b|h:a g:a .|a h:b .|a - h:x|h:a h:b -|- - h:x";
         for words in fails.split('|') {
             assert_eq!(judge(words, &plain).unwrap_err().exit_code(), ExitCode::Usage, "{words}");
         }

@@ -120,7 +120,8 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Keygen(args) => args.json,
         Verb::Clean(args) => args.json || !args.quiet,
         Verb::Receipt(args) => match &args.verb {
-            ReceiptVerb::Verify(args) => args.json,
+            Some(ReceiptVerb::Verify(args)) => args.json,
+            None => true,
         },
         Verb::Lab(args) => match &args.verb {
             LabVerb::Up(up) => up.json,

@@ -11,8 +11,17 @@ use crate::args::receipt::{self, ReceiptVerb, ReceiptVerify};
 use crate::ui::{printer, units};
 
 pub fn run(args: &receipt::Receipt) -> ExitCode {
-    match &args.verb {
-        ReceiptVerb::Verify(args) => verify(args),
+    match (&args.verb, &args.id) {
+        (Some(ReceiptVerb::Verify(args)), _) => verify(args),
+        (None, Some(id)) => super::service::receipt(id, args).map_or_else(
+            |error| {
+                printer::error(&error, None);
+                error.exit_code()
+            },
+            |()| ExitCode::Ok,
+        ),
+        // The parser shows its help instead.
+        (None, None) => ExitCode::Usage,
     }
 }
 

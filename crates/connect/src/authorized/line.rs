@@ -199,6 +199,7 @@ impl Options {
             cipher_none: bounds.rights.cipher_none && !self.no_cipher_none,
             rate_max_bps: least(self.max_rate, bounds.rights.rate_max_bps),
             memory_max: least(self.memory, bounds.rights.memory_max),
+            errand: None,
         })
     }
 }
@@ -404,6 +405,7 @@ mod tests {
             cipher_none: false,
             rate_max_bps: Some(1_000_000),
             memory_max: Some(1 << 30),
+            errand: None,
         };
         let bounds = Bounds { root: vec!["/srv".into()], rights: tight.clone() };
         let of = |options: &str| {

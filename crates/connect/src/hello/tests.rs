@@ -52,6 +52,7 @@ fn the_first_words_have_the_bytes_of_this_version() {
         "hello",
         &[
             bytes("Hello", encode(&hello()).unwrap()),
+            bytes("ByGrant", encode(&Hello { grant: Some(Token([5; 32])), ..hello() }).unwrap()),
             bytes("Attach", encode(&Attach::new(Token([3; 32]), 77, 5)).unwrap()),
             bytes("Reply", encode(&reply).unwrap()),
             bytes("Refusal", encode(&HelloReply::refuse(refusal)).unwrap()),

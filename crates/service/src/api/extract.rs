@@ -244,9 +244,19 @@ fn no_body(rejection: &BytesRejection) -> Failure {
 }
 
 impl Document {
-    /// Reads it; what is no JSON is 400, what does not fit is 422.
+    /// Reads it; what is no JSON is 400, what does not fit, or is unknown, is 422.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_slice(&self.0).map_err(|error| {
+        let mut unknown = None;
+        let reader = &mut serde_json::Deserializer::from_slice(&self.0);
+        let read = serde_ignored::deserialize(&mut *reader, |path| {
+            unknown.get_or_insert_with(|| path.to_string());
+        });
+        let read = read.and_then(|read: T| reader.end().map(|()| read));
+        if let (Ok(_), Some(path)) = (&read, unknown) {
+            let path = farhaul_text::printable(path.as_bytes(), 80);
+            return Err(Error::new(Code::BadOption, format!("the body: there is no '{path}'")).into());
+        }
+        read.map_err(|error| {
             let status = match error.classify() {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,

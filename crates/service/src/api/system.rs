@@ -76,7 +76,6 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
 
 /// Where a backup goes.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 struct Backup {
     /// A file of the node's host that is not there yet, as an absolute path.
     #[schema(value_type = String)]

@@ -276,18 +276,22 @@ async fn a_job_goes_its_way_through_the_api() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_reaches_what_its_prefixes_say() {
     let fixture = Fixture::new();
-    let reach = Reach { local: Some(vec!["/projects/a".into()]), peers: Some(BTreeMap::new()) };
+    let folder = fixture.folder.path().canonicalize().unwrap().join("a");
+    std::fs::create_dir(&folder).unwrap();
+    let own = |name: &str| folder.join(name).display().to_string();
+    let beside = format!("{}b", folder.display());
+    let reach = Reach { local: Some(vec![folder.clone()]), peers: Some(BTreeMap::new()) };
     let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
     let submit = async |from: &str, to: &str| {
         let spec =
             json!({"schema": 1, "sources": [from], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
         fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec)).await
     };
-    let (status, job) = submit("zero:5", "/projects/a/x").await;
+    let (status, job) = submit("zero:5", &own("x")).await;
     assert_eq!(status, StatusCode::CREATED, "{job}");
     for (from, to) in [
-        ("/etc/passwd", "/projects/a/x"),
-        ("zero:5", "/projects/ab"),
+        ("/etc/passwd", own("x").as_str()),
+        ("zero:5", beside.as_str()),
         ("zero:5", "fh://hpc/x"),
         ("zero:5", "hpc:/x"),
     ] {

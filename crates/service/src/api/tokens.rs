@@ -27,7 +27,6 @@ const NAME_MAX: usize = 100;
 
 /// A token that somebody wants.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 struct Wish {
     /// What it is called.
     #[serde(default)]

@@ -20,7 +20,7 @@ const LISTS_MAX: usize = 256;
 
 /// A cap: what may be moved together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Cap {
     /// Bits of IP packets a second, both ways, outside of the schedule's windows; none for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::Event;
+use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, Level};
 
 use super::before::Before;
@@ -18,7 +18,7 @@ use super::{Active, Node, Signal, outbox, watches};
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, When};
 use crate::hub::Body;
-use crate::job::{JobId, State, Step};
+use crate::job::{JobId, JobSpec, State, Step};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
@@ -243,8 +243,7 @@ impl Node {
 
     fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<Transfer, Error> {
         let row = &active.row;
-        let mut job = row.spec.copy_job(now_ms / 1000)?;
-        self.settings().identify(&row.spec, &mut job)?;
+        let mut job = self.prepared(&row.spec, row.confined.as_deref(), now_ms)?;
         let rate = row.rate_options();
         let network = &mut job.options.network;
         (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
@@ -253,7 +252,10 @@ impl Node {
             network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
-        job.manifest = Some(self.manifest_of(row));
+        // Of what goes from one daemon to another one nothing passes here, and so there is no line for each entry.
+        if !farhaul::is_between_daemons(&job) {
+            job.manifest = Some(self.manifest_of(row));
+        }
         let before = self.before(row, now_ms)?;
         Transfer::start((row.id, serial), job, rate, before, self.to_conductor.clone())
     }
@@ -291,6 +293,27 @@ impl Node {
         let stop = (!hooks.is_empty()).then(hooks::Stop::new).transpose().map_err(cannot)?;
         let known = self.begin_feeds(row);
         Ok(Before { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
+    }
+
+    /// What the engine is to run for a document, within what its owner reaches.
+    pub(super) fn prepared(
+        &self,
+        spec: &JobSpec,
+        confined: Option<&[String]>,
+        now_ms: i64,
+    ) -> Result<CopyJob, Error> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let mut job = spec.copy_job(now_ms / 1000)?;
+        self.settings().identify(spec, &mut job)?;
+        let path = |text: &String| {
+            let bytes = farhaul::unescape(text).unwrap_or_default();
+            std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
+        };
+        job.within = confined.map(|prefixes| prefixes.iter().map(path).collect());
+        if farhaul::is_between_daemons(&job) && spec.options.integrity.manifest.is_none() {
+            job.options.integrity.manifest = None;
+        }
+        Ok(job)
     }
 
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.

@@ -29,7 +29,7 @@ pub(crate) struct Submission {
 
 /// What is to be another one of a job; what is left out stays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Change {
     /// How the rate is set: `fixed`, `high`, `fair` or `low`.
     #[schema(value_type = Option<String>)]
@@ -59,10 +59,8 @@ impl Node {
             return self.repeated(caller, &earlier, hash);
         }
         // What is wrong with it is said now, not when its time has come.
-        let mut job = spec.copy_job(now_ms / 1000)?;
-        self.settings().identify(&spec, &mut job)?;
-        farhaul::check_copy(&job)?;
         let row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
+        farhaul::check_copy(&self.prepared(&row.spec, row.confined.as_deref(), now_ms)?)?;
         let id = row.id;
         let written = row.clone();
         let key = idempotency.map(|(key, _)| key);

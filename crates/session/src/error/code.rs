@@ -160,6 +160,9 @@ codes! {
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
+    GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Futile, "A grant for a copy between two daemons is not good for this key, path or direction, or who gave it may do less now.", None;
+    GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown before.", Some("run the command again, which asks for a new one");
+    GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown too late.", Some("run the command again, which asks for a new one");
 
     // The versions do not fit.
     NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", None;

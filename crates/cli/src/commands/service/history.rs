@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use farhaul::Error;
+use farhaul::{Code, Error};
 use farhaul_service::Span;
 use serde_json::Value;
 
 use super::table::Table;
 use super::{client, joined, query};
+use crate::args::receipt::Receipt;
 use crate::args::service::{History, Usage};
 use crate::ui::{printer, units};
 
@@ -114,6 +115,18 @@ fn cell(value: &Value) -> String {
         other => other.to_string(),
     };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// What both ends have signed of a job, as it is kept.
+pub fn receipt(id: &str, args: &Receipt) -> Result<(), Error> {
+    let client = client(&args.api)?;
+    let records: Value = client.get(&format!("/history{}", query(&[("job", Some(id.to_string()))])))?;
+    let is_asked = |record: &&Value| args.run.is_none_or(|run| record["run"] == run);
+    let record = records["records"].as_array().into_iter().flatten().find(is_asked);
+    let no_such = || Error::new(Code::NoSuchThing, format!("no such run of job {id} has ended"));
+    let record = record.and_then(|record| record["id"].as_i64()).ok_or_else(no_such)?;
+    let text = client.get_text(&format!("/history/{record}/receipt"))?;
+    printer::data(format!("{}\n", text.trim_end()).as_bytes())
 }
 
 pub fn usage(args: &Usage) -> Result<(), Error> {

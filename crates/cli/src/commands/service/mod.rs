@@ -18,7 +18,7 @@ use farhaul_service::{Address, Client, default_sockets};
 use crate::args::service::Api;
 
 pub use cap::cap;
-pub use history::{history, usage};
+pub use history::{history, receipt, usage};
 pub use jobs::{job, jobs, logs, wait};
 pub use steer::{act, set};
 pub use store::store;

@@ -104,6 +104,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
         let (every, cron, time_zone) = (args.every, args.cron.clone(), args.time_zone.clone());
         spec.repeat = Some(Repeat { every, cron, time_zone });
     }
+    spec.receipt = args.with_receipt;
     spec.identity = args.as_identity.clone();
     spec.fingerprint = args.connection.fingerprint.clone();
     spec.checked()
@@ -127,6 +128,7 @@ fn refuse_what_is_the_services(args: &Submit) -> Result<(), Error> {
         (connection.known_hosts.is_some(), "--known-hosts"),
         (connection.busy_wait.is_some(), "--busy-wait"),
         (args.transfer.manifest.is_some(), "--manifest"),
+        (args.transfer.receipt.is_some(), "--receipt"),
         (args.transfer.cpus.is_some(), "--cpus"),
         (args.select.retry_failed.is_some(), "--retry-failed"),
     ];
@@ -135,6 +137,7 @@ fn refuse_what_is_the_services(args: &Submit) -> Result<(), Error> {
         Some((_, option)) => {
             let hint = match *option {
                 "--manifest" => "the service keeps the manifest of each job: farhaul job ID --files",
+                "--receipt" => "with --with-receipt the service keeps it: farhaul receipt ID",
                 "--retry-failed" => "farhaul retry ID tries a job again",
                 "-P" => "write the port in the location: fh://host:4000/path, ssh://host:22/path",
                 _ => "set it in the service's configuration: [identities] and [peers]",

@@ -233,8 +233,7 @@ impl Node {
         let now_ms = self.clock.now_ms();
         // What is wrong with its jobs is said now.
         let example = spec.job("0", vec!["x".into()]);
-        let mut job = example.copy_job(now_ms / 1000)?;
-        self.settings().identify(&example, &mut job)?;
+        self.prepared(&example, None, now_ms)?;
         let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
         let confined = caller.reach.local.as_ref();
         let row = WatchRow {

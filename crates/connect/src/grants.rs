@@ -1,0 +1,299 @@
+//! Grants: what a principal lets another key do here in its place, once.
+//!
+//! Always true: a grant works for the one key that it was given for, once, before it expires; of its token
+//! only a digest is kept; all grants together and those of each principal are bounded. Time is an argument.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::{Code, Error};
+use sha2::{Digest as _, Sha256};
+
+use super::hello::{Refusal, Token};
+use super::principal::Principal;
+use super::rights::{Errand, Rights};
+
+/// Seconds that a grant is good for if nothing else is asked for.
+pub const GRANT_SECS: u64 = 600;
+/// And at most.
+pub const GRANT_SECS_MAX: u64 = 24 * 3600;
+/// Grants that are kept at a time, each with a path of 4 KiB at most, and those of one principal that are yet
+/// to be used.
+const GRANTS_MAX: usize = 1024;
+const UNUSED_MAX: usize = 64;
+/// One that was used or has expired is remembered for so long, so that who shows it hears what is wrong.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// What somebody wants a grant for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantWish {
+    /// Fingerprint of the key that may come with it.
+    pub key: String,
+    /// What it may do.
+    pub errand: Errand,
+    /// For so long it may begin.
+    pub lifetime: Duration,
+}
+
+/// The grants of a daemon.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grants(Arc<Mutex<Table>>);
+
+/// By the digests of their tokens.
+type Table = HashMap<[u8; 32], Grant>;
+
+#[derive(Debug)]
+struct Grant {
+    by: Principal,
+    /// What that one could do when it gave the grant.
+    rights: Rights,
+    key: String,
+    errand: Arc<Errand>,
+    until: Instant,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unused,
+    /// Somebody has come with it, whose session has not begun.
+    Shown,
+    Used,
+}
+
+/// A grant that somebody has come with. Dropped without having been [spent](Taken::spend), it can be shown
+/// again.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    grants: Grants,
+    digest: [u8; 32],
+    /// Who gave it.
+    pub(crate) by: Principal,
+    /// What that one could do then.
+    pub(crate) rights: Rights,
+    pub(crate) errand: Arc<Errand>,
+}
+
+impl Grants {
+    /// Keeps a grant that `by` gives, and yields what has to be shown for it.
+    pub(crate) fn give(
+        &self,
+        by: &Principal,
+        rights: &Rights,
+        wish: GrantWish,
+        now: Instant,
+    ) -> Result<Token, Error> {
+        let token = Token::random()?;
+        let mut table = self.table();
+        forget_old(&mut table, now);
+        let full = |what: String| Err(Error::new(Code::Busy, what).with_hint("try again later"));
+        let unused = |grant: &&Grant| grant.by.id == by.id && grant.is_good(now);
+        if table.values().filter(unused).count() >= UNUSED_MAX {
+            return full(format!("{UNUSED_MAX} grants that you have given here are yet to be used"));
+        }
+        if table.len() >= GRANTS_MAX {
+            let dead = table.iter().filter(|(_, grant)| !grant.is_good(now));
+            let Some(oldest) = dead.min_by_key(|(_, grant)| grant.until).map(|(digest, _)| *digest) else {
+                return full(format!("{GRANTS_MAX} grants are waiting to be used here"));
+            };
+            table.remove(&oldest);
+        }
+        let GrantWish { key, errand, lifetime } = wish;
+        let until = now + lifetime.min(Duration::from_secs(GRANT_SECS_MAX));
+        let (by, rights, errand) = (by.clone(), rights.clone(), Arc::new(errand));
+        let grant = Grant { by, rights, key, errand, until, state: State::Unused };
+        table.insert(digest_of(&token), grant);
+        Ok(token)
+    }
+
+    /// Whether there is, or was lately, a grant for this key: its owner is heard.
+    pub(crate) fn knows(&self, key: &str, now: Instant) -> bool {
+        let mut table = self.table();
+        forget_old(&mut table, now);
+        table.values().any(|grant| grant.key == key)
+    }
+
+    /// Takes the grant of this token for who has proved to have this key.
+    pub(crate) fn take(&self, token: &Token, key: &str, now: Instant) -> Result<Taken, Refusal> {
+        let digest = digest_of(token);
+        let mut table = self.table();
+        forget_old(&mut table, now);
+        let refuse = |code: Code, text: &str| Err(Refusal::new(code, text));
+        let Some(grant) = table.get_mut(&digest) else {
+            let hint =
+                "it may have expired long ago, or the daemon has been started anew: ask for another one";
+            return Err(
+                Refusal::new(Code::GrantRefused, "nobody has given such a grant here").with_hint(hint)
+            );
+        };
+        if grant.key != key {
+            return refuse(Code::GrantRefused, "the grant is for another key");
+        }
+        match grant.state {
+            State::Used | State::Shown => return refuse(Code::GrantUsed, "the grant has been used"),
+            State::Unused if now >= grant.until => {
+                return refuse(Code::GrantExpired, "the grant has expired");
+            }
+            State::Unused => grant.state = State::Shown,
+        }
+        let (by, rights, errand) = (grant.by.clone(), grant.rights.clone(), grant.errand.clone());
+        Ok(Taken { grants: self.clone(), digest, by, rights, errand })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().in_any_case()
+    }
+}
+
+impl Grant {
+    fn is_good(&self, now: Instant) -> bool {
+        self.state != State::Used && now < self.until
+    }
+}
+
+impl Taken {
+    /// Its session begins: nobody can show it again.
+    pub(crate) fn spend(self, now: Instant) {
+        if let Some(grant) = self.grants.table().get_mut(&self.digest) {
+            grant.state = State::Used;
+            grant.until = grant.until.min(now);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grants.table().get_mut(&self.digest)
+            && grant.state == State::Shown
+        {
+            grant.state = State::Unused;
+        }
+    }
+}
+
+fn digest_of(token: &Token) -> [u8; 32] {
+    Sha256::digest(token.0).into()
+}
+
+fn forget_old(table: &mut Table, now: Instant) {
+    table.retain(|_, grant| now < grant.until + REMEMBERED);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::principal::PrincipalId;
+    use super::super::rights::Way;
+    use super::*;
+
+    fn by(name: &str) -> Principal {
+        Principal { id: PrincipalId::Ed25519(name.into()), comment: name.into() }
+    }
+
+    fn wish(key: &str, secs: u64) -> GrantWish {
+        let errand = Errand { way: Way::Write, path: b"in".to_vec(), deletes: false, follows: false };
+        GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }
+    }
+
+    /// A table and a clock.
+    struct Desk {
+        grants: Grants,
+        now: Instant,
+    }
+
+    impl Desk {
+        fn new() -> Desk {
+            Desk { grants: Grants::default(), now: Instant::now() }
+        }
+
+        fn give(&self, name: &str, key: &str, secs: u64) -> Result<Token, Code> {
+            let given = self.grants.give(&by(name), &Rights::default(), wish(key, secs), self.now);
+            given.map_err(|error| error.code())
+        }
+
+        fn take(&self, token: &Token, key: &str) -> Result<Taken, String> {
+            self.grants.take(token, key, self.now).map_err(|refusal| refusal.code)
+        }
+
+        fn refused(&self, token: &Token, key: &str) -> String {
+            self.take(token, key).expect_err("it is refused")
+        }
+    }
+
+    #[test]
+    fn a_grant_is_for_one_key_and_one_use() {
+        let desk = Desk::new();
+        let token = desk.give("alice", "B", 600).unwrap();
+        assert!(desk.grants.knows("B", desk.now) && !desk.grants.knows("C", desk.now));
+        assert_eq!(desk.refused(&Token([7; 32]), "B"), "FH-GRANT-REFUSED");
+        assert_eq!(desk.refused(&token, "C"), "FH-GRANT-REFUSED");
+        let taken = desk.take(&token, "B").unwrap();
+        assert_eq!((&taken.by, &taken.errand.path[..]), (&by("alice"), &b"in"[..]));
+        assert_eq!(desk.refused(&token, "B"), "FH-GRANT-USED", "two come at once");
+        drop(taken);
+        desk.take(&token, "B").unwrap().spend(desk.now);
+        assert_eq!(desk.refused(&token, "B"), "FH-GRANT-USED");
+        assert_eq!(desk.refused(&token, "C"), "FH-GRANT-REFUSED");
+    }
+
+    #[test]
+    fn a_grant_expires_and_is_remembered_a_while() {
+        let mut desk = Desk::new();
+        let (short, used) = (desk.give("alice", "B", 5).unwrap(), desk.give("alice", "U", 3600).unwrap());
+        let long = desk.give("alice", "B", u64::MAX >> 32).unwrap();
+        desk.take(&used, "U").unwrap().spend(desk.now);
+        let begin = desk.now;
+        let mut at = |secs: u64| {
+            desk.now = begin + Duration::from_secs(secs);
+            (desk.take(&short, "B").map(drop), desk.grants.knows("U", desk.now))
+        };
+        assert_eq!(at(4), (Ok(()), true));
+        assert_eq!(at(5), (Err("FH-GRANT-EXPIRED".into()), true));
+        assert_eq!(at(599), (Err("FH-GRANT-EXPIRED".into()), true));
+        assert_eq!(
+            at(604),
+            (Err("FH-GRANT-EXPIRED".into()), false),
+            "what was used is remembered from its use on"
+        );
+        assert_eq!(at(605), (Err("FH-GRANT-REFUSED".into()), false));
+        assert_eq!(at(GRANT_SECS_MAX - 1), (Err("FH-GRANT-REFUSED".into()), false));
+        assert!(desk.take(&long, "B").is_ok(), "the longest time");
+        desk.now += Duration::from_secs(1);
+        assert_eq!(desk.refused(&long, "B"), "FH-GRANT-EXPIRED");
+        desk.now += REMEMBERED;
+        assert!(!desk.grants.knows("B", desk.now) && desk.grants.table().is_empty());
+    }
+
+    #[test]
+    fn grants_are_bounded_for_each_principal_and_in_all() {
+        let mut desk = Desk::new();
+        let of_alice: Vec<_> = (0..UNUSED_MAX).map(|_| desk.give("alice", "B", 600).unwrap()).collect();
+        assert_eq!(desk.give("alice", "B", 600).unwrap_err(), Code::Busy);
+        desk.take(&of_alice[0], "B").unwrap().spend(desk.now);
+        assert!(desk.give("alice", "B", 600).is_ok(), "one was used");
+        for number in 0.. {
+            if desk.grants.table().len() == GRANTS_MAX {
+                break;
+            }
+            desk.give(&format!("user {}", number / 50), "B", 600).unwrap();
+        }
+        assert!(desk.give("mallory", "B", 600).is_ok(), "what is used makes room");
+        assert_eq!(desk.refused(&of_alice[0], "B"), "FH-GRANT-REFUSED", "and is forgotten");
+        assert_eq!(desk.give("mallory", "B", 600).unwrap_err(), Code::Busy);
+        assert!(desk.take(&of_alice[1], "B").is_ok(), "nothing that is good had to go");
+        desk.now += Duration::from_secs(600);
+        assert!(desk.give("mallory", "B", 600).is_ok(), "they have expired");
+        assert_eq!(desk.grants.table().len(), GRANTS_MAX);
+    }
+
+    #[test]
+    fn no_token_is_kept() {
+        let desk = Desk::new();
+        let token = desk.give("alice", "B", 600).unwrap();
+        let table = desk.grants.table();
+        assert!(table.keys().all(|digest| *digest != token.0) && table.contains_key(&digest_of(&token)));
+        drop(table);
+        assert!(!format!("{:?}", desk.take(&token, "B").unwrap()).contains(&format!("{:?}", token.0)));
+    }
+}

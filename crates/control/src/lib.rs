@@ -1,0 +1,29 @@
+//! Copies between two daemons: a client has one of them bring content to the other, or fetch it there, and
+//! none of it passes the client.
+//!
+//! How to read it: [`copy`] (`third.rs`) is what a client does: it asks one daemon for a grant and the other
+//! one to use it, by a [`Control`] (`control.rs`) with each. [`serve`] (`serve.rs`) is a daemon's part. What
+//! they say is in `messages.rs`, what the daemon that copies is told in `commission.rs`, and what it tells of it
+//! in `told.rs`.
+//!
+//! Always true: a daemon does for a client what that one may do itself, and nothing else; what a daemon says
+//! to a client is made safe for a terminal, and what is kept of it is bounded.
+//!
+//! Does not know: packets, how the two ends have found each other, and how a copy works.
+#![forbid(unsafe_code)]
+
+mod commission;
+mod control;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod messages;
+mod request;
+mod serve;
+mod third;
+mod told;
+
+pub use control::{Control, Granted};
+pub use request::{SERVICE, admit_within};
+pub use serve::{Carried, NoWatch, Served, ServerPolicy, Watch, serve};
+pub use third::copy;

@@ -1,0 +1,270 @@
+//! What a client and a daemon that it steers say to each other, as values and as bytes; docs/wire.md has the
+//! table.
+//!
+//! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
+
+use farhaul_connect::hello::Token;
+use farhaul_connect::{Errand, Way};
+use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason};
+use farhaul_session::error::{Error, Failure};
+use farhaul_session::messages::put_message;
+use farhaul_session::options::{Policy, RateOptions};
+
+/// Bytes of a path, as Linux has them.
+const PATH_MAX: usize = 4095;
+/// A fingerprint in words: `SHA256:` and 43 characters.
+const KEY_MAX: usize = 64;
+/// Bytes of what is said in parts, a part.
+pub(crate) const PART_MAX: usize = 32 << 10;
+/// Bytes of one JSON document that fits a message.
+pub(crate) const DOCUMENT_MAX: usize = 60 << 10;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Message {
+    // Client to daemon.
+    /// Let the one who has this key do that here, if it begins within so many seconds.
+    Grant {
+        op: u64,
+        key: String,
+        errand: Errand,
+        seconds: u64,
+    },
+    /// A copy with another daemon: the next part of the document that says which.
+    Begin {
+        op: u64,
+        is_last: bool,
+        part: Vec<u8>,
+    },
+    /// The copy that runs is to be held, or to go on.
+    Hold {
+        is_held: bool,
+    },
+    /// How its sender is to set its rate.
+    Rate(RateOptions),
+    /// It is to be ended.
+    Cancel,
+
+    // Daemon to client.
+    Granted {
+        op: u64,
+        seconds: u64,
+        token: Token,
+    },
+    Refused {
+        op: u64,
+        failure: Failure,
+        hint: String,
+    },
+    /// Something has happened in the copy: an event as JSON.
+    Event(Vec<u8>),
+    /// How it stands: a snapshot as JSON.
+    Snapshot(Vec<u8>),
+    /// It is over: the next part of the document that says how.
+    Ended {
+        op: u64,
+        is_last: bool,
+        part: Vec<u8>,
+    },
+}
+
+const DELETES: u64 = 1;
+const FOLLOWS: u64 = 2;
+
+impl Message {
+    /// Appends the message and the length before it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_message(out, |out| self.encode_body(out));
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Grant { op, key, errand, seconds } => {
+                let Errand { way, path, deletes, follows } = errand;
+                let way = match way {
+                    Way::Read => 0,
+                    Way::Write => 1,
+                };
+                let more = if *deletes { DELETES } else { 0 } | if *follows { FOLLOWS } else { 0 };
+                put_numbers(out, 90, &[*op, *seconds, way, more]);
+                put_bytes(out, key.as_bytes());
+                put_bytes(out, path);
+            }
+            Message::Begin { op, is_last, part } => {
+                put_numbers(out, 91, &[*op, u64::from(*is_last)]);
+                put_bytes(out, part);
+            }
+            Message::Hold { is_held } => put_numbers(out, 92, &[u64::from(*is_held)]),
+            Message::Rate(RateOptions { policy, rate_bps, rate_min_bps }) => {
+                let policy = match policy {
+                    Policy::Fair => 0,
+                    Policy::High => 1,
+                    Policy::Low => 2,
+                    Policy::Fixed => 3,
+                };
+                put_numbers(out, 93, &[policy, rate_bps.unwrap_or(0), rate_min_bps.unwrap_or(0)]);
+            }
+            Message::Cancel => put_numbers(out, 94, &[]),
+            Message::Granted { op, seconds, token } => {
+                put_numbers(out, 95, &[*op, *seconds]);
+                out.extend_from_slice(&token.0);
+            }
+            Message::Refused { op, failure, hint } => {
+                put_numbers(out, 96, &[*op]);
+                failure.put(out);
+                put_reason(out, hint);
+            }
+            Message::Event(json) => {
+                put_numbers(out, 97, &[]);
+                put_bytes(out, json);
+            }
+            Message::Snapshot(json) => {
+                put_numbers(out, 98, &[]);
+                put_bytes(out, json);
+            }
+            Message::Ended { op, is_last, part } => {
+                put_numbers(out, 99, &[*op, u64::from(*is_last)]);
+                put_bytes(out, part);
+            }
+        }
+    }
+
+    /// The message of this code and body.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut reader = Reader(bytes);
+        let message = match reader.byte()? {
+            90 => {
+                let (op, seconds, way, more) =
+                    (reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?);
+                let way = match way {
+                    0 => Way::Read,
+                    1 => Way::Write,
+                    _ => return Err(Malformed),
+                };
+                if more & !(DELETES | FOLLOWS) != 0 {
+                    return Err(Malformed);
+                }
+                let key = key(&mut reader)?;
+                let (deletes, follows) = (more & DELETES != 0, more & FOLLOWS != 0);
+                let errand = Errand { way, path: path(&mut reader)?, deletes, follows };
+                Message::Grant { op, key, errand, seconds }
+            }
+            91 => {
+                let (op, is_last) = (reader.varint()?, reader.flag()?);
+                Message::Begin { op, is_last, part: document(&mut reader, PART_MAX)? }
+            }
+            92 => Message::Hold { is_held: reader.flag()? },
+            93 => Message::Rate(rate(&mut reader)?),
+            94 => Message::Cancel,
+            95 => {
+                let (op, seconds) = (reader.varint()?, reader.varint()?);
+                Message::Granted { op, seconds, token: Token(reader.array()?) }
+            }
+            96 => {
+                let op = reader.varint()?;
+                Message::Refused { op, failure: Failure::take(&mut reader)?, hint: reader.text()? }
+            }
+            97 => Message::Event(document(&mut reader, DOCUMENT_MAX)?),
+            98 => Message::Snapshot(document(&mut reader, DOCUMENT_MAX)?),
+            99 => {
+                let (op, is_last) = (reader.varint()?, reader.flag()?);
+                Message::Ended { op, is_last, part: document(&mut reader, PART_MAX)? }
+            }
+            _ => return Err(Malformed),
+        };
+        if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+    }
+
+    /// What is told of an operation that comes to nothing.
+    pub(crate) fn refused(op: u64, error: &Error) -> Message {
+        let hint = error.hint().unwrap_or_default().to_string();
+        Message::Refused { op, failure: Failure::new(error.code(), error.to_string()), hint }
+    }
+
+    /// For errors.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Message::Grant { .. } => "grant",
+            Message::Begin { .. } => "begin",
+            Message::Hold { .. } => "hold",
+            Message::Rate(_) => "rate",
+            Message::Cancel => "cancel",
+            Message::Granted { .. } => "granted",
+            Message::Refused { .. } => "refused",
+            Message::Event(_) => "event",
+            Message::Snapshot(_) => "snapshot",
+            Message::Ended { .. } => "ended",
+        }
+    }
+}
+
+/// What the far end has refused, as this end's user hears it.
+pub(crate) fn refusal(failure: Failure, hint: String) -> Error {
+    let clean = |text: String| text.replace(farhaul_text::is_unprintable, "");
+    let Failure { code, reason } = failure;
+    let hint = clean(hint);
+    let error = Error::of_peer(code.exit_code() as u8, Some(code), true, clean(reason));
+    error.with_hint_if((!hint.is_empty()).then_some(hint))
+}
+
+/// A document cut into parts, the last of which is the last.
+pub(crate) fn parts(document: &[u8]) -> impl Iterator<Item = (bool, Vec<u8>)> + '_ {
+    let count = document.len().div_ceil(PART_MAX).max(1);
+    (0..count).map(move |number| {
+        let begin = number * PART_MAX;
+        let end = (begin + PART_MAX).min(document.len());
+        (number + 1 == count, document[begin..end].to_vec())
+    })
+}
+
+/// Puts a document together again, of so many bytes at most.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Vec<u8>);
+
+impl Parts {
+    /// The whole document, once it is there.
+    pub(crate) fn take(&mut self, is_last: bool, part: &[u8], most: usize) -> Result<Option<Vec<u8>>, Error> {
+        if self.0.len() + part.len() > most {
+            let what = format!("what it says has more than {most} bytes");
+            return Err(Error::misbehaved(farhaul_session::Misbehaviour::SenselessMessage, what));
+        }
+        self.0.extend_from_slice(part);
+        Ok(is_last.then(|| std::mem::take(&mut self.0)))
+    }
+}
+
+fn key(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let key = reader.bytes()?;
+    if key.len() > KEY_MAX || !key.iter().all(u8::is_ascii_graphic) {
+        return Err(Malformed);
+    }
+    Ok(String::from_utf8_lossy(key).into_owned())
+}
+
+fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+    let path = reader.bytes()?;
+    if path.len() > PATH_MAX || path.contains(&0) {
+        return Err(Malformed);
+    }
+    Ok(path.to_vec())
+}
+
+fn document(reader: &mut Reader<'_>, most: usize) -> Result<Vec<u8>, Malformed> {
+    let bytes = reader.bytes()?;
+    if bytes.len() > most { Err(Malformed) } else { Ok(bytes.to_vec()) }
+}
+
+/// Only what a user could ask for.
+fn rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
+    let policy = match reader.varint()? {
+        0 => Policy::Fair,
+        1 => Policy::High,
+        2 => Policy::Low,
+        3 => Policy::Fixed,
+        _ => return Err(Malformed),
+    };
+    let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
+    RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
+}
+
+#[cfg(test)]
+mod tests;

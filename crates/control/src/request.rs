@@ -1,0 +1,60 @@
+//! What a session of this service is opened for: nothing yet. What is asked in it is judged when it is asked.
+
+use farhaul_connect::hello::{Opening, Refusal};
+use farhaul_connect::{Admitted, Allowed, Rights, session_needs};
+use farhaul_session::error::{Code, Error};
+use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
+use farhaul_text::printable;
+use serde::{Deserialize, Serialize};
+
+/// The name of this service in a hello.
+pub const SERVICE: &str = "control";
+
+/// What both ends keep to. There is nothing to choose yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct ControlRequest {}
+
+/// What the client opens a session for.
+pub(crate) fn opening() -> Result<Opening, Error> {
+    // No content goes by it.
+    let network = NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() };
+    let request = serde_json::to_vec(&ControlRequest::default());
+    let request = request.map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
+    Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+}
+
+/// Answers a client of a daemon.
+pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
+    if opening.service != SERVICE {
+        let service = printable(opening.service.as_bytes(), 64);
+        let text = format!("this end is told what to copy, it has no service called '{service}'");
+        return Err(Refusal::new(Code::FeatureMissing, text));
+    }
+    serde_json::from_slice::<ControlRequest>(&opening.request)
+        .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
+    Ok((Admitted::default(), rights.visit()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use farhaul_connect::{Access, Errand, Way};
+
+    use super::*;
+
+    #[test]
+    fn who_is_let_in_may_ask_unless_by_a_grant() {
+        let opening = opening().unwrap();
+        for access in [Access::ReadWrite, Access::ReadOnly, Access::WriteOnly] {
+            let rights = Rights { access, root: "a".into(), ..Rights::default() };
+            assert_eq!(admit_within(&rights, &opening).unwrap().1.root(), rights.root);
+        }
+        let errand = Errand { way: Way::Read, path: Vec::new(), deletes: true, follows: true };
+        let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };
+        assert!(admit_within(&by_grant, &opening).unwrap_err().is(Code::GrantRefused));
+        let all = Rights::default();
+        assert!(admit_within(&all, &Opening { service: "copy".into(), ..opening.clone() }).is_err());
+        assert!(admit_within(&all, &Opening { request: b"[".to_vec(), ..opening }).is_err());
+    }
+}

@@ -1,0 +1,356 @@
+//! A daemon's part: it gives grants, and copies with other daemons for its clients.
+//!
+//! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the
+//! session that it was asked in, resumably, and is counted as one of that client's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use farhaul_connect::{
+    Asked, Errand, Established, GRANT_SECS, GRANT_SECS_MAX, GrantWish, Guest, Identity, Reach, pinned_connect,
+};
+use farhaul_copy::{Carry, Direction, REPORT_SCHEMA, Report};
+use farhaul_session::budget::{Budget, Resource};
+use farhaul_session::contained::contained;
+use farhaul_session::error::{Code, Error};
+use farhaul_session::events::Level;
+use farhaul_session::feed::Events;
+use farhaul_session::handle::Handle;
+use farhaul_session::messages::{senseless, unexpected};
+use farhaul_session::options::Cipher;
+use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::request::Request;
+use farhaul_session::session::{Dialogue, Session, Step};
+use farhaul_session::supervisor::{Order, Role};
+
+use super::commission::{COMMISSION_MAX, Commission};
+use super::messages::{DOCUMENT_MAX, Message, Parts, parts};
+use super::told;
+
+/// How often a client is told how its copy stands.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Answers that wait until the client takes them.
+const ANSWERS_MAX: usize = 256;
+/// Events that go in one piece.
+const EVENTS_AT_ONCE: usize = 64;
+/// Threads of a copy beside those of its session.
+const THREADS: u64 = 2;
+/// Bytes of events that wait for a client, which a copy that has more to tell waits for.
+const WAITING_MAX: usize = 1 << 20;
+/// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it
+/// tells.
+const BYTES: u64 = 4 * COMMISSION_MAX as u64 + 2 * WAITING_MAX as u64;
+
+/// How a daemon serves.
+#[derive(Debug, Clone)]
+pub struct ServerPolicy {
+    /// As for copies that clients make with this daemon.
+    pub copy: farhaul_copy::ServerPolicy,
+    /// By which it shows other daemons who it is.
+    pub identity: Identity,
+}
+
+/// A copy with another daemon, for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// Push: this daemon sends.
+    pub direction: Direction,
+    /// Here, as the client has named it: the first of the paths, and how many there are.
+    pub path: Vec<u8>,
+    /// So many.
+    pub paths: usize,
+    /// At the other one.
+    pub far_path: Vec<u8>,
+    /// The other one.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Fingerprint of the key that it has to have.
+    pub key: String,
+}
+
+/// Who wants to see what is done for clients.
+pub trait Watch: Sync {
+    /// Who has this key may do that here, for so long.
+    fn granted(&self, _key: &str, _errand: &Errand, _seconds: u64) {}
+
+    /// A copy begins.
+    fn begins(&self, _handle: &Handle, _carried: &Carried) {}
+
+    /// It is over.
+    fn ended(&self, _handle: &Handle, _carried: &Carried, _report: &Report, _error: Option<&Error>) {}
+}
+
+/// Nobody.
+pub struct NoWatch;
+
+impl Watch for NoWatch {}
+
+/// How a served session ended.
+#[derive(Debug)]
+pub struct Served {
+    /// What the session has to say.
+    pub report: SessionReport,
+    /// Why it ended early, if it did.
+    pub error: Option<Error>,
+}
+
+/// Does what a client asks for until it has no more.
+pub fn serve(established: Established, policy: &ServerPolicy, watch: &dyn Watch, handle: &Handle) -> Served {
+    handle.begin();
+    let served = contained(|| run(established, policy, watch, handle)).flatten();
+    let served =
+        served.unwrap_or_else(|error| Served { report: SessionReport::default(), error: Some(error) });
+    handle.end(served.error.is_none(), served.error.as_ref());
+    served
+}
+
+fn run(
+    mut established: Established,
+    policy: &ServerPolicy,
+    watch: &dyn Watch,
+    handle: &Handle,
+) -> Result<Served, Error> {
+    let guest = established.guest.take();
+    let guest = guest.ok_or_else(|| Error::new(Code::Forbidden, "you were not let in here"))?;
+    let mut network = established.opening.network;
+    network.testing = policy.copy.testing;
+    let budget = established.session.budget.clone();
+    let started = Session::start(established.session, network, Role::Sender, Order::Any, handle)?;
+    let mut dialogue = started.1;
+    let (answers, answering) = sync_channel(ANSWERS_MAX);
+    let server = Server { request: dialogue.request.clone(), guest, policy, watch };
+    let result = std::thread::scope(|scope| {
+        let said = &server;
+        let answer = move || said.request.work(|| answering.iter().for_each(|answer| said.say(&answer)));
+        let answer = std::thread::Builder::new().name("control-says".into()).spawn_scoped(scope, answer);
+        answer.map_err(Error::no_thread)?;
+        let mut running = None;
+        let heard = || server.converse(&mut dialogue, &mut running, (&budget, answers), scope);
+        let heard = contained(heard).flatten();
+        if let Some(Running { handle, .. }) = &running {
+            handle.cancel();
+        }
+        heard
+    });
+    if let Err(error) = &result {
+        dialogue.abort(error);
+    }
+    let figures = Figures { ours: dialogue.figures(), theirs: Default::default() };
+    let (report, error) = (dialogue.report(&figures, 0), result.err());
+    dialogue.close(error.as_ref());
+    Ok(Served { report, error })
+}
+
+struct Server<'a> {
+    request: Arc<Request>,
+    guest: Guest,
+    policy: &'a ServerPolicy,
+    watch: &'a dyn Watch,
+}
+
+/// The one copy of a session that may run at a time.
+struct Running<'scope> {
+    handle: Handle,
+    /// Its client is being told how it has ended, and may ask for the next one.
+    is_over: Arc<AtomicBool>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl Server<'_> {
+    fn converse<'scope>(
+        &'scope self,
+        dialogue: &mut Dialogue,
+        running: &mut Option<Running<'scope>>,
+        (budget, answers): (&Budget, SyncSender<Message>),
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<(), Error> {
+        let (mut document, mut kept) = (Parts::default(), None);
+        loop {
+            let message = match dialogue.step()? {
+                Step::Message(bytes) => Message::decode(bytes).map_err(senseless)?,
+                Step::Finish(_) => {
+                    if let Some(Running { handle, thread, .. }) = running.take() {
+                        handle.cancel();
+                        let _ = thread.join();
+                    }
+                    dialogue.finish();
+                    return Ok(());
+                }
+                Step::Idle => continue,
+            };
+            match message {
+                Message::Grant { op, key, errand, seconds } => {
+                    let answer = match self.grant(key, errand, seconds) {
+                        Ok((token, seconds)) => Message::Granted { op, seconds, token },
+                        Err(error) => Message::refused(op, &error),
+                    };
+                    // Who hears the client does not wait for it to listen.
+                    answers.try_send(answer).map_err(|_| {
+                        Error::new(Code::Busy, "more was asked than the answers were listened to")
+                    })?;
+                }
+                Message::Begin { op, is_last, part } => {
+                    let is_over = |running: &Running<'_>| running.is_over.load(Ordering::Acquire);
+                    if running.as_ref().is_some_and(|running| !is_over(running)) {
+                        return Err(unexpected("begin"));
+                    }
+                    if kept.is_none() {
+                        let threads = budget.charge_of(Resource::Threads, THREADS)?;
+                        kept = Some((threads, budget.charge(BYTES)?));
+                    }
+                    if let Some(whole) = document.take(is_last, &part, COMMISSION_MAX)? {
+                        let kept = kept.take();
+                        let handle = Handle::new();
+                        let is_over = Arc::new(AtomicBool::new(false));
+                        let (own, over) = (handle.clone(), is_over.clone());
+                        let carry = move || {
+                            let _kept = kept;
+                            self.request.work(|| self.carry(op, &whole, &own, &over));
+                        };
+                        let thread = std::thread::Builder::new().name("carry".into());
+                        let thread = thread.spawn_scoped(scope, carry).map_err(Error::no_thread)?;
+                        *running = Some(Running { handle, is_over, thread });
+                    }
+                }
+                // What they are about may have ended meanwhile.
+                Message::Hold { is_held } => {
+                    if let Some(Running { handle, .. }) = running {
+                        if is_held { handle.pause() } else { handle.resume() }
+                    }
+                }
+                Message::Rate(rate) => {
+                    if let Some(Running { handle, .. }) = running {
+                        handle.set_rate(rate)?;
+                    }
+                }
+                Message::Cancel => {
+                    if let Some(Running { handle, .. }) = running {
+                        handle.cancel();
+                    }
+                }
+                other => return Err(unexpected(other.name())),
+            }
+        }
+    }
+
+    fn grant(
+        &self,
+        key: String,
+        errand: Errand,
+        seconds: u64,
+    ) -> Result<(farhaul_connect::hello::Token, u64), Error> {
+        let seconds = if seconds == 0 { GRANT_SECS } else { seconds.min(GRANT_SECS_MAX) };
+        let paths = std::slice::from_ref(&errand.path);
+        let Errand { way, deletes, follows, .. } = errand;
+        let reach = Reach { paths, is_spread: false, deletes, follows };
+        let asked = Asked { way, cipher: Cipher::default(), copy: Some(reach) };
+        let lifetime = Duration::from_secs(seconds);
+        let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };
+        let token = self.guest.grant(wish, asked)?;
+        self.watch.granted(&key, &errand, seconds);
+        Ok((token, seconds))
+    }
+
+    /// Makes a copy with another daemon, tells of it, and says how it has ended.
+    fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
+        handle.begin();
+        let (report, error) = std::thread::scope(|scope| {
+            let commission = Commission::read(document);
+            let level = match &commission {
+                Ok(commission) if commission.details => Level::Trace,
+                Ok(_) | Err(_) => Level::Notice,
+            };
+            let events = handle.events_within(level, WAITING_MAX);
+            let relay = move || self.request.work(|| self.relay(handle, &events));
+            let relaying = std::thread::Builder::new().name("carry-told".into()).spawn_scoped(scope, relay);
+            let made = relaying.map_err(Error::no_thread).and(commission).map(|commission| {
+                let carried = carried(&commission);
+                self.watch.begins(handle, &carried);
+                let made = contained(|| self.make(commission, handle)).flatten();
+                let (report, error) = made.unwrap_or_else(failed);
+                self.watch.ended(handle, &carried, &report, error.as_ref());
+                (report, error)
+            });
+            let (report, error) = made.unwrap_or_else(failed);
+            // Which ends what is told of it.
+            handle.end(report.ok, error.as_ref());
+            (report, error)
+        });
+        is_over.store(true, Ordering::Release);
+        for (is_last, part) in parts(&told::of_ending(&report, error.as_ref())) {
+            self.say(&Message::Ended { op, is_last, part });
+        }
+    }
+
+    fn make(&self, commission: Commission, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
+        let Commission { copy, far, .. } = commission;
+        let allowed = self.guest.judge(copy.asked())?;
+        let lent = self.guest.lend(&copy.options.network)?;
+        let carry = Carry::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget())?;
+        if handle.is_cancelled() {
+            return Err(Error::interrupted());
+        }
+        let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?)?;
+        lent.to(&mut established.session);
+        Ok(carry.run(established, handle))
+    }
+
+    /// Tells the client what happens, and every second how it stands.
+    fn relay(&self, handle: &Handle, events: &Events) {
+        let mut due = Instant::now();
+        while !self.request.is_stopped() {
+            let mut told = Vec::new();
+            if let Some(first) = events.next(due.saturating_duration_since(Instant::now())) {
+                let more = std::iter::from_fn(|| events.next(Duration::ZERO));
+                let all = std::iter::once(first).chain(more.take(EVENTS_AT_ONCE - 1));
+                told.extend(all.map(|stamped| (serde_json::to_vec(&stamped.event), true)));
+            }
+            let is_over = events.is_over();
+            if is_over || Instant::now() >= due {
+                due = Instant::now() + TELL_EVERY;
+                told.push((serde_json::to_vec(&handle.snapshot()), false));
+            }
+            self.request.send_encoded(|out| {
+                for (json, is_event) in told {
+                    let Ok(json) = json else { continue };
+                    if json.len() <= DOCUMENT_MAX {
+                        let message = if is_event { Message::Event(json) } else { Message::Snapshot(json) };
+                        message.encode(out);
+                    }
+                }
+            });
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn say(&self, message: &Message) {
+        self.request.send_encoded(|out| message.encode(out));
+    }
+}
+
+fn carried(Commission { copy, far, .. }: &Commission) -> Carried {
+    Carried {
+        // Where the client could have asked to be sent something, this daemon sends.
+        direction: match copy.direction {
+            Direction::Pull => Direction::Push,
+            Direction::Push => Direction::Pull,
+        },
+        path: copy.paths.first().cloned().unwrap_or_default(),
+        paths: copy.paths.len(),
+        far_path: far.path.clone(),
+        host: far.host.clone(),
+        port: far.port,
+        key: far.key.clone(),
+    }
+}
+
+fn failed(error: Error) -> (Report, Option<Error>) {
+    let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
+    (report, Some(error))
+}

@@ -1,0 +1,294 @@
+//! What a daemon tells of a copy that it makes for a client: events, how it stands, and how it has ended.
+//!
+//! Always true: texts of the daemon's lose what could steer a terminal before anybody sees them; what is not
+//! understood is passed over, but for the end.
+
+use farhaul_copy::Report;
+use farhaul_session::error::{Code, Error, ExitCode};
+use farhaul_session::events::{Done, Event, PathEnds};
+use farhaul_session::options::Policy;
+use farhaul_session::snapshot::{Snapshot, State};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Bytes of how a copy has ended: a daemon lists a few mebibytes of entries at most.
+pub(crate) const ENDING_MAX: usize = 16 << 20;
+
+/// An event, if it is one that a client wants to know: that it begins and ends is the client's own to say.
+pub(crate) fn event(json: &[u8]) -> Option<Event> {
+    let told = read::<Told>(json).ok()?;
+    Some(match told {
+        Told::Connected { peer, transport, cipher, flows } => {
+            Event::Connected { peer, transport: word(&transport), cipher: word(&cipher), flows }
+        }
+        Told::CarrierChanged { peer, from, to } => {
+            Event::CarrierChanged { peer, from: word(&from), to: word(&to) }
+        }
+        Told::PathDown(ends) => Event::PathDown(ends),
+        Told::PathUp(ends) => Event::PathUp(ends),
+        Told::RateChanged { policy, rate_bps, rate_min_bps } => {
+            Event::RateChanged { policy, rate_bps, rate_min_bps }
+        }
+        Told::StageVerdict { limit, text } => Event::StageVerdict { limit, text },
+        Told::Paused { by_peer } => Event::Paused { by_peer },
+        Told::Resumed => Event::Resumed,
+        Told::EntryDone { path, done, dry_run } => Event::EntryDone { path, done, dry_run },
+        Told::EntryFailed { path, code, reason } => {
+            Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
+        }
+        Told::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
+        Told::MoreSkipped => Event::MoreSkipped,
+        Told::NotEntered { path, reason } => Event::NotEntered { path, reason },
+        Told::EntryAgain { path, reason } => Event::EntryAgain { path, reason },
+        Told::Warning { text } => Event::Warning { text },
+        Told::LeftOut { count } => Event::LeftOut { count },
+        Told::Other => return None,
+    })
+}
+
+/// [`Event`] as it is read again; docs/events.md.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Told {
+    Connected {
+        peer: String,
+        transport: String,
+        cipher: String,
+        flows: u16,
+    },
+    CarrierChanged {
+        peer: String,
+        from: String,
+        to: String,
+    },
+    PathDown(PathEnds),
+    PathUp(PathEnds),
+    RateChanged {
+        policy: Policy,
+        rate_bps: Option<u64>,
+        rate_min_bps: Option<u64>,
+    },
+    StageVerdict {
+        limit: String,
+        text: String,
+    },
+    Paused {
+        by_peer: bool,
+    },
+    Resumed,
+    EntryDone {
+        path: String,
+        #[serde(flatten)]
+        done: Done,
+        dry_run: bool,
+    },
+    EntryFailed {
+        path: String,
+        code: String,
+        reason: String,
+    },
+    EntrySkipped {
+        path: String,
+        reason: String,
+    },
+    MoreSkipped,
+    NotEntered {
+        path: String,
+        reason: String,
+    },
+    EntryAgain {
+        path: String,
+        reason: String,
+    },
+    Warning {
+        text: String,
+    },
+    LeftOut {
+        count: u64,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// Carriers and ciphers are a closed list.
+fn word(text: &str) -> &'static str {
+    const WORDS: [&str; 8] =
+        ["udp", "tcp", "ssh", "local", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"];
+    WORDS.into_iter().find(|word| *word == text).unwrap_or("another")
+}
+
+/// How the copy stands.
+pub(crate) fn snapshot(json: &[u8]) -> Option<Snapshot> {
+    let mut snapshot: Snapshot = read(json).ok()?;
+    snapshot.facts.is_connected = snapshot.state != State::Starting;
+    Some(snapshot)
+}
+
+/// How a copy has ended, as the daemon tells it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ending {
+    report: Report,
+    error: Option<EndError>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct EndError {
+    /// The number of its code.
+    code: u16,
+    what: String,
+    hint: Option<String>,
+}
+
+/// To be told to the client.
+pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
+    let error = error.map(|error| EndError {
+        code: error.code().number(),
+        what: error.to_string(),
+        hint: error.hint().map(str::to_string),
+    });
+    let mut ending = Ending { report: report.clone(), error };
+    let bytes = serde_json::to_vec(&ending).unwrap_or_default();
+    if bytes.len() <= ENDING_MAX {
+        return bytes;
+    }
+    // Their numbers stay.
+    let Report { failed, not_taken, left, .. } = &mut ending.report;
+    failed.clear();
+    not_taken.clear();
+    left.clear();
+    serde_json::to_vec(&ending).unwrap_or_default()
+}
+
+/// The report of a copy that another daemon has made, and why it ended early, if it did.
+pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
+    let senseless = |_| farhaul_session::messages::senseless(farhaul_session::codec::Malformed);
+    let Ending { report, error } = read(json).map_err(senseless)?;
+    let error = error.map(|EndError { code, what, hint }| {
+        let code = as_seen_from_here(Code::of_number(code));
+        Error::new(code, what).with_hint_if(hint)
+    });
+    Ok((report, error))
+}
+
+/// What has ended the copy at the daemon that makes it, to the client: a command makes no sense to both, and
+/// files that are not there are there for neither. What is wrong with that host itself is the far end's.
+fn as_seen_from_here(code: Option<Code>) -> Code {
+    let Some(code) = code else { return Code::PeerFailed };
+    match code.exit_code() {
+        ExitCode::Usage
+        | ExitCode::Connect
+        | ExitCode::Auth
+        | ExitCode::Incompatible
+        | ExitCode::Files
+        | ExitCode::Lost => code,
+        ExitCode::Interrupted => Code::PeerInterrupted,
+        ExitCode::Ok | ExitCode::SomeFailed | ExitCode::Protocol | ExitCode::Internal => Code::PeerFailed,
+    }
+}
+
+fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(json)?;
+    make_safe(&mut value);
+    serde_json::from_value(value)
+}
+
+/// Takes out of all texts what could steer a terminal or hide something.
+fn make_safe(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(farhaul_text::is_unprintable) => {
+            *text = text.replace(farhaul_text::is_unprintable, "");
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_safe),
+        Value::Object(fields) => fields.values_mut().for_each(make_safe),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_copy::{Action, FailedEntry};
+
+    use super::*;
+
+    #[test]
+    fn events_come_back() {
+        let path = || "a/b".to_string();
+        let ends = PathEnds { path: 1, local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
+        for one in [
+            Event::Connected { peer: "c".into(), transport: "udp", cipher: "aes-128-gcm", flows: 2 },
+            Event::CarrierChanged { peer: "c".into(), from: "udp", to: "tcp" },
+            Event::PathDown(ends.clone()),
+            Event::PathUp(ends),
+            Event::RateChanged { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None },
+            Event::StageVerdict { limit: "network".into(), text: "the network".into() },
+            Event::Paused { by_peer: true },
+            Event::Resumed,
+            Event::EntryDone { path: path(), done: Done::Sent { bytes: 7 }, dry_run: false },
+            Event::EntryDone { path: path(), done: Done::Deleted, dry_run: true },
+            Event::EntryDone { path: path(), done: Done::Renamed { from: "x".into() }, dry_run: false },
+            Event::EntryFailed { path: path(), code: Code::NoSpace, reason: "full".into() },
+            Event::EntrySkipped { path: path(), reason: "a pipe".into() },
+            Event::MoreSkipped,
+            Event::NotEntered { path: path(), reason: "mounted".into() },
+            Event::EntryAgain { path: path(), reason: "it has changed".into() },
+            Event::warning("careful"),
+            Event::LeftOut { count: 3 },
+        ] {
+            assert_eq!(event(&serde_json::to_vec(&one).unwrap()), Some(one));
+        }
+        let own = Event::Ended { ok: true, error: None, code: None, exit_code: 0 };
+        for other in
+            [serde_json::to_vec(&own).unwrap(), br#"{"event":"tomorrow","x":1}"#.to_vec(), b"{".to_vec()]
+        {
+            assert_eq!(event(&other), None);
+        }
+    }
+
+    #[test]
+    fn no_text_steers_a_terminal() {
+        let hostile = Event::warning("\u{1b}[2Jall is \u{202e}well\u{7}");
+        assert_eq!(event(&serde_json::to_vec(&hostile).unwrap()), Some(Event::warning("[2Jall is well")));
+        let failed = FailedEntry {
+            path: "a\u{1b}".into(),
+            code: Code::NoSpace,
+            reason: "\u{9b}full".into(),
+            action: Action::Copy,
+        };
+        let report = Report { failed: vec![failed], failed_count: 1, ..Report::default() };
+        let error = Error::new(Code::NoSpace, "\u{1b}no room").with_hint("\u{1b}make some");
+        let (report, error) = ending(&of_ending(&report, Some(&error))).unwrap();
+        assert_eq!((&report.failed[0].path[..], &report.failed[0].reason[..]), ("a", "full"));
+        let error = error.unwrap();
+        assert_eq!((error.what(), error.hint(), error.code()), ("no room", Some("make some"), Code::NoSpace));
+    }
+
+    #[test]
+    fn how_it_stands_and_how_it_ended_come_back() {
+        let now = Snapshot { bytes_done: 7, state: State::Paused, ..Snapshot::default() };
+        let read = snapshot(&serde_json::to_vec(&now).unwrap()).unwrap();
+        assert!(read.bytes_done == 7 && read.state == State::Paused && read.facts.is_connected);
+        let report = Report { files: 3, ok: true, ..Report::default() };
+        let (again, error) = ending(&of_ending(&report, None)).unwrap();
+        assert!(error.is_none() && again == report);
+        assert!(ending(b"{}").is_err() && snapshot(b"[]").is_none());
+    }
+
+    #[test]
+    fn what_ends_it_there_is_not_laid_to_this_end() {
+        for (there, here) in [
+            (Code::NotListening, Code::NotListening),
+            (Code::GrantUsed, Code::GrantUsed),
+            (Code::NoSpace, Code::NoSpace),
+            (Code::PeerSilent, Code::PeerSilent),
+            (Code::Interrupted, Code::PeerInterrupted),
+            (Code::Misbehaved, Code::PeerFailed),
+            (Code::Bug, Code::PeerFailed),
+            (Code::NoThread, Code::PeerFailed),
+        ] {
+            let (_, error) = ending(&of_ending(&Report::default(), Some(&Error::new(there, "x")))).unwrap();
+            assert_eq!(error.unwrap().code(), here);
+        }
+        assert_eq!(as_seen_from_here(None), Code::PeerFailed);
+    }
+}

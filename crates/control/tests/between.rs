@@ -1,0 +1,207 @@
+//! A client and two daemons in one process, over real sockets on the loopback interface.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farhaul_connect::{
+    AuthorizedKeys, Bounds, Daemon, DaemonStop, DaemonTarget, Identity, ListenConfig, keygen,
+};
+use farhaul_control::{ServerPolicy, copy};
+use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
+use farhaul_session::events::{Done, Event, Level};
+use farhaul_session::feed::Events;
+use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon that serves an own folder to one client.
+struct Host {
+    folder: tempfile::TempDir,
+    port: u16,
+    stop: DaemonStop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Host {
+    fn start(client: &Path) -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        std::fs::create_dir(&root).unwrap();
+        let identity = Identity::load_or_generate(&folder.path().join("host"), "").unwrap();
+        let keys = folder.path().join("authorized");
+        std::fs::copy(client.with_extension("pub"), &keys).unwrap();
+        let bounds = Bounds { root: vec![root.clone()], ..Bounds::default() };
+        let daemon = Daemon::bind(ListenConfig {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            identity: identity.clone(),
+            authenticator: Arc::new(AuthorizedKeys::load(&keys, bounds).unwrap()),
+            admit: Arc::new(|opening, client| match opening.service == farhaul_control::SERVICE {
+                true => farhaul_control::admit_within(&client.rights, opening),
+                false => farhaul_copy::admit_within(&client.rights, opening, 0),
+            }),
+            memory: MemoryLimits::default(),
+            rate_max_bps: None,
+        })
+        .unwrap();
+        let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
+        let copies =
+            farhaul_copy::ServerPolicy { root, strip_setuid: true, mask: 0, testing: Testing::default() };
+        let policy = ServerPolicy { copy: copies, identity };
+        let serve = move |established: farhaul_connect::Established| {
+            if established.opening.service == farhaul_control::SERVICE {
+                farhaul_control::serve(established, &policy, &farhaul_control::NoWatch, &Handle::new());
+            } else {
+                farhaul_copy::serve(established, Some(&policy.copy), &farhaul_copy::NoWatch);
+            }
+        };
+        let run = move || daemon.run(Arc::new(serve)).unwrap();
+        Host { folder, port, stop, thread: Some(std::thread::spawn(run)) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join("root").join(name)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A client's files, and the two daemons that know its key.
+struct Three {
+    from: Host,
+    to: Host,
+    client: tempfile::TempDir,
+}
+
+impl Three {
+    fn start() -> Three {
+        let client = tempfile::tempdir().unwrap();
+        let key = client.path().join("id");
+        keygen(&key, "client").unwrap();
+        Three { from: Host::start(&key), to: Host::start(&key), client }
+    }
+
+    fn at(&self, host: &Host, path: &str) -> Location {
+        let target = DaemonTarget {
+            host: "127.0.0.1".into(),
+            port: host.port,
+            identity_file: Some(self.client.path().join("id")),
+            known_hosts_file: Some(self.client.path().join("known_hosts")),
+            accept_new: true,
+            ..DaemonTarget::default()
+        };
+        Location::Daemon { target, path: path.into() }
+    }
+
+    /// A file of so many bytes, which is copied at this rate.
+    fn job(&self, bytes: usize, rate_bps: u64) -> CopyJob {
+        std::fs::write(self.from.path("file"), vec![7; bytes]).unwrap();
+        let mut options = TransferOptions::default();
+        options.network.rate_bps = Some(rate_bps);
+        CopyJob {
+            sources: vec![self.at(&self.from, "file")],
+            destination: self.at(&self.to, "copy"),
+            names: None,
+            retry: None,
+            options,
+            spread: Vec::new(),
+            manifest: None,
+            within: None,
+            receipt: None,
+        }
+    }
+}
+
+/// Runs a job while `steer` has its handle and hears what happens.
+fn steered(job: CopyJob, steer: impl FnOnce(&Handle, &Events)) -> (Report, Option<Error>) {
+    let handle = Handle::new();
+    let events = handle.events(Level::Trace);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| copy(job, &handle));
+        steer(&handle, &events);
+        running.join().unwrap()
+    })
+}
+
+fn until(events: &Events, is_it: impl Fn(&Event) -> bool) -> Event {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end && !events.is_over(), "it never happens");
+        if let Some(stamped) = events.next(Duration::from_millis(100))
+            && is_it(&stamped.event)
+        {
+            return stamped.event;
+        }
+    }
+}
+
+fn until_bytes(handle: &Handle, bytes: u64) {
+    let end = Instant::now() + PATIENCE;
+    while handle.snapshot().bytes_done < bytes {
+        assert!(Instant::now() < end, "nothing moves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
+    let three = Three::start();
+    const BYTES: usize = 24 << 20;
+    let (report, error) = steered(three.job(BYTES, 40_000_000), |handle, events| {
+        until(events, |event| matches!(event, Event::Connected { transport: "udp", .. }));
+        until_bytes(handle, 1);
+        handle.pause();
+        until(events, |event| *event == Event::Paused { by_peer: false });
+        let seen = handle.snapshot();
+        assert!(seen.bytes_done < BYTES as u64 && seen.bytes_total == BYTES as u64, "{seen:?}");
+        assert!(seen.facts.transport == "udp" && seen.facts.wire_bytes_sent > 0, "{seen:?}");
+        let fast = RateOptions { policy: Policy::Fair, rate_bps: Some(4_000_000_000), rate_min_bps: None };
+        handle.set_rate(fast).unwrap();
+        until(events, |event| matches!(event, Event::RateChanged { rate_bps: Some(4_000_000_000), .. }));
+        handle.resume();
+        until(events, |event| *event == Event::Resumed);
+        let sent = Done::Sent { bytes: BYTES as u64 };
+        until(events, |event| matches!(event, Event::EntryDone { done, .. } if *done == sent));
+        until(events, |event| matches!(event, Event::Ended { ok: true, .. }));
+    });
+    assert!(error.is_none() && report.ok && report.files == 1, "{error:?} {report:?}");
+    assert_eq!(report.session.bytes, BYTES as u64);
+    assert_eq!(std::fs::read(three.to.path("copy")).unwrap(), vec![7; BYTES]);
+}
+
+#[test]
+fn a_copy_elsewhere_that_is_cancelled_ends_and_goes_on_with_the_next() {
+    let three = Three::start();
+    const BYTES: usize = 24 << 20;
+    let (report, error) = steered(three.job(BYTES, 40_000_000), |handle, _| {
+        until_bytes(handle, 4 << 20);
+        handle.cancel();
+    });
+    assert_eq!(error.unwrap().code(), Code::Interrupted);
+    assert!(!report.ok && !three.to.path("copy").exists());
+    let mut again = three.job(BYTES, 4_000_000_000);
+    let (from, to) = (three.from.path("file"), three.to.path("copy"));
+    // Of the same file: it was written again with another time.
+    again.options.files.delta = Some(true);
+    let (report, error) = steered(again, |_, _| {});
+    assert!(error.is_none() && report.ok, "{error:?}");
+    assert_eq!(std::fs::read(from).unwrap(), std::fs::read(to).unwrap());
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_named() {
+    let three = Three::start();
+    let mut job = three.job(10, 1_000_000);
+    if let Location::Daemon { target, .. } = &mut job.destination {
+        target.port = 1;
+    }
+    let (_, error) = steered(job, |_, _| {});
+    let error = error.unwrap();
+    assert_eq!(error.code(), Code::NotListening, "{error}");
+}

@@ -1,0 +1,96 @@
+"""A client of the service `control`, written by docs/wire.md and not by the product's sources."""
+
+import base64
+import json
+import os
+
+from . import peer
+from .peer import counted, leb, take_leb
+
+GRANT, BEGIN, HOLD, RATE, CANCEL, GRANTED, REFUSED, EVENT, SNAPSHOT, ENDED = range(90, 100)
+DELETES, FOLLOWS = 1, 2
+#: Bytes of a part of a document.
+PART = 32 << 10
+
+WISH = peer.opening("control", b"{}", {"cipher": "chacha20-poly1305"})
+
+
+class Refused(Exception):
+    """The daemon gives no grant: the number of an error's code, and a reason for people."""
+
+    def __init__(self, code, reason):
+        super().__init__(f"{code}: {reason}")
+        self.code, self.reason = code, reason
+
+
+def text(body, at):
+    length, at = take_leb(body, at)
+    return body[at:at + length], at + length
+
+
+class Steering:
+    """One session with a daemon."""
+
+    def __init__(self, session):
+        self.session = session
+        self.op = 0
+        session.message(peer.START)
+
+    def grant(self, key, path, way="write", seconds=600, more=0):
+        """Asks for a grant for the key with this fingerprint, and returns its token."""
+        self.op += 1
+        numbers = (self.op, seconds, {"read": 0, "write": 1}[way], more)
+        self.session.message(GRANT, b"".join(map(leb, numbers)) + counted(key.encode()) + counted(os.fsencode(path)))
+        code, body = self.session.next(GRANTED, REFUSED)
+        op, at = take_leb(body, 0)
+        assert op == self.op, "an answer to this"
+        number, at = take_leb(body, at)
+        if code == REFUSED:
+            raise Refused(number, text(body, at)[0].decode())
+        assert len(body) == at + 32
+        return body[at:]
+
+    def begin(self, document):
+        """Has the daemon make a copy."""
+        self.op += 1
+        data = json.dumps(document).encode()
+        for at in range(0, len(data), PART):
+            is_last = at + PART >= len(data)
+            self.session.message(BEGIN, leb(self.op) + leb(int(is_last)) + counted(data[at:at + PART]))
+
+    def hold(self, is_held):
+        self.session.message(HOLD, leb(int(is_held)))
+
+    def rate(self, bps, policy=0):
+        self.session.message(RATE, leb(policy) + leb(bps) + leb(0))
+
+    def cancel(self):
+        self.session.message(CANCEL)
+
+    def snapshot(self):
+        """The next one."""
+        _code, body = self.session.next(SNAPSHOT)
+        return json.loads(text(body, 0)[0])
+
+    def ended(self):
+        """How the copy has ended."""
+        whole = b""
+        while True:
+            _code, body = self.session.next(ENDED)
+            op, at = take_leb(body, 0)
+            is_last, at = take_leb(body, at)
+            assert op == self.op
+            whole += text(body, at)[0]
+            if is_last:
+                return json.loads(whole)
+
+
+def document(paths, far, path, token, key=None, direction="pull", options=None, network=None):
+    """What a daemon is told to copy: its own `paths`, as a client would ask for them, and `path` at the daemon `far`."""
+    encoded = [base64.b64encode(os.fsencode(one)).decode() for one in paths]
+    return {
+        "copy": {"direction": direction, "paths": encoded, "options": options or {}},
+        "network": network or {},
+        "far": {"host": far.host.v4, "port": far.port, "key": key or far.fingerprint,
+                "path": base64.b64encode(os.fsencode(path)).decode(), "grant": base64.b64encode(token).decode()},
+    }

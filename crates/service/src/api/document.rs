@@ -47,9 +47,21 @@ pub(crate) fn description() -> OpenApi {
         .description("The request failed")
         .content("application/problem+json", problem)
         .build();
-    for item in api.paths.paths.values_mut() {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        for operation in operations.into_iter().flatten() {
+    for (path, item) in &mut api.paths.paths {
+        let operations = [
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+            ("patch", &mut item.patch),
+        ];
+        let named =
+            operations.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)));
+        for (method, operation) in named {
+            // Programs that make clients of a description name their functions by it.
+            let words =
+                path.trim_start_matches("/api/v1/").replace(['/', '-', '.'], "_").replace(['{', '}'], "");
+            operation.operation_id = Some(format!("{method}_{words}"));
             operation.responses.responses.insert("default".into(), failed.clone().into());
         }
     }

@@ -110,11 +110,15 @@ impl Services {
         let own = default_identity_path().with_extension("pub");
         authorized.push_str(&fs::read_to_string(own).unwrap_or_default());
         let authorized_keys = folders.write("keys/authorized", &authorized)?;
+        // Neither this user's configuration nor that of the system is the lab's.
+        let configuration = folders.write("keys/none.toml", "")?;
         let listen = format!("[::]:{DAEMON_PORT}");
         for host in lab.hosts().filter(|host| host.side == Side::B) {
             let mut serve = Command::new(folders.root.join("bin/farhaul"));
             serve.args(["serve", "--listen", &listen, "--root"]).arg(&folders.home);
             serve.arg("--authorized-keys").arg(&authorized_keys).arg("-i").arg(folders.keys.join("daemon"));
+            serve.arg("--allow-root").arg("--config").arg(&configuration);
+            serve.arg("--state").arg(folders.root.join("jobs").join(host.to_string()));
             // Its home is what it serves, and what it remembers is its own.
             serve.env("XDG_STATE_HOME", folders.root.join("state"));
             self.start_server(lab, host, "farhaul serve", serve, DAEMON_PORT, folders)?;

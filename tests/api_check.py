@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""The API against its own description: a service is started in a folder of its own, and schemathesis asks it whatever the
+description allows, and much that it does not. No answer may be a 500, undocumented, or other than its schema says.
+
+usage: tests/api_check.py FOLDER-OF-SCHEMATHESIS [--long] [--seed N]
+"""
+
+import argparse
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+#: Its answers have no end.
+ENDLESS = "/api/v1/events"
+#: Whatever it is asked for would be written on this host.
+WRITES = "/api/v1/store/backup"
+#: A description cannot say all that makes a request good or bad.
+NOT_SAID = "positive_data_acceptance,negative_data_rejection"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("tools", type=pathlib.Path)
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--seed", default="1")
+    given = parser.parse_args()
+    given.tools = given.tools.resolve()
+    binary = pathlib.Path(os.environ.get("FARHAUL_BIN", ROOT / "target/release/farhaul"))
+    subprocess.run([given.tools / "openapi-spec-validator", ROOT / "docs/openapi.json"], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        home, port = pathlib.Path(folder), free_port()
+        environment = {"HOME": folder, "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1"}
+        log = home / "log"
+        serve = [binary, "serve", "--listen", f"127.0.0.1:{free_port()}", "--api-listen", f"127.0.0.1:{port}", "--state", home / "state"]
+        with open(log, "wb") as out:
+            service = subprocess.Popen(serve, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            make = [binary, "token", "create", "--scope", "admin", "-q", "--api", home / "state/api.sock"]
+            for _ in range(200):
+                made = subprocess.run(make, env=environment, capture_output=True, text=True)
+                if made.returncode == 0:
+                    break
+                time.sleep(0.05)
+            token = made.stdout.strip()
+            if not token:
+                sys.exit(f"the service does not answer: {made.stderr}{log.read_text()}")
+            examples = "400" if given.long else "30"
+            run = [given.tools / "st", "run", f"http://127.0.0.1:{port}/api/v1/openapi.json", "-H", f"Authorization: Bearer {token}",
+                   "--exclude-path", ENDLESS, "--exclude-path", WRITES, "--phases", "examples,coverage,fuzzing,stateful",
+                   "--max-examples", examples, "--seed", given.seed, "--exclude-checks", NOT_SAID, "--no-color"]
+            code = subprocess.run(run, cwd=folder, stdin=subprocess.DEVNULL).returncode
+            if service.poll() is not None:
+                sys.exit(f"the service has ended: {log.read_text()}")
+            if "fault of farhaul itself" in log.read_text():
+                sys.exit(log.read_text())
+            return code
+        finally:
+            service.terminate()
+            service.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

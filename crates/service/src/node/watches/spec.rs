@@ -1,6 +1,6 @@
 //! The document that asks for a watched folder.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use farhaul::{Durable, Place, unescape};
 use farhaul_session::{Code, Error};
@@ -109,6 +109,11 @@ impl WatchSpec {
             return bad("too many patterns");
         }
         let watch = self.watch()?;
+        let mut parts = watch.folder.components();
+        let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+        if watch.folder.parent().is_none() || !parts.all(is_plain) {
+            return bad("it is named without .., and is not the root of all");
+        }
         self.job("0", vec!["x".into()]).checked()?;
         let destination = Place::parse(self.destination.as_ref())?;
         if let Place::Local(to) = &destination

@@ -222,6 +222,8 @@ fn what_cannot_be_meant_is_refused() {
     synced.options.select.rules = vec!["- *.tmp".into()];
     for (wrong, part) in [
         (WatchSpec { folder: "out".into(), ..plain() }, "absolute"),
+        (WatchSpec { folder: "/".into(), ..plain() }, "root of all"),
+        (WatchSpec { folder: "/instrument/../..".into(), ..plain() }, "without .."),
         (WatchSpec { destination: "/instrument/out/sent".into(), ..plain() }, "taken again"),
         (WatchSpec { destination: "in".into(), ..plain() }, "absolute"),
         (WatchSpec { settle: Span(0), ..plain() }, "settle"),

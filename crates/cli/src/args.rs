@@ -73,6 +73,7 @@ pub enum Verb {
     Usage(service::Usage),
     Cap(cap::CapArgs),
     Token(service::Token),
+    Watch(service::Watch),
     Store(service::Store),
     Keygen(Keygen),
     Config(config::Config),
@@ -485,6 +486,7 @@ impl Verb {
             | Verb::Usage(_)
             | Verb::Cap(_)
             | Verb::Token(_)
+            | Verb::Watch(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)

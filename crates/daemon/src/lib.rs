@@ -27,6 +27,9 @@ use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 use journal::Journal;
 use own_files::Own;
 
+/// Says in which caps a session is: by the name of its principal, and from where it comes.
+pub type CapsOf = dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync;
+
 /// What `farhaul serve` was told.
 #[derive(Clone)]
 pub struct ServeConfig {
@@ -54,7 +57,7 @@ pub struct ServeConfig {
     /// What else is of the process itself and is never served: what it is, where, and how to move it elsewhere.
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
     /// Caps that a session is in besides its key's: by the principal's name, and from where it comes.
-    pub caps: Arc<dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync>,
+    pub caps: Arc<CapsOf>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
     /// Called when it serves.

@@ -22,6 +22,7 @@ mod listen;
 mod problem;
 mod system;
 mod tokens;
+mod watches;
 
 use std::sync::Arc;
 
@@ -48,6 +49,7 @@ fn routes() -> OpenApiRouter<App> {
         caps::router(),
         files::router(),
         tokens::router(),
+        watches::router(),
         document::router(),
     ];
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))

@@ -8,6 +8,7 @@ mod store;
 mod submit;
 mod table;
 mod token;
+mod watch;
 
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,7 @@ pub use steer::{act, set};
 pub use store::store;
 pub use submit::submit;
 pub use token::token;
+pub use watch::watch;
 
 /// Bytes of a file with a token.
 const TOKEN_MAX: u64 = 4096;

@@ -74,6 +74,7 @@ pub enum Verb {
     Usage(service::Usage),
     Cap(cap::CapArgs),
     Token(service::Token),
+    Watch(service::Watch),
     Store(service::Store),
     Keygen(Keygen),
     Config(config::Config),
@@ -487,6 +488,7 @@ impl Verb {
             | Verb::Usage(_)
             | Verb::Cap(_)
             | Verb::Token(_)
+            | Verb::Watch(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)

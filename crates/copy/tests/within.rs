@@ -41,6 +41,7 @@ impl Places {
             spread: Vec::new(),
             manifest: None,
             within: Some(vec![self.top.join("a")]),
+            means: Default::default(),
             receipt: None,
         }
     }

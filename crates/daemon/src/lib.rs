@@ -29,6 +29,9 @@ use journal::Journal;
 pub use observer::{Ended, Observer, Visitor, Visits};
 use own_files::Own;
 
+/// Says in which caps a session is: by the name of its principal, and from where it comes.
+pub type CapsOf = dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync;
+
 /// What `farhaul serve` was told.
 #[derive(Clone)]
 pub struct ServeConfig {
@@ -58,7 +61,7 @@ pub struct ServeConfig {
     /// Sees what clients do.
     pub observer: Option<Arc<dyn Observer>>,
     /// Caps that a session is in besides its key's: by the principal's name, and from where it comes.
-    pub caps: Arc<dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync>,
+    pub caps: Arc<CapsOf>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
     /// Called when it serves.

@@ -31,6 +31,7 @@ impl Clock {
     }
 
     /// The same, as a time.
+    #[cfg(test)]
     pub(crate) fn now(&self) -> Timestamp {
         timestamp(self.now_ms())
     }

@@ -33,14 +33,19 @@ pub(crate) enum Body {
     Log { job: JobId, places: Arc<Places>, text: String },
     /// How far those are that run, once a second.
     Progress(Vec<(JobId, Arc<Places>, String)>),
-    /// Something that is not about a job: a cap, a watch, a token, the service itself. Its kind and what it is.
+    /// Something about a watched folder.
+    Watch { places: Arc<Places>, text: String },
+    /// Something that is not about a job: a cap, a token, the service itself. Its kind and what it is.
     Other { kind: &'static str, text: String },
 }
 
 impl Body {
     fn bytes(&self) -> usize {
         match self {
-            Body::Job { text, .. } | Body::Log { text, .. } | Body::Other { text, .. } => text.len() + 128,
+            Body::Job { text, .. }
+            | Body::Log { text, .. }
+            | Body::Watch { text, .. }
+            | Body::Other { text, .. } => text.len() + 128,
             Body::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
         }
     }
@@ -60,6 +65,9 @@ impl Body {
                 let seen = all.iter().filter(|(job, places, _)| is_asked(job) && caller.sees(places));
                 let texts: Vec<&str> = seen.map(|(_, _, text)| text.as_str()).collect();
                 (!texts.is_empty()).then(|| ("progress", format!("[{}]", texts.join(","))))
+            }
+            Body::Watch { places, text } => {
+                (only.is_none() && caller.sees(places)).then(|| ("watch", text.clone()))
             }
             Body::Other { kind, text } => only.is_none().then(|| (*kind, text.clone())),
         }

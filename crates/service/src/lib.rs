@@ -28,10 +28,13 @@ pub use access::{Reach, Scope};
 pub use api::Problem;
 pub use client::{Address, Client, Told};
 pub use clock::Clock;
+pub use hooks::webhook::{Network, Url, Webhook, Webhooks};
+pub use hooks::{Bounds, Hook, When};
 pub use job::{
     FinishBy, JOB_SCHEMA, JobId, JobOptions, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span,
     State,
 };
-pub use node::{Identity, Peer, Settings};
+pub use node::{Identity, Peer, Settings, WatchSpec};
 pub use scheduler::choice::Places;
 pub use serve::{ServiceConfig, default_sockets, default_state, serve};
+pub use watch::After;

@@ -19,6 +19,7 @@ use crate::audit::{Audit, Chain};
 use crate::caps::spec::Subject;
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Reload, Sources};
+use crate::hooks::webhook::OwnAddresses;
 use crate::metrics::Door;
 use crate::node::{Conductor, Node, Settings};
 use crate::notify::{Manager, Watchdog};
@@ -224,6 +225,9 @@ impl Answering {
             tracing::info!(%address, tls = tls.is_some(), "the API listens");
             gate.add_own(address.ip());
         }
+        let door = config.serve.listen.iter().map(|address| address.0);
+        let listening = listeners.addresses().into_iter().chain(door).collect();
+        node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
         let router = api::service(node.clone(), gate, audit);
         let (stop, stopped) = watch::channel(false);
         let run = move || {

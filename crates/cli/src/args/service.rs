@@ -318,6 +318,94 @@ fn scope(text: &str) -> Result<Scope, String> {
     Scope::of_name(text).ok_or_else(|| "a scope is read, submit, control or admin".into())
 }
 
+/// Watch folders: what appears in one is sent when it is whole
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT} docs/watch.md says more.\n\n{EXIT_CODES}"))]
+pub struct Watch {
+    #[command(subcommand)]
+    pub verb: WatchVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum WatchVerb {
+    Add(Box<WatchAdd>),
+    /// List all
+    List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Show what has become of each file of a folder
+    Files {
+        /// The watch's id
+        id: String,
+        /// Only those of this state: new, settling, taken, changed, done, failed, gone
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        /// At most so many
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Take files again that have failed
+    Retry {
+        /// The watch's id
+        id: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Do not watch a folder any more; jobs that have its files go on
+    Remove {
+        /// The watch's id
+        id: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+}
+
+/// Watch a folder of the service's host; the watch's id goes to stdout
+#[derive(Group, Debug)]
+pub struct WatchAdd {
+    /// The folder; everything below it is watched
+    #[arg(value_name = "DIR")]
+    pub folder: OsString,
+    /// Where its files go, under the names that they have below the folder
+    #[arg(long, value_name = "LOCATION", required = true)]
+    pub to: OsString,
+    /// Take a file when it has not changed for so long [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub settle: Option<Span>,
+    /// Look through the whole folder so often [default: 1m, or 10s where the kernel tells of no changes]
+    #[arg(long, value_name = "TIME")]
+    pub rescan: Option<Span>,
+    /// Only files that match; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// No files and no directories that match; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Take names that begin with a dot, too
+    #[arg(long)]
+    pub hidden: bool,
+    /// What becomes of a file that stands at the destination, synced: leave, marker, move:DIR, delete
+    #[arg(long, value_name = "WHAT", default_value = "leave")]
+    pub after: String,
+    /// A name and a value for its jobs; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub labels: Vec<String>,
+    /// An http or https address that hears of the end of each job
+    #[arg(long, value_name = "URL")]
+    pub webhook: Option<String>,
+    /// Show yourself by this identity of the service's configuration
+    #[arg(long, value_name = "NAME")]
+    pub as_identity: Option<String>,
+    /// The key that the far daemon must have
+    #[arg(long, value_name = "SHA256:...")]
+    pub fingerprint: Option<String>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
 /// Look after the service's store
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]

@@ -83,6 +83,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Usage(args) => service::usage(&args),
         Verb::Cap(args) => service::cap(&args),
         Verb::Token(args) => service::token(&args),
+        Verb::Watch(args) => service::watch(&args),
         Verb::Store(args) => service::store(&args),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
@@ -138,7 +139,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Logs(_)
         | Verb::History(_)
         | Verb::Usage(_) => true,
-        Verb::Token(_) | Verb::Cap(_) => true,
+        Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
         Verb::Wait(args)
         | Verb::Pause(args)
         | Verb::Resume(args)

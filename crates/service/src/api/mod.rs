@@ -23,6 +23,7 @@ mod metrics;
 mod problem;
 mod system;
 mod tokens;
+mod watches;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ fn routes() -> OpenApiRouter<App> {
         caps::router(),
         files::router(),
         tokens::router(),
+        watches::router(),
         document::router(),
     ];
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))

@@ -51,6 +51,7 @@ impl Failure {
         Failure { error, status: StatusCode::TOO_MANY_REQUESTS, retry_after_s: Some(retry_after_s) }
     }
 
+    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }

@@ -119,6 +119,12 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("post", "/api/v1/jobs/{id}/retry", Scope::Control),
     ("get", "/api/v1/jobs/{id}/log", Scope::Read),
     ("get", "/api/v1/jobs/{id}/files", Scope::Read),
+    ("get", "/api/v1/watches", Scope::Read),
+    ("post", "/api/v1/watches", Scope::Control),
+    ("get", "/api/v1/watches/{id}", Scope::Read),
+    ("delete", "/api/v1/watches/{id}", Scope::Control),
+    ("get", "/api/v1/watches/{id}/files", Scope::Read),
+    ("post", "/api/v1/watches/{id}/retry", Scope::Control),
     ("get", "/api/v1/history", Scope::Read),
     ("get", "/api/v1/history/{id}", Scope::Read),
     ("get", "/api/v1/history/{id}/curve", Scope::Read),
@@ -296,6 +302,46 @@ async fn a_token_reaches_what_its_prefixes_say() {
     assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.0, StatusCode::FORBIDDEN);
     let path = format!("/jobs/{}/cancel", job["id"].as_str().unwrap());
     assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.1["state"], "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_watched_through_the_api() {
+    let fixture = Fixture::new();
+    let data = fixture.folder.path().join("data");
+    let (folder, to) = (data.join("in"), data.join("out"));
+    [&folder, &to].into_iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
+    ["a", "b"].iter().for_each(|name| std::fs::write(folder.join(name), name).unwrap());
+    let wish = json!({"folder": folder, "destination": to, "settle": "1s", "after": {"move": "sent"}});
+    let (status, watch) = fixture.ask(Method::POST, "/watches", None, Some(wish.clone())).await;
+    assert_eq!(status, StatusCode::CREATED, "{watch}");
+    let path = format!("/watches/{}", watch["id"].as_str().unwrap());
+    let get = async |path: String| fixture.ask(Method::GET, &path, None, None).await;
+    for _ in 0..6000 {
+        if get(path.clone()).await.1["files"]["gone"] == 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let (_, page) = get(format!("{path}/files?limit=1&state=gone")).await;
+    assert_eq!(
+        (page["files"][0]["path"].as_str(), page["next_cursor"].as_str()),
+        (Some("a"), Some("a")),
+        "{page}"
+    );
+    let (_, page) = get(format!("{path}/files?cursor=a")).await;
+    assert_eq!((page["files"][0]["path"].as_str(), page["files"].as_array().unwrap().len()), (Some("b"), 1));
+    assert_eq!(std::fs::read(folder.join("sent/a")).unwrap(), b"a");
+    assert_eq!(get("/watches".into()).await.1["watches"][0]["id"], watch["id"]);
+    assert_eq!(get(format!("{path}/files?state=red")).await.0, StatusCode::BAD_REQUEST);
+    let (status, problem) = fixture.ask(Method::POST, "/watches", None, Some(wish)).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("FH-ALREADY-EXISTS")));
+    let retry = fixture.ask(Method::POST, &format!("{path}/retry"), None, None).await;
+    assert_eq!(retry.0, StatusCode::NO_CONTENT);
+    assert_eq!(fixture.ask(Method::DELETE, &path, None, None).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(get(path.clone()).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(fixture.ask(Method::DELETE, &path, None, None).await.0, StatusCode::NOT_FOUND);
+    let (status, problem) = fixture.ask(Method::POST, "/watches", None, Some(json!({"folder": "/x"}))).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -125,13 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_s_configuration_is_read() {
-        let page = include_str!("../../../../docs/hooks.md");
-        let (_, rest) = page.split_once("```toml\n[[hook]]").expect("the page shows hooks");
-        let (shown, _) = rest.split_once("```").unwrap();
-        let hooks = hooks(&format!("[[hook]]{shown}")).expect("they are right");
-        assert_eq!(hooks.iter().map(|hook| hook.on).collect::<Vec<_>>(), When::ALL);
-        assert_eq!(hooks[1].batch.count, 200);
+    fn a_hook_is_read() {
+        let text =
+            "[[hook]]\non = 'file'\nprogram = '/x'\nargs = ['-']\nbatch = { count = 200, wait_s = 10 }";
+        let hooks = hooks(text).expect("it is right");
+        assert_eq!((hooks[0].on, hooks[0].batch.count, hooks[0].limit_s), (When::File, 200, 60));
     }
 
     #[test]

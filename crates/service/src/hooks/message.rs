@@ -79,7 +79,7 @@ pub struct FileWords {
     pub bytes: u64,
     /// What became of it.
     pub result: FileResult,
-    /// Its digest as the manifest has it, such as `blake3:...`.
+    /// Its digest as the manifest has it, with what it is: `blake3-tree-1MiB:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// Why it failed.
@@ -132,7 +132,7 @@ mod tests {
         let message = Message {
             schema: MESSAGE_SCHEMA,
             event: When::File,
-            delivery: "4k2m.1.file.7".into(),
+            delivery: "4k2m.1.file.9f3a60c1.7".into(),
             at_ms: 1_764_288_000_000,
             job: JobWords {
                 id: "4k2m".into(),
@@ -150,7 +150,7 @@ mod tests {
                     path: "a.h5".into(),
                     bytes: 4096,
                     result: FileResult::Arrived,
-                    digest: Some("blake3:00ff".into()),
+                    digest: Some("blake3-tree-1MiB:00ff".into()),
                     error: None,
                 },
                 FileWords {

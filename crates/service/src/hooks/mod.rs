@@ -16,4 +16,4 @@ pub mod webhook;
 pub use batch::{Batch, Batcher, Bounds};
 pub use config::{Hook, When};
 pub use message::{ErrorWords, FileResult, FileWords, JobWords, MESSAGE_SCHEMA, Message};
-pub use program::{Finished, OUTPUT_MAX, Program, Stop, run};
+pub use program::{Finished, Program, Stop, run};

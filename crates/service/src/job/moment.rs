@@ -49,7 +49,7 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().find(|(_, seconds)| self.0 >= *seconds && self.0 % seconds == 0);
+        let whole = UNITS.iter().find(|(_, seconds)| self.0 >= *seconds && self.0.is_multiple_of(*seconds));
         let (name, seconds) = whole.copied().unwrap_or(('s', 1));
         write!(f, "{}{name}", self.0 / seconds)
     }

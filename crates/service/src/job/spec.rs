@@ -325,7 +325,7 @@ impl JobSpec {
             // Who runs it says so.
             within: None,
             // Where there can be none, the report says why.
-            receipt: self.receipt.then(|| ReceiptOptions { file: None, is_required: false }),
+            receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: false }),
             means: Default::default(),
         })
     }

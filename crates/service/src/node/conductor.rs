@@ -4,24 +4,29 @@
 //! runs, it wakes only to see whether the clock was set.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, Level};
 
+use super::before::Before;
+use super::courier::Courier;
 use super::ending::direction_of;
 use super::transfer::{Stop, Transfer};
-use super::{Active, Node, Signal};
+use super::{Active, Node, Signal, outbox, watches};
 use crate::caps::spec::Subject;
 use crate::clock::Steps;
+use crate::hooks::{self, Hook, When};
 use crate::hub::Body;
 use crate::job::{JobId, JobSpec, State, Step};
 use crate::metrics::{Origin, Watched};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
+use crate::store::feeds;
+use crate::store::jobs::JobRow;
 use farhaul_session::options::Policy;
 
 /// How often transfers are looked at.
@@ -36,9 +41,11 @@ const STOP_TIME: Duration = Duration::from_secs(20);
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 const FORGET_COUNT: usize = 500;
 
-/// The thread; it ends when the service does.
+/// The thread, with those beside it: the courier and the watched folders. They end when the service does.
 pub(crate) struct Conductor {
+    node: Arc<Node>,
     thread: Option<JoinHandle<()>>,
+    courier: Option<Courier>,
 }
 
 impl Conductor {
@@ -48,13 +55,29 @@ impl Conductor {
         let run = move || work.run(&signals);
         let thread =
             std::thread::Builder::new().name("conductor".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(Conductor { thread: Some(thread) })
+        let mut conductor = Conductor { node: node.clone(), thread: Some(thread), courier: None };
+        let others = Courier::start(node).and_then(|courier| {
+            conductor.courier = Some(courier);
+            node.begin_watches()
+        });
+        match others {
+            Ok(()) => Ok(conductor),
+            Err(error) => {
+                node.stop();
+                conductor.wait();
+                Err(error)
+            }
+        }
     }
 
     /// Waits for its end, which [`Node::stop`] asks for.
     pub(crate) fn wait(mut self) {
+        self.node.watches.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        if let Some(courier) = self.courier.take() {
+            courier.end();
         }
     }
 }
@@ -74,6 +97,7 @@ impl Work {
             match signals.recv_timeout(wait) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
                 Ok(Signal::Stored(id)) => self.node.leave(id),
+                Ok(Signal::Said { job, level, text, event }) => self.node.said(job, (level, &text, &event)),
                 Ok(Signal::Stop) => break,
                 Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -92,6 +116,7 @@ impl Work {
         while self.node.jobs().values().any(|active| active.transfer.is_some()) {
             match signals.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
+                Ok(Signal::Said { job, level, text, event }) => self.node.said(job, (level, &text, &event)),
                 Ok(Signal::Look | Signal::Stored(_) | Signal::Stop) => {}
                 Err(_) => return,
             }
@@ -137,6 +162,9 @@ impl Work {
         if running > 0 && is_time {
             self.looked = Some(Instant::now());
             node.look_at_transfers(&mut jobs, now_ms);
+            if node.settings().hooks.iter().any(|hook| hook.on == When::File) {
+                node.bell.ring();
+            }
         }
         drop(jobs);
         if self.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET_EVERY) {
@@ -187,7 +215,12 @@ impl Node {
     fn leave(&self, id: JobId) {
         let mut jobs = self.jobs();
         if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
-            jobs.remove(&id);
+            let gone = jobs.remove(&id);
+            drop(jobs);
+            if let Some(watch) = gone.as_ref().and_then(|active| active.row.spec.labels.0.get(watches::LABEL))
+            {
+                self.watches.over(watch, id);
+            }
         }
     }
 
@@ -237,8 +270,14 @@ impl Node {
         // In the transfer's own thread: a name may have to be looked up.
         let place = move || caps.place(&Subject::of_job(&owner, &places.0, caps.needs_address()));
         job.means.weight = weight_of(row.priority);
-        let mut transfer =
-            Transfer::start((row.id, serial), job, (rate, Box::new(place)), self.to_conductor.clone())?;
+        let before = self.before(row, now_ms)?;
+        let mut transfer = Transfer::start(
+            (row.id, serial),
+            job,
+            rate,
+            (before, Box::new(place)),
+            self.to_conductor.clone(),
+        )?;
         transfer.watching = Some(self.metrics.watch(Watched {
             handle: transfer.handle.clone(),
             origin: Origin::Job,
@@ -246,6 +285,41 @@ impl Node {
             session: Arc::default(),
         }));
         Ok(transfer)
+    }
+
+    /// Hooks hear of the files of this attempt from now on.
+    fn begin_feeds(&self, row: &JobRow) -> Option<Receiver<()>> {
+        let settings = self.settings();
+        let hooks = outbox::hooks_of(&settings, row, When::File);
+        let feeds: Vec<(String, Hook)> =
+            hooks.map(|hook| (outbox::hook_id(row, hook), hook.clone())).collect();
+        if feeds.is_empty() {
+            return None;
+        }
+        let (job, run) = (row.id, row.run);
+        self.store.later(move |transaction| {
+            let begin =
+                |(id, hook): &(String, Hook)| feeds::begin(transaction, (id, job.as_str(), run), hook);
+            feeds.iter().try_for_each(begin)
+        });
+        let (tell, known) = mpsc::channel();
+        self.store.then(move || {
+            let _ = tell.send(());
+        });
+        Some(known)
+    }
+
+    fn before(&self, row: &JobRow, now_ms: i64) -> Result<Before, Error> {
+        let settings = self.settings();
+        let told = |hook: &Hook| {
+            let job = outbox::words(row, State::Running, 0, 0, 0);
+            (hook.clone(), outbox::message(When::Pre, outbox::hook_id(row, hook), now_ms, job))
+        };
+        let hooks: Vec<_> = outbox::hooks_of(&settings, row, When::Pre).map(told).collect();
+        let cannot = |error| Error::of_host("cannot make what ends a hook".to_string(), error);
+        let stop = (!hooks.is_empty()).then(hooks::Stop::new).transpose().map_err(cannot)?;
+        let known = self.begin_feeds(row);
+        Ok(Before { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
     }
 
     /// What the engine is to run for a document, within what its owner reaches.
@@ -364,6 +438,7 @@ impl Node {
         let folder = self.folder.join("manifests");
         self.store.later(move |transaction| {
             crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;
+            crate::store::deliveries::forget(transaction, before_ms, FORGET_COUNT)?;
             for id in crate::store::jobs::forget(transaction, before_ms, FORGET_COUNT)? {
                 for run in 1.. {
                     if std::fs::remove_file(folder.join(format!("{id}-{run}.jsonl"))).is_err() {

@@ -2,14 +2,17 @@
 
 use farhaul::Report;
 use farhaul_session::Error;
+use rusqlite::Transaction;
 
 use super::transfer::{End, Stop};
-use super::{Active, Node, Signal, places};
+use super::{Active, Node, Signal, outbox, places};
 use crate::clock::timestamp;
 use crate::job::{State, Step};
 use crate::metrics::{Direction, Origin};
 use crate::scheduler::backoff::{self, Outcome};
 use crate::scheduler::calendar::Calendar;
+use crate::store::deliveries::{self, Delivery};
+use crate::store::feeds;
 use crate::store::history::{self, Papers, Record};
 use crate::store::jobs::{Figures, JobRow};
 
@@ -31,13 +34,13 @@ impl Node {
         self.tell_end(active, step, &end);
         let is_run_over =
             matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat);
-        if is_run_over {
+        let over = is_run_over.then(|| {
             let state = run_state(step, &end);
             let curve =
                 serde_json::to_string(&transfer.curve.points()).ok().filter(|_| self.settings().curves);
-            self.record(active, state, &end, curve, now_ms);
-        }
-        self.finish(active, step, now_ms);
+            self.over(active, state, &end, curve, now_ms)
+        });
+        self.finish(active, step, over, now_ms);
         drop(jobs);
         self.look();
     }
@@ -51,10 +54,9 @@ impl Node {
         let end = End { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
         self.metrics.attempt_ended(None, Some(error));
         let step = self.next_step(active, &end, None, now_ms);
-        if matches!(step, Step::Broke | Step::Repeat) {
-            self.record(active, State::Failed, &end, None, now_ms);
-        }
-        self.finish(active, step, now_ms);
+        let is_run_over = matches!(step, Step::Broke | Step::Repeat);
+        let over = is_run_over.then(|| self.over(active, State::Failed, &end, None, now_ms));
+        self.finish(active, step, over, now_ms);
     }
 
     fn next_step(&self, active: &mut Active, end: &End, stop: Option<Stop>, now_ms: i64) -> Step {
@@ -93,8 +95,8 @@ impl Node {
         }
     }
 
-    /// Takes the step, with what follows from it for the row.
-    pub(super) fn finish(&self, active: &mut Active, step: Step, now_ms: i64) {
+    /// Takes the step, with what follows from it for the row. What is kept and told of a run that is over is written with it.
+    pub(super) fn finish(&self, active: &mut Active, step: Step, over: Option<Over>, now_ms: i64) {
         if step == Step::Repeat {
             let row = &mut active.row;
             (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
@@ -103,8 +105,19 @@ impl Node {
         if matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat) {
             active.row.ended_ms = Some(now_ms);
         }
-        if let Err(refused) = self.step(active, step) {
-            tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+        match active.row.state.after(step) {
+            Ok(state) => active.row.state = state,
+            Err(refused) => {
+                tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+            }
+        }
+        let is_told = over.is_some();
+        self.changed_and(active, move |transaction| match &over {
+            Some(over) => over.write(transaction),
+            None => Ok(()),
+        });
+        if is_told {
+            self.ring_when_stored();
         }
         if active.row.state.is_final() {
             // It leaves memory when the store has it, so that at no moment it is nowhere.
@@ -141,15 +154,15 @@ impl Node {
         }
     }
 
-    /// The run has ended: that is written once.
-    pub(super) fn record(
+    /// The run has ended: what is kept of it, and told.
+    pub(super) fn over(
         &self,
         active: &Active,
         state: State,
         end: &End,
         curve: Option<String>,
         now_ms: i64,
-    ) {
+    ) -> Over {
         let row = &active.row;
         let direction = row
             .spec
@@ -189,7 +202,33 @@ impl Node {
         };
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
         let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };
-        self.store.later(move |transaction| history::insert(transaction, &record, &papers));
+        let deliveries = outbox::of_end(&self.settings(), row, &record, state);
+        Over { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
+    }
+}
+
+/// A run that is over: its record, and what is told of it. It is written once, together with the job's new state.
+pub(super) struct Over {
+    job: String,
+    run: u32,
+    record: Record,
+    papers: Papers,
+    is_recorded: bool,
+    deliveries: Vec<Delivery>,
+}
+
+impl Over {
+    /// Of a run that has never begun nothing is kept.
+    pub(super) fn leave_no_record(&mut self) {
+        self.is_recorded = false;
+    }
+
+    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        if self.is_recorded {
+            history::insert(transaction, &self.record, &self.papers)?;
+        }
+        feeds::finish(transaction, &self.job, self.run)?;
+        self.deliveries.iter().try_for_each(|one| deliveries::insert(transaction, one))
     }
 }
 

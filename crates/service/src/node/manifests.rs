@@ -1,8 +1,10 @@
 //! The manifests of runs, as pages: what became of each entry.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 
+use base64::Engine as _;
 use farhaul_session::{Code, Error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,10 +15,37 @@ use crate::job::JobId;
 /// Bytes that are looked through for one page: an answer comes soon, also where little of a long manifest fits.
 const SCAN_MAX: u64 = 64 << 20;
 /// A line of a manifest is no longer.
-const LINE_MAX: u64 = 1 << 20;
+pub(super) const LINE_MAX: u64 = 1 << 20;
 
 /// Entries, and where the next page begins if there may be one.
 pub(crate) type Page = (Vec<Box<RawValue>>, Option<u64>);
+
+/// A line, as far as hooks and watched folders hear of it.
+#[derive(Deserialize)]
+pub(super) struct Line {
+    path: Option<String>,
+    /// Of a name that is not UTF-8.
+    path_base64: Option<String>,
+    pub(super) kind: Option<String>,
+    #[serde(default)]
+    pub(super) size: u64,
+    pub(super) result: Option<String>,
+    pub(super) digest: Option<String>,
+    pub(super) code: Option<String>,
+    pub(super) error: Option<String>,
+}
+
+impl Line {
+    /// Nothing for lines that are about no entry.
+    pub(super) fn read(line: &[u8]) -> Option<(Vec<u8>, Line)> {
+        let line: Line = serde_json::from_slice(line).ok()?;
+        let path = match &line.path_base64 {
+            Some(text) => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
+            None => line.path.clone()?.into_bytes(),
+        };
+        Some((path, line))
+    }
+}
 
 /// What of a line decides whether it is wanted.
 #[derive(Deserialize)]
@@ -68,6 +97,24 @@ impl Node {
             }
         }
         Ok((entries, Some(at)))
+    }
+
+    /// The paths of the entries that stand at the destination, as the manifest of a run says.
+    pub(super) fn arrived(&self, id: JobId, run: u32) -> Result<BTreeSet<Vec<u8>>, Error> {
+        let path = self.folder.join("manifests").join(format!("{id}-{run}.jsonl"));
+        let cannot = || Error::io(format!("cannot read {}", path.display()));
+        let mut lines = BufReader::with_capacity(256 << 10, File::open(&path).map_err(cannot())?);
+        let mut arrived = BTreeSet::new();
+        loop {
+            let mut line = Vec::new();
+            if lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).map_err(cannot())? == 0 {
+                return Ok(arrived);
+            }
+            let Some((path, line)) = Line::read(&line) else { continue };
+            if matches!(line.result.as_deref(), Some("sent" | "unchanged" | "renamed")) {
+                arrived.insert(path);
+            }
+        }
     }
 
     /// How things stand in a job's transfer, if it has one.

@@ -2,35 +2,45 @@
 //!
 //! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
 //! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
-//! becomes of a job whose transfer has ended, `view.rs` what callers are shown.
+//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
+//! `outbox.rs` says what is told when a run has ended, `feed.rs` what of its files, and `courier.rs` is the thread that tells it.
+//! `watches/` makes jobs of files that appear in folders.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
+mod before;
 mod browse;
 mod caps;
 mod conductor;
+mod courier;
 mod ending;
+mod feed;
 mod manifests;
+mod outbox;
 mod places;
+mod programs;
 mod requests;
 mod settings;
 mod transfer;
 mod view;
+mod watches;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
+use rusqlite::Transaction;
 use serde_json::json;
 
 use crate::access::Places;
 use crate::caps::live::LiveCaps;
 use crate::clock::Clock;
+use crate::hooks::webhook::OwnAddresses;
 use crate::hub::{Body, Hub};
 use crate::job::{JobId, State, Step};
 use crate::metrics::Metrics;
@@ -46,6 +56,8 @@ pub(crate) use requests::{Change, Submission};
 pub use settings::{Identity, Peer, Settings};
 pub(crate) use transfer::Transfer;
 pub(crate) use view::JobView;
+pub use watches::WatchSpec;
+pub(crate) use watches::{FileView, WatchView};
 
 /// Lines that are kept of one job's log.
 const LOG_MAX: u64 = 2000;
@@ -65,6 +77,11 @@ pub(crate) struct Node {
     awake_s: AtomicU64,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
+    bell: courier::Bell,
+    watches: watches::Watches,
+    /// Where the service itself listens, once it does.
+    own: OnceLock<OwnAddresses>,
+    me: Weak<Node>,
 }
 
 /// What the conductor is told.
@@ -75,6 +92,8 @@ pub(crate) enum Signal {
     Ended(Box<transfer::End>),
     /// What is known of a job that has ended is in the store.
     Stored(JobId),
+    /// A line for the log of a job.
+    Said { job: JobId, level: &'static str, text: String, event: String },
     /// The service is ending: transfers stop resumably.
     Stop,
 }
@@ -103,7 +122,7 @@ impl Node {
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
         let (to_conductor, signals) = mpsc::channel();
         let first = u64::try_from(clock.now_ms()).unwrap_or(0).saturating_mul(1000);
-        let node = Node {
+        let node = Arc::new_cyclic(|me| Node {
             store,
             hub: Hub::new(first),
             metrics: Arc::new(Metrics::new()),
@@ -115,9 +134,13 @@ impl Node {
             jobs: Mutex::default(),
             to_conductor,
             clock,
-        };
+            bell: courier::Bell::default(),
+            watches: watches::Watches::default(),
+            own: OnceLock::new(),
+            me: me.clone(),
+        });
         node.take_up()?;
-        Ok((Arc::new(node), signals))
+        Ok((node, signals))
     }
 
     /// Goes on with the jobs of an earlier process. Those that ran in it are queued again: what has arrived is not sent anew.
@@ -150,7 +173,14 @@ impl Node {
     /// From now on these hold.
     pub(crate) fn set_settings(&self, settings: Settings) {
         *self.settings.write().in_any_case() = Arc::new(settings);
+        self.follow_configuration();
         self.look();
+        self.bell.ring();
+    }
+
+    /// The service listens here: no webhook goes there.
+    pub(crate) fn set_own_addresses(&self, own: OwnAddresses) {
+        let _ = self.own.set(own);
     }
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Active>> {
@@ -195,10 +225,41 @@ impl Node {
 
     /// The job is another one than before: it is written, and told.
     fn changed(&self, active: &mut Active) {
+        self.changed_and(active, |_| Ok(()));
+    }
+
+    /// As [`Self::changed`], with more that is written together with it.
+    fn changed_and(
+        &self,
+        active: &mut Active,
+        mut more: impl FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) {
         active.row.changed_ms = self.clock.now_ms().max(active.row.changed_ms);
         let row = active.row.clone();
-        self.store.later(move |transaction| jobs::update(transaction, &row));
+        self.store.later(move |transaction| {
+            jobs::update(transaction, &row)?;
+            more(transaction)
+        });
         self.show(active);
+    }
+
+    /// The courier looks for what is to be told, once all that was written before is in the store.
+    fn ring_when_stored(&self) {
+        let bell = self.bell.clone();
+        self.store.then(move || bell.ring());
+    }
+
+    /// A line in the log of a job that may be over.
+    fn said(&self, job: JobId, (level, text, event): (&str, &str, &str)) {
+        let mut jobs = self.jobs();
+        if let Some(active) = jobs.get_mut(&job) {
+            return self.log(active, level, text, event);
+        }
+        let (level, text, event) = (level.to_string(), text.to_string(), event.to_string());
+        let at_ms = self.clock.now_ms();
+        self.store.note(move |transaction| {
+            log::append_last(transaction, job, at_ms, (&level, &text, &event), LOG_MAX)
+        });
     }
 
     /// Tells those who watch how the job stands.

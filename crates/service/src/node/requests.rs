@@ -1,5 +1,6 @@
 //! What callers may ask of jobs. Who may ask it is judged here, by the places of the job.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use farhaul_session::options::{Policy, RateOptions};
@@ -9,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::transfer::Stop;
 use super::view::JobView;
-use super::{Active, Node, peer_of, places};
+use super::{Active, Node, outbox, peer_of, places};
 use crate::access::{Caller, Deed, Scope};
 use crate::clock::timestamp;
 use crate::job::{JobId, JobSpec, Refused, State, Step};
@@ -47,6 +48,7 @@ impl Node {
     pub(crate) fn submit(&self, caller: &Caller, submission: Submission) -> Result<JobView, Error> {
         let Submission { spec, idempotency } = submission;
         let spec = spec.checked()?;
+        outbox::check_webhook(spec.webhook.as_deref())?;
         let places = places::of_spec(&spec)?;
         caller.may(Deed::At(Scope::Submit, &places))?;
         let now_ms = self.clock.now_ms();
@@ -64,10 +66,7 @@ impl Node {
         let key = idempotency.map(|(key, _)| key);
         let owner = caller.subject.clone();
         let mut all = self.jobs();
-        if all.len() >= self.settings().unfinished_max {
-            let what = format!("{} jobs are not over yet; no more are taken", all.len());
-            return Err(Error::new(Code::TooMany, what));
-        }
+        self.has_room(&all)?;
         let result = self.store.write(move |transaction| {
             // Two requests with one key at the same time are one, too.
             if let Some(key) = &key {
@@ -93,7 +92,16 @@ impl Node {
         Ok(view)
     }
 
-    fn accepted(
+    /// Whether one more job is taken.
+    pub(super) fn has_room(&self, all: &BTreeMap<JobId, Active>) -> Result<(), Error> {
+        if all.len() >= self.settings().unfinished_max {
+            let what = format!("{} jobs are not over yet; no more are taken", all.len());
+            return Err(Error::new(Code::TooMany, what));
+        }
+        Ok(())
+    }
+
+    pub(super) fn accepted(
         &self,
         caller: &Caller,
         spec: JobSpec,
@@ -230,16 +238,17 @@ impl Node {
                 None => {
                     active.row.state.after(Step::Cancel).map_err(not_now)?;
                     let now_ms = node.clock.now_ms();
-                    if active.row.began_ms.is_some() || active.row.attempt > 0 {
-                        let end = super::transfer::End {
-                            job: active.row.id,
-                            serial: 0,
-                            report: farhaul::Report::default(),
-                            error: Some(Error::interrupted()),
-                        };
-                        node.record(active, State::Cancelled, &end, None, now_ms);
+                    let end = super::transfer::End {
+                        job: active.row.id,
+                        serial: 0,
+                        report: farhaul::Report::default(),
+                        error: Some(Error::interrupted()),
+                    };
+                    let mut over = node.over(active, State::Cancelled, &end, None, now_ms);
+                    if active.row.began_ms.is_none() && active.row.attempt == 0 {
+                        over.leave_no_record();
                     }
-                    node.finish(active, Step::Cancel, now_ms);
+                    node.finish(active, Step::Cancel, Some(over), now_ms);
                 }
             }
             Ok(())
@@ -321,12 +330,11 @@ impl Node {
             drop(all);
             let row = self.stored(id)?;
             caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
-            return Err(is_over(&row));
+            return Err(is_over(id, row.state));
         };
         caller.may(Deed::At(Scope::Control, &active.places))?;
-        // It may be over and not have left memory yet.
         if active.row.state.is_final() {
-            return Err(is_over(&active.row));
+            return Err(is_over(id, active.row.state));
         }
         act(self, active)?;
         let view = JobView::of_active(active);
@@ -348,8 +356,8 @@ fn no_such(id: JobId) -> Error {
     Error::new(Code::NoSuchThing, format!("there is no job {id}"))
 }
 
-fn is_over(row: &JobRow) -> Error {
-    Error::new(Code::NotNow, format!("job {} is over: it is {}", row.id, row.state.words()))
+fn is_over(id: JobId, state: State) -> Error {
+    Error::new(Code::NotNow, format!("job {id} is over: it is {}", state.words()))
 }
 
 fn not_now(refused: Refused) -> Error {

@@ -6,10 +6,17 @@ use std::path::PathBuf;
 use farhaul::{CopyJob, Location};
 use farhaul_session::{Code, Error};
 
-use crate::config::Config;
-use crate::config::values::{HostPattern, Secret};
-use crate::job::{JobSpec, RetryRule, Span};
+use super::WatchSpec;
+use crate::config::values::{self, HostPattern, Secret};
+use crate::config::{Config, HookEvent};
+use crate::hooks::webhook::{Webhook, Webhooks};
+use crate::hooks::{Bounds, Hook, When};
+use crate::job::{JobSpec, Labels, RetryRule, Span};
 use crate::scheduler::choice::Places;
+use crate::watch::After;
+
+/// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
+const WATCHES_MAX: usize = 100;
 
 /// What holds for all jobs.
 #[derive(Debug, Clone)]
@@ -32,6 +39,16 @@ pub struct Settings {
     pub peers: Vec<Peer>,
     /// The identity of jobs for which nothing else says one.
     pub identity_file: PathBuf,
+    /// The programs that are run when jobs begin, go on and end.
+    pub hooks: Vec<Hook>,
+    /// How webhooks are delivered.
+    pub webhooks: Webhooks,
+    /// Those that the configuration names.
+    pub webhook: Vec<Webhook>,
+    /// Watched folders; more are refused.
+    pub watches_max: usize,
+    /// Folders that the configuration has watched, by their names.
+    pub watches: BTreeMap<String, WatchSpec>,
 }
 
 impl Default for Settings {
@@ -46,6 +63,11 @@ impl Default for Settings {
             identities: BTreeMap::new(),
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
+            hooks: Vec::new(),
+            webhooks: Webhooks::default(),
+            webhook: Vec::new(),
+            watches_max: WATCHES_MAX,
+            watches: BTreeMap::new(),
         }
     }
 }
@@ -101,6 +123,10 @@ impl Settings {
                 running_max: peer.running_max.map(count),
             })
         };
+        let network = |network: &crate::config::values::Network| {
+            let (address, bits) = network.parts();
+            format!("{address}/{bits}").parse().ok()
+        };
         let jobs = &config.jobs;
         Settings {
             running: Places {
@@ -120,6 +146,15 @@ impl Settings {
             identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
             peers: config.peers.iter().filter_map(peer).collect(),
             identity_file: file(&config.serve.identity),
+            hooks: config.hooks.values().flat_map(hooks).collect(),
+            webhooks: Webhooks {
+                allow: config.webhooks.allow_networks.iter().filter_map(network).collect(),
+                authorities: config.webhooks.ca_file.as_ref().map(|path| path.as_path().to_path_buf()),
+                secret_file: config.webhooks.secret_file.as_ref().map(file),
+            },
+            webhook: Vec::new(),
+            watches_max: WATCHES_MAX,
+            watches: config.watch.iter().filter_map(watch).collect(),
         }
     }
 
@@ -181,6 +216,50 @@ impl Settings {
     }
 }
 
+/// A folder of the configuration.
+fn watch((name, watch): (&String, &crate::config::Watch)) -> Option<(String, WatchSpec)> {
+    let escaped = |text: &[u8]| farhaul::escape(text);
+    let spec = WatchSpec {
+        settle: Span(watch.settle.0.as_secs()),
+        rescan: Some(Span(watch.rescan.0.as_secs())),
+        include: watch.include.clone(),
+        exclude: watch.exclude.clone(),
+        after: match &watch.after {
+            values::After::Keep => After::Leave,
+            values::After::Mark => After::Mark,
+            values::After::Delete => After::Delete,
+            values::After::Move(to) => After::Move(to.as_path().to_path_buf()),
+        },
+        labels: Labels(watch.labels.clone()),
+        ..WatchSpec::new(
+            escaped(watch.path.as_ref()?.as_path().as_os_str().as_encoded_bytes()),
+            escaped(watch.to.as_ref()?.to_string().as_bytes()),
+        )
+    };
+    Some((name.clone(), spec))
+}
+
+/// A program of the configuration is one for each of the events that it is for.
+fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
+    let when = |event: &HookEvent| match event {
+        HookEvent::Pre => When::Pre,
+        HookEvent::File => When::File,
+        HookEvent::Post => When::Post,
+        HookEvent::Fail => When::Fail,
+    };
+    let one = |event: &HookEvent| {
+        Some(Hook {
+            on: when(event),
+            program: hook.program.as_ref()?.as_path().to_path_buf(),
+            args: hook.args.clone(),
+            limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
+            labels: hook.labels.clone(),
+            batch: Bounds::default(),
+        })
+    };
+    hook.on.iter().filter_map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +299,34 @@ mod tests {
         assert_eq!(file(ask("fh://dtn.example.org/x", None)), "/b");
         assert_eq!(file(ask("fh://dtn.example.org/x", Some("a"))), "/a");
         assert_eq!(ask("fh://hpc/x", Some("none")).unwrap_err().code(), Code::BadOption);
+    }
+
+    #[test]
+    fn the_pages_on_hooks_and_watches_are_read() {
+        let pages =
+            [include_str!("../../../../docs/hooks.md"), include_str!("../../../../docs/watch.md")].concat();
+        let blocks = pages.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("farhaul.toml");
+        std::fs::write(&file, blocks.collect::<String>()).unwrap();
+        let surroundings = crate::config::Surroundings {
+            system_folder: folder.path().join("etc"),
+            home: folder.path().join("home"),
+            environment: BTreeMap::new(),
+        };
+        let loaded = crate::config::Sources::new(surroundings, Some(file)).load();
+        let config = loaded.unwrap_or_else(|faults| panic!("{:?}", faults.list())).config;
+        let settings = Settings::of(&config);
+        let hooks = settings.hooks.iter().map(|hook| hook.clone().checked().unwrap());
+        let all: Vec<_> = hooks.map(|hook| (hook.on, hook.limit_s)).collect();
+        assert_eq!(
+            all,
+            [(When::Post, 60), (When::File, 60), (When::Post, 60), (When::Fail, 60), (When::Pre, 10)]
+        );
+        assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
+        assert!(settings.webhooks.authorities.is_some());
+        let camera = settings.watches["camera"].clone().checked().unwrap();
+        assert_eq!((camera.settle, camera.after), (Span(10), After::Move("/camera/sent".into())));
     }
 
     #[test]

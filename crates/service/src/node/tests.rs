@@ -7,60 +7,76 @@ use crate::store::history;
 use farhaul_session::Code;
 
 /// A node in a folder of its own, which is gone at its end.
-struct Fixture {
-    folder: tempfile::TempDir,
+pub(super) struct Fixture {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) settings: Settings,
     running: Option<(Arc<Node>, Conductor)>,
 }
 
 impl Fixture {
-    fn new() -> Fixture {
+    pub(super) fn new() -> Fixture {
+        Fixture::with(Settings::default())
+    }
+
+    pub(super) fn with(settings: Settings) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
-        let mut fixture = Fixture { folder, running: None };
+        let mut fixture = Fixture { folder, settings, running: None };
         fixture.start();
         fixture
     }
 
-    fn start(&mut self) {
+    /// The node's clock is ahead by so much.
+    pub(super) fn set_clock(&self, seconds: i64) {
+        self.set_clock_file(seconds);
+        self.node().look();
+        self.node().bell.ring();
+    }
+
+    pub(super) fn set_clock_file(&self, seconds: i64) {
+        std::fs::write(self.folder.path().join("clock"), seconds.to_string()).unwrap();
+    }
+
+    pub(super) fn start(&mut self) {
         let clock = Clock::shifted_by(self.folder.path().join("clock"));
         let identity_file = self.folder.path().join("key");
         if !identity_file.exists() {
             farhaul::keygen(&identity_file, "node").unwrap();
         }
-        let settings = Settings { identity_file, ..Settings::default() };
+        let settings = Settings { identity_file, ..self.settings.clone() };
         let (node, signals) = Node::open(self.folder.path(), clock, settings).unwrap();
         let conductor = Conductor::start(&node, signals).unwrap();
         self.running = Some((node, conductor));
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         let (node, conductor) = self.running.take().unwrap();
         node.stop();
         conductor.wait();
     }
 
-    fn node(&self) -> &Node {
+    pub(super) fn node(&self) -> &Node {
         &self.running.as_ref().unwrap().0
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.folder.path().join("data").join(name).display().to_string()
     }
 
-    fn file(&self, name: &str, bytes: usize) -> String {
+    pub(super) fn file(&self, name: &str, bytes: usize) -> String {
         std::fs::write(self.path(name), vec![7; bytes]).unwrap();
         self.path(name)
     }
 
-    fn submit(&self, spec: JobSpec) -> JobId {
+    pub(super) fn submit(&self, spec: JobSpec) -> JobId {
         self.node().submit(&Caller::local(), Submission { spec, idempotency: None }).unwrap().id
     }
 
-    fn view(&self, id: JobId) -> JobView {
+    pub(super) fn view(&self, id: JobId) -> JobView {
         self.node().job(&Caller::local(), id).unwrap()
     }
 
-    fn wait(&self, id: JobId, is_so: impl Fn(&JobView) -> bool) -> JobView {
+    pub(super) fn wait(&self, id: JobId, is_so: impl Fn(&JobView) -> bool) -> JobView {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let view = self.view(id);
@@ -72,17 +88,17 @@ impl Fixture {
         }
     }
 
-    fn wait_for(&self, id: JobId, state: State) -> JobView {
+    pub(super) fn wait_for(&self, id: JobId, state: State) -> JobView {
         self.wait(id, |view| view.state == state)
     }
 
-    fn records(&self) -> Vec<history::Record> {
+    pub(super) fn records(&self) -> Vec<history::Record> {
         self.node().store.write(|_| Ok(())).unwrap();
         let all = history::Wanted::default();
         self.node().store.read(|connection| history::list(connection, &all, 100, |_| true)).unwrap()
     }
 
-    fn lines(&self, id: JobId) -> Vec<String> {
+    pub(super) fn lines(&self, id: JobId) -> Vec<String> {
         self.node().store.write(|_| Ok(())).unwrap();
         let lines = self.node().store.read(|connection| log::list(connection, id, 0, 100)).unwrap();
         lines.into_iter().map(|line| line.text).collect()
@@ -97,7 +113,7 @@ impl Drop for Fixture {
     }
 }
 
-fn copy(from: String, to: String) -> JobSpec {
+pub(super) fn copy(from: String, to: String) -> JobSpec {
     JobSpec::new(Kind::Copy, vec![from], to)
 }
 

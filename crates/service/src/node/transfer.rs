@@ -11,8 +11,10 @@ use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Error, Handle, Snapshot, contained};
 
 use super::Signal;
+use super::before::Before;
 use super::view::Progress;
 use crate::history::curve::{Curve, Point};
+use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::Watching;
 use crate::scheduler::deadline::{self, Facts, Plan, Prospect};
@@ -71,6 +73,8 @@ pub(crate) struct Transfer {
     pace: Pace,
     /// So long as it is there, the transfer is counted.
     pub(super) watching: Option<Watching>,
+    /// Ends the programs that run before it.
+    stop_before: Option<hooks::Stop>,
 }
 
 /// How fast the transfer's deadline wants it to be.
@@ -90,7 +94,8 @@ impl Transfer {
     pub(super) fn start(
         (id, serial): (JobId, u64),
         mut job: CopyJob,
-        (rate, place): (RateOptions, Box<dyn FnOnce() -> Vec<CapPlace> + Send>),
+        rate: RateOptions,
+        (before, place): (Before, Box<dyn FnOnce() -> Vec<CapPlace> + Send>),
         to_conductor: Sender<Signal>,
     ) -> Result<Transfer, Error> {
         let handle = Handle::new();
@@ -98,10 +103,14 @@ impl Transfer {
         let queue = heard.clone();
         handle.hear(move |event| queue.lock().in_any_case().put(event));
         let held = handle.clone();
+        let stop_before = before.stop.clone();
         let run = move || {
-            let ended = contained(|| {
-                job.means.caps = place();
-                farhaul::run_copy(job, &held)
+            let ended = contained(|| match before.run() {
+                Ok(()) => {
+                    job.means.caps = place();
+                    farhaul::run_copy(job, &held)
+                }
+                Err(error) => (Report::default().ended_by(Some(&error)), Some(error)),
             });
             let (report, error) =
                 ended.unwrap_or_else(|bug| (Report::default().ended_by(Some(&bug)), Some(bug)));
@@ -123,6 +132,7 @@ impl Transfer {
             heard,
             pace,
             watching: None,
+            stop_before,
         })
     }
 
@@ -130,6 +140,9 @@ impl Transfer {
     pub(super) fn stop(&mut self, why: Stop) {
         if self.stop != Some(Stop::Cancel) {
             self.stop = Some(why);
+        }
+        if let Some(stop) = &self.stop_before {
+            stop.stop();
         }
         self.handle.cancel();
     }

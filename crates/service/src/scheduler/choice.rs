@@ -51,7 +51,9 @@ pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Can
     let mut peers: HashMap<&str, usize> = HashMap::new();
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for Occupant { peer, owner } in running {
-        peer.map(|peer| *peers.entry(peer).or_default() += 1);
+        if let Some(peer) = peer {
+            *peers.entry(peer).or_default() += 1;
+        }
         *owners.entry(owner).or_default() += 1;
     }
     queued.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.position, job.id));
@@ -66,7 +68,9 @@ pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Can
             continue;
         }
         *of_owner += 1;
-        of_peer.map(|count| *count += 1);
+        if let Some(count) = of_peer {
+            *count += 1;
+        }
         left -= 1;
         chosen.push(*id);
     }

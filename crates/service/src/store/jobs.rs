@@ -285,7 +285,10 @@ pub(super) fn of_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usi
 }
 
 /// As [`of_json`], of a column that may be empty.
-fn optional<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+pub(super) fn optional<T: serde::de::DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Option<T>> {
     match row.get_ref(column)? {
         rusqlite::types::ValueRef::Null => Ok(None),
         _ => of_json(row, column).map(Some),

@@ -39,6 +39,21 @@ pub(crate) fn append(
     Ok(())
 }
 
+/// Adds a line behind the others to the log of a job that is not in memory.
+pub(crate) fn append_last(
+    transaction: &Transaction<'_>,
+    job: JobId,
+    at_ms: i64,
+    (level, text, event): (&str, &str, &str),
+    count_max: u64,
+) -> rusqlite::Result<()> {
+    let seq = last(transaction, job)? + 1;
+    if seq > count_max {
+        return Ok(());
+    }
+    append(transaction, job, (seq, at_ms), (level, text, event))
+}
+
 /// The number of the last line.
 pub(crate) fn last(connection: &Connection, job: JobId) -> rusqlite::Result<u64> {
     let question = "SELECT coalesce(max(seq), 0) FROM log WHERE job = ?1";

@@ -12,12 +12,15 @@
 
 pub(crate) mod caps;
 mod deferred;
+pub(crate) mod deliveries;
+pub(crate) mod feeds;
 pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod log;
 mod schema;
 pub(crate) mod tokens;
+pub(crate) mod watches;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -54,11 +54,6 @@ impl Confirmed {
         };
         Err(Error::new(Code::Misuse, format!("job {job} does not confirm its files: {missing}")))
     }
-
-    /// The job.
-    pub fn job(&self) -> &str {
-        &self.job
-    }
 }
 
 /// What was done.

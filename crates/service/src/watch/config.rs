@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::names::Names;
 
@@ -36,7 +37,7 @@ pub struct Watch {
 }
 
 /// What becomes of a file at its source, once the receiver has confirmed that it stands on its disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum After {
     /// Nothing.
@@ -45,6 +46,7 @@ pub enum After {
     /// A file of the same name and `.farhaul-done` appears beside it.
     Mark,
     /// It goes to this directory: absolute, or below the folder; on the same file system.
+    #[schema(value_type = String)]
     Move(PathBuf),
     /// It goes.
     Delete,
@@ -101,23 +103,6 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_page_s_configuration_is_read() {
-        #[derive(Deserialize)]
-        struct File {
-            watch: Vec<Watch>,
-        }
-        let page = include_str!("../../../../docs/watch.md");
-        let (_, rest) = page.split_once("```toml\n").expect("the page shows watches");
-        let (shown, _) = rest.split_once("```").unwrap();
-        let file: File = toml::from_str(shown).unwrap();
-        assert_eq!(file.watch.len(), 2);
-        assert_eq!(file.watch[1].after, After::Move("sent".into()));
-        for watch in file.watch {
-            watch.checked().unwrap();
-        }
-    }
 
     #[test]
     fn what_cannot_be_meant_is_refused() {

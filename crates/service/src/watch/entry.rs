@@ -1,9 +1,6 @@
 //! What is known of each file of a folder: the rows that a store keeps.
 
-use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use farhaul::{escape, unescape};
@@ -23,11 +20,6 @@ impl Name {
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    /// As a path.
-    pub fn path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.0))
     }
 
     /// Something in the directory of this name; the folder itself has an empty one.
@@ -176,6 +168,9 @@ impl From<Past> for Status {
     }
 }
 
+/// The words for what a file can be, in the order in which it becomes it.
+pub const STATES: [&str; 7] = ["new", "settling", "taken", "changed", "done", "failed", "gone"];
+
 impl Status {
     /// The word for it.
     pub fn name(&self) -> &'static str {
@@ -250,7 +245,7 @@ mod tests {
         ];
         let version = Version { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
         for (status, text) in all {
-            assert!(text.contains(status.name()));
+            assert!(text.contains(status.name()) && STATES.contains(&status.name()));
             let entry = Entry { name: Name::new(b"a\xff\\b\n"), version, status, since_ms: 7 };
             let written = serde_json::to_string(&entry).unwrap();
             assert!(written.contains(text), "{written}");

@@ -343,7 +343,9 @@ impl Folder {
         };
         match row.status.clone() {
             Status::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
-            Status::Gone { past: Past::Taken { job: has } } if has == job => {
+            // Another run of the job, which somebody has asked for.
+            Status::Failed { job: has, .. } if has == job => self.put(now, name, past(has).into()),
+            Status::Gone { past: Past::Taken { job: has } | Past::Failed { job: has, .. } } if has == job => {
                 self.put(now, name, Status::Gone { past: past(has) });
             }
             // Whatever has arrived, there is a newer version.
@@ -357,6 +359,19 @@ impl Folder {
             | Status::Gone { .. } => return false,
         }
         true
+    }
+
+    /// Tells that a job which had several files has ended and does not say of this one that it stands at its
+    /// destination: it is taken again. False if this job does not have it.
+    pub fn handle_unconfirmed(&mut self, now: Now, name: &Name, job: &str, why: &str) -> bool {
+        match self.rows.get(name).map(|row| &row.status) {
+            Some(Status::Taken { job: has } | Status::Changed { job: has }) if has == job => {
+                self.settle_anew(now, name);
+                true
+            }
+            Some(_) => self.handle_result(now, name, job, Err(why.into())),
+            None => false,
+        }
     }
 
     /// Has a file that has failed be taken again. False if it has not failed.

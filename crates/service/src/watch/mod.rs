@@ -20,9 +20,8 @@ mod tree;
 mod watcher;
 mod writers;
 
-pub use after::{Acted, Confirmed, MARKER, act};
+pub use after::{Acted, Confirmed, act};
 pub use config::{After, Watch};
-pub use entry::{Change, Entry, Name, Past, Status, Version};
-pub use folder::{FILES_MAX, Folder, GONE_MAX, Now, Sight, Take, Writer};
-pub use names::Names;
-pub use watcher::{Notice, Turn, Waker, Watcher};
+pub use entry::{Change, Entry, Name, Past, STATES, Status, Version};
+pub use folder::{Now, Take};
+pub use watcher::{Notice, Waker, Watcher};

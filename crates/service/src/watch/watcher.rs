@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Stat;
 
 use super::config::Watch;
-use super::entry::{Change, Entry, Name, Version};
+use super::entry::{Change, Entry, Name, Status, Version};
 use super::events::{Events, Hint, Unwatched};
 use super::folder::{Folder, Now, Sight, Take, Writer};
 use super::names::Names;
@@ -218,9 +218,21 @@ impl Watcher {
         self.folder.changes()
     }
 
-    /// Has a file that has failed be taken again.
-    pub fn retry(&mut self, name: &Name) -> bool {
-        self.folder.retry((self.clock)(), name)
+    /// A job has ended and does not say of a file that it has arrived; see [`Folder::handle_unconfirmed`].
+    pub fn unconfirmed(&mut self, name: &Name, job: &str, why: &str) -> Vec<Change> {
+        self.folder.handle_unconfirmed((self.clock)(), name, job, why);
+        self.folder.changes()
+    }
+
+    /// Has files that have failed be taken again.
+    pub fn retry_failed(&mut self) -> Vec<Change> {
+        let now = (self.clock)();
+        let is_failed = |entry: &Entry| matches!(entry.status, Status::Failed { .. });
+        let failed: Vec<Name> = self.folder.entries().filter(is_failed).map(|entry| entry.name).collect();
+        for name in failed {
+            self.folder.retry(now, &name);
+        }
+        self.folder.changes()
     }
 
     /// Sleeps until something is to do, `wait_max` at most, and does it.

@@ -131,6 +131,7 @@ codes! {
     TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
     StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
     StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or is none.", Some("go back to a copy (farhaul store backup makes one)");
+    HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service's configuration has run before a job has not let it begin.", Some("what the program said is in the job's log (farhaul logs)");
     NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers where one was looked for.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
 
     // The far end cannot be reached.

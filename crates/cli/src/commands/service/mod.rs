@@ -9,6 +9,7 @@ mod submit;
 mod table;
 mod token;
 mod top;
+mod watch;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ pub use store::store;
 pub use submit::submit;
 pub use token::token;
 pub use top::top;
+pub use watch::watch;
 
 /// Bytes of a file with a token.
 const TOKEN_MAX: u64 = 4096;

@@ -148,7 +148,7 @@ fn refuse_what_is_the_services(args: &Submit) -> Result<(), Error> {
 }
 
 /// The location as the service reads it, which has another current directory.
-fn absolute(text: &OsStr) -> Result<String, Error> {
+pub(super) fn absolute(text: &OsStr) -> Result<String, Error> {
     let place = Place::parse(text)?;
     let cannot =
         |error| Error::of_host(format!("{}: cannot find the current directory", text.display()), error);

@@ -205,11 +205,11 @@ impl<'de> Deserialize<'de> for Network {
 }
 
 /// Where this service itself listens, and the addresses of this host for those that listen on all of them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnAddresses {
     /// As they were bound.
     pub listening: Vec<SocketAddr>,
-    /// Of the host's interfaces.
+    /// Of the host, besides those at which a socket can be bound: such as one that a gateway forwards from.
     pub of_host: Vec<IpAddr>,
 }
 
@@ -218,9 +218,15 @@ impl OwnAddresses {
         self.listening.iter().any(|own| {
             own.port() == address.port()
                 && (own.ip() == address.ip()
-                    || own.ip().is_unspecified() && self.of_host.contains(&address.ip()))
+                    || own.ip().is_unspecified()
+                        && (self.of_host.contains(&address.ip()) || is_of_host(address.ip())))
         })
     }
+}
+
+/// Whether an address is one of this host: nobody can listen at those of others.
+fn is_of_host(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// `Err` says why an address must not be connected to.

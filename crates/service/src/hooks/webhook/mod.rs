@@ -14,9 +14,11 @@ mod settings;
 mod signature;
 mod url;
 
-pub use address::{Class, Network, OwnAddresses, class};
+pub use address::{Network, OwnAddresses};
 pub use backoff::{ATTEMPTS_MAX, pause};
-pub use deliver::{Config, Delivery, Outcome, Resolve, Resolving, Roots, Sender, SystemResolver};
+pub use deliver::{Config, Delivery, Outcome, Sender, SystemResolver};
 pub use settings::{Webhook, Webhooks};
-pub use signature::{Secret, sign};
+pub use signature::Secret;
+#[cfg(test)]
+pub use signature::sign;
 pub use url::Url;

@@ -22,6 +22,9 @@ pub struct Webhooks {
     /// A file of PEM certificates; without it, those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<PathBuf>,
+    /// What messages to the addresses that jobs name are signed with: the first line of this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Webhooks {
@@ -88,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_s_configuration_is_read() {
-        let page = include_str!("../../../../../docs/hooks.md");
-        let (_, rest) = page.split_once("```toml\n[webhooks]").expect("the page shows webhooks");
-        let (shown, _) = rest.split_once("```").unwrap();
-        let File { webhooks, webhook } = toml::from_str(&format!("[webhooks]{shown}")).unwrap();
+    fn webhooks_are_read_and_chosen() {
+        let text = "[webhooks]\nallow = ['10.20.0.0/16']\nauthorities = '/etc/farhaul/authorities.pem'\n\
+            [[webhook]]\nurl = 'https://hooks.example/in'\nsecret_file = '/etc/farhaul/webhook.secret'\n\
+            [[webhook]]\nurl = 'http://10.20.0.7:8080/failed'\non = ['fail']\nlabels = { team = 'xray' }\n";
+        let File { webhooks, webhook } = toml::from_str(text).unwrap();
         let config = webhooks.config(OwnAddresses::default());
         assert_eq!(
             (config.allow.len(), config.roots),
@@ -102,7 +105,7 @@ mod tests {
         assert!(webhook[0].is_for(When::Post, &BTreeMap::new()) && webhook[0].is_for(When::Fail, &labels));
         assert!(!webhook[1].is_for(When::Post, &labels) && webhook[1].is_for(When::Fail, &labels));
         assert!(!webhook[1].is_for(When::Fail, &BTreeMap::new()) && !webhook[0].is_for(When::Pre, &labels));
-        // The file of the page is not there.
+        // The file is not there.
         let error = webhook[0].clone().checked().unwrap_err().to_string();
         assert!(error.contains("/etc/farhaul/webhook.secret"), "{error}");
         assert!(webhook[1].clone().checked().is_ok());

@@ -95,21 +95,23 @@ CREATE TABLE watches (
     id TEXT PRIMARY KEY,
     owner TEXT NOT NULL,
     spec TEXT NOT NULL,
+    confined TEXT,
     created_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE watch_entries (
     watch TEXT NOT NULL REFERENCES watches (id) ON DELETE CASCADE,
     path TEXT NOT NULL,
+    state TEXT NOT NULL,
     entry TEXT NOT NULL,
-    job TEXT,
-    changed_ms INTEGER NOT NULL,
     PRIMARY KEY (watch, path)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX watch_entries_by_state ON watch_entries (watch, state);
 
--- What is still to be told: hooks and webhooks. The id is told, too, so that who hears twice can notice.
+-- What is told of the ends of runs: hooks and webhooks. The id is told, too, so that who hears twice can notice.
 CREATE TABLE deliveries (
-    id TEXT PRIMARY KEY,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
     job TEXT NOT NULL,
     run INTEGER NOT NULL,
     kind TEXT NOT NULL,
@@ -119,8 +121,24 @@ CREATE TABLE deliveries (
     due_ms INTEGER NOT NULL,
     ended_ms INTEGER,
     outcome TEXT
+) STRICT;
+CREATE INDEX deliveries_open ON deliveries (kind, due_ms) WHERE ended_ms IS NULL;
+CREATE INDEX deliveries_ended ON deliveries (ended_ms) WHERE ended_ms IS NOT NULL;
+
+-- How far hooks are told of the files of a run: a hook and a run each, until the end of the run's manifest. While `to_at` is
+-- there, the batch between the two places of the manifest is being told.
+CREATE TABLE feeds (
+    id TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    hook TEXT NOT NULL,
+    serial INTEGER NOT NULL,
+    told INTEGER NOT NULL,
+    from_at INTEGER NOT NULL,
+    to_at INTEGER,
+    is_over INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX deliveries_by_due ON deliveries (ended_ms, due_ms);
+CREATE INDEX feeds_by_job ON feeds (job, run);
 
 CREATE TABLE idempotency (
     owner TEXT NOT NULL,

@@ -226,7 +226,7 @@ fn only_a_good_and_durable_report_confirms() {
     let of =
         |report: Report, durable| Confirmed::of("j1", &report, durable).map_err(|error| error.to_string());
     for durable in [Durable::End, Durable::File] {
-        assert_eq!(of(good(), durable).map(|proof| proof.job().to_string()), Ok("j1".into()));
+        assert_eq!(of(good(), durable).map(|proof| proof.job), Ok("j1".into()));
     }
     for (report, durable, expected) in [
         (good(), Durable::No, "synced"),

@@ -347,7 +347,7 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!(statuses(&rig), ["done", "taken", "failed", "taken"]);
     rig.live(2 * SETTLE);
     assert_eq!(rig.taken.len(), 4);
-    assert!(rig.watcher.retry(&Name::new("failed")));
+    assert_eq!(rig.watcher.retry_failed().len(), 1);
     rig.live(SETTLE + 1);
     assert_eq!(rig.taken[4..], ["failed"]);
 }

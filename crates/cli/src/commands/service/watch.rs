@@ -1,0 +1,144 @@
+//! `farhaul watch`.
+
+use farhaul::{Code, Error};
+use farhaul_service::{After, Labels, Span};
+use serde_json::{Value, json};
+
+use super::submit::absolute;
+use super::table::Table;
+use super::{client, query, quoted};
+use crate::args::service::{Watch, WatchAdd, WatchVerb};
+use crate::ui::{printer, units};
+
+pub fn watch(args: &Watch) -> Result<(), Error> {
+    match &args.verb {
+        WatchVerb::Add(add) => {
+            let made: Value = client(&add.shown.api)?.post("/watches", &wish(add)?)?;
+            if add.shown.json {
+                return printer::json(&made);
+            }
+            printer::data(format!("{}\n", made["id"].as_str().unwrap_or_default()).as_bytes())
+        }
+        WatchVerb::List { shown } => {
+            let all: Value = client(&shown.api)?.get("/watches")?;
+            if shown.json {
+                return printer::json(&all["watches"]);
+            }
+            list(all["watches"].as_array().map_or(&[], Vec::as_slice))
+        }
+        WatchVerb::Files { id, state, limit, shown } => {
+            let client = client(&shown.api)?;
+            let (mut all, mut cursor) = (Vec::new(), None);
+            while all.len() < *limit {
+                let count = (limit - all.len()).min(1000).to_string();
+                let parts = [("state", state.clone()), ("limit", Some(count)), ("cursor", cursor)];
+                let page: Value = client.get(&format!("/watches/{}/files{}", quoted(id), query(&parts)))?;
+                all.extend(page["files"].as_array().cloned().unwrap_or_default());
+                cursor = page["next_cursor"].as_str().map(ToString::to_string);
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            if shown.json { printer::json(&all) } else { files(&all) }
+        }
+        WatchVerb::Retry { id, shown } => {
+            client(&shown.api)?.post_only(&format!("/watches/{}/retry", quoted(id)), &json!({}))
+        }
+        WatchVerb::Remove { id, shown } => client(&shown.api)?.delete(&format!("/watches/{}", quoted(id))),
+    }
+}
+
+/// What the service is asked for.
+fn wish(add: &WatchAdd) -> Result<Value, Error> {
+    let labels = add.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?;
+    let span = |span: Option<Span>| span.map(|span| span.to_string());
+    let mut wish = json!({
+        "folder": absolute(&add.folder)?, "destination": absolute(&add.to)?,
+        "include": add.include, "exclude": add.exclude, "hidden": add.hidden,
+        "after": after(&add.after)?, "labels": Labels(labels),
+    });
+    let optional = [
+        ("settle", span(add.settle)),
+        ("rescan", span(add.rescan)),
+        ("webhook", add.webhook.clone()),
+        ("identity", add.as_identity.clone()),
+        ("fingerprint", add.fingerprint.clone()),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            wish[name] = json!(value);
+        }
+    }
+    Ok(wish)
+}
+
+fn after(text: &str) -> Result<After, Error> {
+    match (text, text.strip_prefix("move:")) {
+        ("leave", _) => Ok(After::Leave),
+        ("marker", _) => Ok(After::Mark),
+        ("delete", _) => Ok(After::Delete),
+        (_, Some(directory)) if !directory.is_empty() => Ok(After::Move(directory.into())),
+        _ => Err(Error::new(Code::BadOption, "--after is leave, marker, move:DIR or delete")),
+    }
+}
+
+fn list(watches: &[Value]) -> Result<(), Error> {
+    let mut table = Table::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
+    for watch in watches {
+        let (spec, counts) = (&watch["spec"], &watch["files"]);
+        let sum = |states: &[&str]| {
+            states.iter().filter_map(|state| counts[*state].as_u64()).sum::<u64>().to_string()
+        };
+        let after = match (spec["after"].as_str(), spec["after"]["move"].as_str()) {
+            (Some("mark"), _) => "marker".into(),
+            (Some(word), _) => word.to_string(),
+            (None, directory) => format!("move:{}", directory.unwrap_or_default()),
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        table.row(vec![
+            text(&watch["id"]),
+            text(&spec["folder"]),
+            text(&spec["destination"]),
+            after,
+            sum(&["done", "gone"]),
+            sum(&["new", "settling", "taken", "changed"]),
+            sum(&["failed"]),
+            text(&watch["notices"][0]),
+        ]);
+    }
+    printer::data(table.text().as_bytes())
+}
+
+fn files(files: &[Value]) -> Result<(), Error> {
+    let mut table = Table::new(&["STATE", "SINCE", "SIZE", "JOB", "PATH"]);
+    for file in files {
+        let text = |name: &str| file[name].as_str().unwrap_or_default().to_string();
+        let path = match file["why"].as_str() {
+            Some(why) => format!("{}: {why}", text("path")),
+            None => text("path"),
+        };
+        let job = file["job"].as_str().unwrap_or("-").to_string();
+        table.row(vec![
+            text("state"),
+            text("since"),
+            units::size(file["bytes"].as_u64().unwrap_or(0)),
+            job,
+            path,
+        ]);
+    }
+    printer::data(table.text().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_files_is_read() {
+        assert_eq!(after("marker").unwrap(), After::Mark);
+        assert_eq!(after("move:sent").unwrap(), After::Move("sent".into()));
+        for wrong in ["", "move", "move:", "mark it", "Delete"] {
+            assert!(after(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Watched folders: made, listed, removed, and what has become of their files.
+
+use axum::Json;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Ask, At, Document, May, ToControl, ToRead};
+use super::jobs::{bad_query, page};
+use super::problem::Failure;
+use crate::node::{FileView, WatchSpec, WatchView};
+use crate::watch::STATES;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(show, remove))
+        .routes(routes!(files))
+        .routes(routes!(retry))
+}
+
+/// All watched folders; there are never many.
+#[derive(Debug, Serialize, ToSchema)]
+struct Watches {
+    watches: Vec<WatchView>,
+}
+
+/// The watched folders that the caller may see.
+#[utoipa::path(get, path = "/watches", tag = "watches",
+    responses((status = 200, description = "All of them", body = Watches)))]
+async fn list(may: May<ToRead>) -> Result<Json<Watches>, Failure> {
+    let watches = may.act("list watches", "", |node, caller| node.list_watches(caller)).await?;
+    Ok(Json(Watches { watches }))
+}
+
+/// Watches a folder: each of its files becomes a job of the caller's when it is whole.
+#[utoipa::path(post, path = "/watches", tag = "watches", request_body = WatchSpec,
+    responses((status = 201, description = "It is watched", body = WatchView)))]
+async fn create(may: May<ToControl>, body: Document) -> Result<(StatusCode, Json<WatchView>), Failure> {
+    let spec: WatchSpec = body.read()?;
+    let target = format!("{} to {}", spec.folder, spec.destination);
+    let view = may.act("watch a folder", target, move |node, caller| node.add_watch(caller, spec));
+    Ok((StatusCode::CREATED, Json(view.await?)))
+}
+
+/// A watched folder as it stands.
+#[utoipa::path(get, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
+    responses((status = 200, description = "The watch", body = WatchView)))]
+async fn show(may: May<ToRead>, At(id): At<String>) -> Result<Json<WatchView>, Failure> {
+    let view = may.act("see a watch", id.clone(), move |node, caller| node.watch_view(caller, &id));
+    Ok(Json(view.await?))
+}
+
+/// A folder is not watched any more. Jobs that have its files go on.
+#[utoipa::path(delete, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
+    responses((status = 204, description = "It is not watched any more")))]
+async fn remove(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, Failure> {
+    may.act("remove a watch", id.clone(), move |node, caller| node.remove_watch(caller, &id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Files that have failed are taken again, when they have stood still for as long as others.
+#[utoipa::path(post, path = "/watches/{id}/retry", tag = "watches", params(("id" = String, Path)),
+    responses((status = 204, description = "They are taken again")))]
+async fn retry(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, Failure> {
+    may.act("retry a watch", id.clone(), move |node, caller| node.retry_watch(caller, &id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which files are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Only those of this state: `new`, `settling`, `taken`, `changed`, `done`, `failed`, `gone`.
+    state: Option<String>,
+    /// Entries of a page, 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Where the page before this one has ended.
+    cursor: Option<String>,
+}
+
+/// A page of files, by their paths.
+#[derive(Debug, Serialize, ToSchema)]
+struct Files {
+    files: Vec<FileView>,
+    /// For the next page, if there is one.
+    next_cursor: Option<String>,
+}
+
+/// What has become of each file of a watched folder.
+#[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), Which),
+    responses((status = 200, description = "A page of files", body = Files)))]
+async fn files(may: May<ToRead>, At(id): At<String>, Ask(which): Ask<Which>) -> Result<Json<Files>, Failure> {
+    let limit = page(which.limit)?;
+    let Which { state, cursor, .. } = which;
+    if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
+        let state = farhaul_text::printable(state.as_bytes(), 40);
+        return Err(bad_query(&format!("files have no state '{state}'; there are {}", STATES.join(", "))));
+    }
+    let after = cursor.unwrap_or_default();
+    let files = may.act("see a watch", id.clone(), move |node, caller| {
+        node.watch_files(caller, &id, state.as_deref(), &after, limit)
+    });
+    let files = files.await?;
+    let next_cursor = files.last().filter(|_| files.len() == limit).map(|file| file.path.clone());
+    Ok(Json(Files { files, next_cursor }))
+}

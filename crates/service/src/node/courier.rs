@@ -1,0 +1,497 @@
+//! The thread that tells what is to be told: it takes what is due from the store, runs programs and delivers webhooks, and
+//! writes down what came of it.
+//!
+//! Always true: what is in the store and not over is told, after a restart too; at most so many are told at a time; of one job
+//! one program runs at a time, in the order of what has happened. When nothing is due the thread sleeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul_session::Error;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::feed::{Feed, Next, Told};
+use super::outbox::{self, WebhookTarget};
+use super::{Node, programs};
+use crate::hooks::webhook::{
+    ATTEMPTS_MAX, Config, Delivery as Post, Outcome, OwnAddresses, Secret, Sender, SystemResolver, Webhooks,
+    pause,
+};
+use crate::hooks::{self, Finished, Hook, Message, Stop, When};
+use crate::job::{JobId, State};
+use crate::store::deliveries::{self, Delivery};
+use crate::store::{feeds, jobs};
+
+/// Programs that run at a time.
+const PROGRAMS_MAX: usize = 4;
+/// Webhooks that are delivered at a time: each takes a connection and a few pages of memory.
+const WEBHOOKS_MAX: usize = 8;
+/// Hooks and runs whose files are being told; others wait until some of these are over.
+const FEEDS_MAX: usize = 256;
+/// No webhook waits longer: the longest pause, and some.
+const AHEAD_MS: i64 = 2 * 86_400_000;
+/// When something is due at a time, the clock is looked at so often: it may be set.
+const CLOCK_EVERY: Duration = Duration::from_secs(60);
+/// After this the store is asked again when it could not answer.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How long programs may take to stop when the service ends, which is what they get between SIGTERM and SIGKILL, and some.
+const STOP_TIME: Duration = Duration::from_secs(7);
+
+/// Wakes the courier.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bell(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    notify: Notify,
+    is_over: AtomicBool,
+}
+
+impl Bell {
+    /// There may be something to tell.
+    pub(super) fn ring(&self) {
+        self.0.notify.notify_one();
+    }
+}
+
+/// The thread.
+pub(super) struct Courier {
+    thread: JoinHandle<()>,
+    bell: Bell,
+    stop: Stop,
+}
+
+impl Courier {
+    pub(super) fn start(node: &Arc<Node>) -> Result<Courier, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(PROGRAMS_MAX + 2)
+            .thread_keep_alive(Duration::from_secs(10))
+            .enable_all()
+            .build()
+            .map_err(Error::no_thread)?;
+        let stop = Stop::new().map_err(Error::io("cannot make what ends hooks"))?;
+        let (to_work, done) = unbounded_channel();
+        let work = Work {
+            node: node.clone(),
+            stop: stop.clone(),
+            to_work,
+            under_way: BTreeSet::new(),
+            jobs: BTreeSet::new(),
+            programs: 0,
+            webhooks: 0,
+            feeds: BTreeMap::new(),
+            sender: None,
+            began: Instant::now(),
+        };
+        let run = move || {
+            runtime.block_on(work.run(done));
+            runtime.shutdown_timeout(STOP_TIME);
+        };
+        let thread =
+            std::thread::Builder::new().name("courier".into()).spawn(run).map_err(Error::no_thread)?;
+        Ok(Courier { thread, bell: node.bell.clone(), stop })
+    }
+
+    /// Ends it. What is under way is told again by the next process.
+    pub(super) fn end(self) {
+        self.bell.0.is_over.store(true, Relaxed);
+        self.stop.stop();
+        self.bell.ring();
+        let _ = self.thread.join();
+    }
+}
+
+/// What has come to its end.
+enum Done {
+    Webhook(Delivery, Outcome),
+    Program(Delivery, Hook, Result<Finished, Error>),
+    Batch(String, u64, Hook, String, Result<Finished, Error>),
+    /// The store has what came of the delivery of this id.
+    Stored(String),
+    /// The store has that a batch of this feed was told.
+    Advanced(String),
+}
+
+struct Work {
+    node: Arc<Node>,
+    stop: Stop,
+    to_work: UnboundedSender<Done>,
+    /// Deliveries whose outcome is not in the store yet.
+    under_way: BTreeSet<String>,
+    /// Jobs of which a program runs.
+    jobs: BTreeSet<String>,
+    programs: usize,
+    webhooks: usize,
+    feeds: BTreeMap<String, Feed>,
+    /// What delivers, and the configuration that it was made by.
+    sender: Option<(Webhooks, Option<OwnAddresses>, Arc<Sender>)>,
+    began: Instant,
+}
+
+impl Work {
+    async fn run(mut self, mut done: UnboundedReceiver<Done>) {
+        let bell = self.node.bell.clone();
+        while !bell.0.is_over.load(Relaxed) {
+            let wait = self.tell_due().unwrap_or_else(|error| {
+                tracing::error!(%error, "it cannot be seen what is to be told");
+                Some(AGAIN)
+            });
+            let sleep = async {
+                match wait {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = bell.0.notify.notified() => {}
+                one = done.recv() => self.take(one),
+                () = sleep => {}
+            }
+            while let Ok(one) = done.try_recv() {
+                self.take(Some(one));
+            }
+        }
+    }
+
+    /// Begins what is due and has room; says how long nothing else will be.
+    fn tell_due(&mut self) -> Result<Option<Duration>, Error> {
+        let files = self.tell_files()?;
+        self.run_programs()?;
+        let webhooks = self.send_webhooks()?;
+        Ok([files, webhooks].into_iter().flatten().min())
+    }
+
+    fn run_programs(&mut self) -> Result<(), Error> {
+        if self.programs >= PROGRAMS_MAX {
+            return Ok(());
+        }
+        let count = PROGRAMS_MAX + self.jobs.len() + self.under_way.len();
+        for one in self.node.store.read(|connection| deliveries::open_programs(connection, count))? {
+            let is_taken = self.under_way.contains(&one.id) || self.jobs.contains(&one.job);
+            if is_taken || self.programs >= PROGRAMS_MAX {
+                continue;
+            }
+            let parsed = serde_json::from_str::<Hook>(&one.target)
+                .and_then(|hook| Ok((hook, serde_json::from_str::<Message>(&one.body)?)));
+            let (hook, message) = match parsed {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    self.close(&one, &format!("it cannot be read: {error}"));
+                    continue;
+                }
+            };
+            self.under_way.insert(one.id.clone());
+            self.jobs.insert(one.job.clone());
+            self.programs += 1;
+            let (stop, to_work) = (self.stop.clone(), self.to_work.clone());
+            tokio::task::spawn_blocking(move || {
+                let ran = run(&hook, &message, &stop);
+                let _ = to_work.send(Done::Program(one, hook, ran));
+            });
+        }
+        Ok(())
+    }
+
+    fn send_webhooks(&mut self) -> Result<Option<Duration>, Error> {
+        let now_ms = self.node.clock.now_ms();
+        let count = WEBHOOKS_MAX + self.under_way.len();
+        let due =
+            |connection: &rusqlite::Connection| deliveries::due_webhooks(connection, now_ms, AHEAD_MS, count);
+        for one in self.node.store.read(due)? {
+            if self.webhooks >= WEBHOOKS_MAX || self.under_way.contains(&one.id) {
+                continue;
+            }
+            let target = match serde_json::from_str::<WebhookTarget>(&one.target) {
+                Ok(target) => target,
+                Err(error) => {
+                    self.close(&one, &format!("it cannot be read: {error}"));
+                    continue;
+                }
+            };
+            self.under_way.insert(one.id.clone());
+            self.webhooks += 1;
+            let (sender, to_work) = (self.sender(), self.to_work.clone());
+            let unix_s = now_ms.div_euclid(1000);
+            tokio::spawn(async move {
+                let outcome = match sender {
+                    Ok(sender) => post(&sender, &one, &target, unix_s).await,
+                    Err(error) => Outcome::Retry { why: error.to_string(), after: None },
+                };
+                let _ = to_work.send(Done::Webhook(one, outcome));
+            });
+        }
+        let next = self.node.store.read(|connection| deliveries::next_webhook(connection, now_ms))?;
+        Ok(next.map(|next| {
+            let wait = u64::try_from(next.saturating_sub(now_ms)).unwrap_or(0);
+            Duration::from_millis(wait).min(CLOCK_EVERY)
+        }))
+    }
+
+    /// Made anew when the configuration is another one.
+    fn sender(&mut self) -> Result<Arc<Sender>, Error> {
+        let settings = self.node.settings();
+        let own = self.node.own.get();
+        if let Some((made_by, made_for, sender)) = &self.sender
+            && *made_by == settings.webhooks
+            && made_for.as_ref() == own
+        {
+            return Ok(sender.clone());
+        }
+        let config: Config = settings.webhooks.config(own.cloned().unwrap_or_default());
+        let sender = Arc::new(Sender::new(config, Box::new(SystemResolver))?);
+        self.sender = Some((settings.webhooks.clone(), own.cloned(), sender.clone()));
+        Ok(sender)
+    }
+
+    // ---- files -----------------------------------------------------------------------------------------------------
+
+    fn tell_files(&mut self) -> Result<Option<Duration>, Error> {
+        let rows = self.node.store.read(|connection| feeds::list(connection, FEEDS_MAX))?;
+        let there: BTreeSet<String> = rows.iter().map(|row| row.id.clone()).collect();
+        self.feeds.retain(|id, feed| feed.is_busy || there.contains(id));
+        let mut wait: Option<Duration> = None;
+        for row in rows {
+            let id = row.id.clone();
+            let feed = self.feeds.entry(id.clone()).or_insert_with(|| Feed::new(row.clone()));
+            if feed.is_busy {
+                continue;
+            }
+            feed.follow(row);
+            if self.programs >= PROGRAMS_MAX || self.jobs.contains(&feed.row.job) {
+                continue;
+            }
+            let manifest = self.node.folder.join("manifests");
+            let manifest = manifest.join(format!("{}-{}.jsonl", feed.row.job, feed.row.run));
+            let now = self.began.elapsed();
+            match feed.next(&manifest, now) {
+                Next::Wait(due) => {
+                    let due = due.map(|due| due.saturating_sub(now));
+                    wait = wait.into_iter().chain(due).min();
+                }
+                Next::Over => {
+                    feed.is_busy = true;
+                    let serial = feed.row.serial;
+                    self.node.store.later({
+                        let id = id.clone();
+                        move |transaction| feeds::remove(transaction, &id, serial)
+                    });
+                    self.when_stored(Done::Advanced(id));
+                }
+                Next::Tell(told) => self.tell_batch(&id, told)?,
+            }
+        }
+        Ok(wait)
+    }
+
+    fn tell_batch(&mut self, id: &str, told: Told) -> Result<(), Error> {
+        let Some(feed) = self.feeds.get_mut(id) else { return Ok(()) };
+        let serial = feed.row.serial;
+        if let Some(to_at) = told.to_fix {
+            let id = id.to_string();
+            // What is in the store is what is told: if it cannot be written, the feed begins again from there.
+            let row = feed.row.clone();
+            let is_fixed =
+                self.node.store.write(move |transaction| feeds::fix(transaction, &id, serial, to_at));
+            if !matches!(is_fixed, Ok(true)) {
+                *feed = Feed::new(row);
+                return is_fixed.map(|_| ());
+            }
+        } else {
+            // It was read from this manifest only if the manifest was not begun anew meanwhile.
+            let now = self.node.store.read(|connection| feeds::serial(connection, id))?;
+            if now != Some(serial) {
+                self.feeds.remove(id);
+                self.node.bell.ring();
+                return Ok(());
+            }
+        }
+        feed.is_busy = true;
+        feed.is_recovering = told.to_fix.is_none();
+        let (hook, job) = (feed.row.hook.clone(), feed.row.job.clone());
+        let delivery = format!("{id}.{}", told.number);
+        let message = Message { files: told.files, ..self.file_message(&job, delivery.clone()) };
+        self.jobs.insert(job);
+        self.programs += 1;
+        let (stop, to_work, id) = (self.stop.clone(), self.to_work.clone(), id.to_string());
+        tokio::task::spawn_blocking(move || {
+            let ran = run(&hook, &message, &stop);
+            let _ = to_work.send(Done::Batch(id, serial, hook, delivery, ran));
+        });
+        Ok(())
+    }
+
+    /// As the job stands now.
+    fn file_message(&self, job: &str, delivery: String) -> Message {
+        let now_ms = self.node.clock.now_ms();
+        let job = job.parse::<JobId>().ok().and_then(|id| self.node.words_now(id)).unwrap_or_default();
+        outbox::message(When::File, delivery, now_ms, job)
+    }
+
+    // ---- what came of it -------------------------------------------------------------------------------------------
+
+    fn take(&mut self, done: Option<Done>) {
+        match done {
+            None => {}
+            Some(Done::Stored(id)) => drop(self.under_way.remove(&id)),
+            Some(Done::Advanced(id)) => {
+                // What was read ahead stays, but for a batch that an earlier process had read.
+                self.feeds.retain(|there, feed| *there != id || !feed.is_recovering);
+                if let Some(feed) = self.feeds.get_mut(&id) {
+                    feed.is_busy = false;
+                }
+            }
+            Some(Done::Webhook(one, outcome)) => {
+                self.webhooks -= 1;
+                self.after_webhook(&one, outcome);
+            }
+            Some(Done::Program(one, hook, ran)) => {
+                self.programs -= 1;
+                self.jobs.remove(&one.job);
+                if self.log_run(&one.job, &one.id, &hook, &ran) {
+                    let outcome = ran.map_or_else(|error| error.to_string(), |finished| finished.verdict());
+                    self.close(&one, &outcome);
+                }
+            }
+            Some(Done::Batch(id, serial, hook, delivery, ran)) => {
+                self.programs -= 1;
+                let Some(job) = self.feeds.get(&id).map(|feed| feed.row.job.clone()) else { return };
+                self.jobs.remove(&job);
+                if self.log_run(&job, &delivery, &hook, &ran) {
+                    self.node.store.later({
+                        let id = id.clone();
+                        move |transaction| feeds::advance(transaction, &id, serial)
+                    });
+                    self.when_stored(Done::Advanced(id));
+                }
+            }
+        }
+    }
+
+    /// False if the service has ended the program: the next process runs it again.
+    fn log_run(&self, job: &str, delivery: &str, hook: &Hook, ran: &Result<Finished, Error>) -> bool {
+        let (level, text, event) = match ran {
+            Ok(finished) if finished.stopped => return false,
+            Ok(finished) => (
+                programs::level(finished),
+                programs::line(hook.on, &hook.program, finished),
+                programs::event(delivery, finished),
+            ),
+            Err(error) => {
+                let event = json!({ "event": "hook", "delivery": delivery, "error": error.to_string() });
+                ("warning", format!("{} hook: {error}", hook.on), event.to_string())
+            }
+        };
+        self.log(job, level, &text, &event);
+        true
+    }
+
+    fn log(&self, job: &str, level: &'static str, text: &str, event: &str) {
+        if let Ok(job) = job.parse::<JobId>() {
+            self.node.said(job, (level, text, event));
+        }
+    }
+
+    fn after_webhook(&mut self, one: &Delivery, outcome: Outcome) {
+        let attempt = one.attempt + 1;
+        let (level, text) = match outcome {
+            Outcome::Delivered { status } => {
+                self.close(one, &format!("delivered: {status}"));
+                ("info", format!("the webhook was delivered ({status})"))
+            }
+            Outcome::Refused { why } => {
+                self.close(one, &why);
+                ("warning", format!("the webhook was not delivered, and is given up: {why}"))
+            }
+            Outcome::Retry { why, .. } if attempt >= ATTEMPTS_MAX => {
+                self.close(one, &why);
+                ("warning", format!("the webhook is given up after {attempt} attempts: {why}"))
+            }
+            Outcome::Retry { why, after } => {
+                let pause = pause(attempt, seed(&one.id), after);
+                let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                let due_ms = self.node.clock.now_ms().saturating_add(pause_ms);
+                let (id, outcome) = (one.id.clone(), why.clone());
+                self.node
+                    .store
+                    .later(move |transaction| deliveries::again(transaction, &id, due_ms, &outcome));
+                self.when_stored(Done::Stored(one.id.clone()));
+                let seconds = pause.as_secs_f64();
+                (
+                    "warning",
+                    format!("the webhook was not delivered, and is tried again in {seconds:.0} s: {why}"),
+                )
+            }
+        };
+        let event = json!({ "event": "webhook", "delivery": one.id, "attempt": attempt, "text": text });
+        self.log(&one.job, level, &text, &event.to_string());
+    }
+
+    /// It is over.
+    fn close(&mut self, one: &Delivery, outcome: &str) {
+        self.under_way.insert(one.id.clone());
+        let (id, now_ms, outcome) = (one.id.clone(), self.node.clock.now_ms(), outcome.to_string());
+        self.node.store.later(move |transaction| deliveries::end(transaction, &id, now_ms, &outcome));
+        self.when_stored(Done::Stored(one.id.clone()));
+    }
+
+    fn when_stored(&self, done: Done) {
+        let to_work = self.to_work.clone();
+        self.node.store.then(move || {
+            let _ = to_work.send(done);
+        });
+    }
+}
+
+fn run(hook: &Hook, message: &Message, stop: &Stop) -> Result<Finished, Error> {
+    let input =
+        serde_json::to_value(message).map_err(|error| Error::bug(format!("a hook's message: {error}")))?;
+    hooks::run(&hook.program(), &input, &message.variables(), hook.limit(), Some(stop))
+}
+
+async fn post(sender: &Sender, one: &Delivery, target: &WebhookTarget, unix_s: i64) -> Outcome {
+    let secret = match target.secret_file.as_deref().map(Secret::read).transpose() {
+        Ok(secret) => secret,
+        Err(error) => return Outcome::Retry { why: error.to_string(), after: None },
+    };
+    let event = serde_json::from_str::<Message>(&one.body).map_or("", |message| message.event.name());
+    let post = Post {
+        url: &target.url,
+        id: &one.id,
+        event,
+        body: one.body.clone().into_bytes(),
+        secret: secret.as_ref(),
+        unix_s,
+    };
+    sender.deliver(&post).await
+}
+
+/// The same for a message, and another one for each.
+fn seed(id: &str) -> u64 {
+    let digest = blake3::hash(id.as_bytes());
+    let bytes = digest.as_bytes();
+    u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
+impl Node {
+    /// A job as programs know it, as it stands now.
+    fn words_now(&self, id: JobId) -> Option<hooks::JobWords> {
+        if let Some(active) = self.jobs().get(&id) {
+            let (row, figures) = (&active.row, &active.row.figures);
+            let seen = active.transfer.as_ref().map(|transfer| &transfer.seen);
+            let (files, bytes, failed) =
+                seen.map_or((0, 0, 0), |seen| (seen.files_done, seen.bytes_done, seen.failed));
+            return Some(outbox::words(row, row.state, figures.files + files, figures.bytes + bytes, failed));
+        }
+        let row = self.store.read(|connection| jobs::get(connection, id)).ok()??;
+        let (state, figures): (State, _) = (row.state, row.figures.clone());
+        Some(outbox::words(&row, state, figures.files, figures.bytes, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

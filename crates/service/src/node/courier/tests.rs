@@ -1,0 +1,273 @@
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use super::*;
+use crate::access::Caller;
+use crate::hooks::webhook::sign;
+use crate::job::{JobSpec, Labels};
+use crate::node::tests::{Fixture, copy};
+use crate::node::{Settings, Submission};
+
+/// One request that a server has got.
+struct Got {
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Got {
+    fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    fn id(&self) -> &str {
+        &self.headers["farhaul-delivery"]
+    }
+}
+
+/// A server that answers so, one after the other, and with 200 from then on.
+fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<Got>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (got, gets) = mpsc::channel();
+    let mut answers = Vec::from(answers).into_iter();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut headers = BTreeMap::new();
+            loop {
+                let mut line = String::new();
+                stream.read_line(&mut line).unwrap();
+                match line.trim_end().split_once(": ") {
+                    Some((name, value)) => drop(headers.insert(name.to_lowercase(), value.to_string())),
+                    None if line.trim_end().is_empty() => break,
+                    None => {}
+                }
+            }
+            let mut body = vec![0; headers["content-length"].parse().unwrap()];
+            stream.read_exact(&mut body).unwrap();
+            let status = answers.next().unwrap_or(200);
+            let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            // It is told before it is answered, so that who waits for the outcome finds it.
+            let _ = got.send(Got { headers, body: String::from_utf8(body).unwrap() });
+            let _ = stream.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    (address, gets)
+}
+
+fn next(gets: &mpsc::Receiver<Got>) -> Got {
+    gets.recv_timeout(Duration::from_secs(60)).expect("a message comes")
+}
+
+fn local_webhooks() -> Webhooks {
+    Webhooks { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Webhooks::default() }
+}
+
+/// A program that adds what it is given to a file.
+fn program(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+fn hook(on: When, program: &Path) -> Hook {
+    let text = serde_json::json!({ "on": on, "program": program }).to_string();
+    serde_json::from_str::<Hook>(&text).unwrap().checked().unwrap()
+}
+
+fn outcome(fixture: &Fixture, id: &str) -> Option<String> {
+    fixture.node().store.read(|connection| deliveries::outcome(connection, id)).unwrap()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What programs have written, a message a line.
+fn messages(path: &Path) -> Vec<Message> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
+    let (address, gets) = server(&[503, 500]);
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let webhooks = Webhooks { secret_file: Some(secret), ..local_webhooks() };
+    let mut fixture = Fixture::with(Settings { webhooks, ..Settings::default() });
+    let mut spec = copy(fixture.file("a", 1000), fixture.path("b"));
+    spec.webhook = Some(format!("http://{address}/in"));
+    spec.labels = Labels([("run".to_string(), "7".to_string())].into());
+    let job = fixture.submit(spec);
+    fixture.wait_for(job, State::Done);
+    let first = next(&gets);
+    let told = first.json();
+    assert_eq!((told["event"].as_str(), told["job"]["state"].as_str()), (Some("post"), Some("done")));
+    assert_eq!((told["job"]["files"].as_u64(), told["job"]["labels"]["run"].as_str()), (Some(1), Some("7")));
+    assert_eq!(told["delivery"], first.id());
+    assert!(first.id().starts_with(&format!("{job}.1.post.")), "{}", first.id());
+    let signature = &first.headers["farhaul-signature"];
+    let unix_s: i64 = signature[2..].split(',').next().unwrap().parse().unwrap();
+    let secret = Secret::new("0123456789abcdef0123").unwrap();
+    assert_eq!(*signature, sign(&secret, unix_s, first.body.as_bytes()));
+    let is_tried_again = |fixture: &Fixture, count: usize| {
+        let lines = fixture.lines(job);
+        lines.iter().filter(|line| line.contains("is tried again in")).count() == count
+    };
+    wait_until("the pause is not begun", || is_tried_again(&fixture, 1));
+    fixture.stop();
+    fixture.start();
+    fixture.set_clock(60);
+    let second = next(&gets);
+    wait_until("the second pause is not begun", || is_tried_again(&fixture, 2));
+    fixture.stop();
+    fixture.set_clock_file(120);
+    fixture.start();
+    let third = next(&gets);
+    assert!([&second, &third].into_iter().all(|got| got.id() == first.id() && got.body == first.body));
+    wait_until("it is not over", || outcome(&fixture, first.id()) == Some("delivered: 200".into()));
+    // Nothing more comes, not after a restart either.
+    fixture.stop();
+    fixture.set_clock_file(86_400);
+    fixture.start();
+    assert!(gets.recv_timeout(Duration::from_millis(300)).is_err());
+}
+
+#[test]
+fn a_webhook_goes_nowhere_that_is_not_allowed() {
+    let (address, gets) = server(&[]);
+    let fixture = Fixture::new();
+    let mut spec = copy(fixture.file("a", 10), fixture.path("b"));
+    spec.webhook = Some(format!("http://{address}/in"));
+    let job = fixture.submit(spec);
+    wait_until("it is not refused", || {
+        fixture.lines(job).iter().any(|line| line.contains("is given up") && line.contains("loopback"))
+    });
+    assert!(gets.try_recv().is_err());
+    let mut spec = copy(fixture.path("a"), fixture.path("b"));
+    spec.webhook = Some("http://user:secret@example.org/".into());
+    let submission = Submission { spec, idempotency: None };
+    let refused = fixture.node().submit(&Caller::local(), submission).unwrap_err();
+    assert!(
+        refused.to_string().contains("password") && !refused.to_string().contains("secret@"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn programs_hear_of_files_and_ends_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let heard = folder.path().join("heard");
+    let listen =
+        program(folder.path(), "listen", &format!("cat >>{}; echo heard $FARHAUL_EVENT", heard.display()));
+    let mut hooks = When::ALL.map(|when| hook(when, &listen)).to_vec();
+    hooks[1].batch.count = 4;
+    // Another job's.
+    hooks.push(Hook { labels: [("team".into(), "*".into())].into(), ..hook(When::Post, &listen) });
+    let fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    let source = fixture.path("in");
+    std::fs::create_dir(&source).unwrap();
+    (0..10).for_each(|number| std::fs::write(format!("{source}/{number}"), [7; 100]).unwrap());
+    let job = fixture.submit(copy(source, fixture.path("out")));
+    fixture.wait_for(job, State::Done);
+    wait_until("post is not told", || messages(&heard).last().is_some_and(|last| last.event == When::Post));
+    let all = messages(&heard);
+    let events: Vec<_> = all.iter().map(|message| message.event).collect();
+    assert_eq!(events, [When::Pre, When::File, When::File, When::File, When::Post]);
+    let files: BTreeSet<String> =
+        all.iter().flat_map(|message| &message.files).map(|file| file.path.clone()).collect();
+    assert_eq!((files.len(), all[1].files.len(), all[3].files.len()), (10, 4, 2), "{files:?}");
+    assert!(all[1].files[0].digest.as_deref().is_some_and(|digest| digest.starts_with("blake3-tree-1MiB:")));
+    let ids: BTreeSet<&str> = all.iter().map(|message| message.delivery.as_str()).collect();
+    assert_eq!(ids.len(), 5);
+    assert_eq!((all[4].job.files, all[4].job.bytes), (10, 1000));
+    wait_until("what it has said is not in the log", || {
+        fixture.lines(job).iter().any(|line| line.contains("post hook") && line.ends_with("heard post"))
+    });
+    // One that fails.
+    let job = fixture.submit(copy(fixture.path("none"), fixture.path("out")));
+    fixture.wait_for(job, State::Failed);
+    wait_until("fail is not told", || messages(&heard).last().is_some_and(|last| last.event == When::Fail));
+    let last = messages(&heard).pop().unwrap();
+    assert_eq!((last.job.id, last.error.unwrap().code), (job.to_string(), "FH-NOT-FOUND".to_string()));
+}
+
+#[test]
+fn a_program_that_fails_before_a_job_keeps_it_from_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = program(folder.path(), "check", "echo looking; echo the quota is used up; echo; exit 3");
+    let hooks = vec![hook(When::Pre, &check)];
+    let fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
+    let view = fixture.wait_for(job, State::Failed);
+    assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-HOOK-FAILED"));
+    assert!(!Path::new(&fixture.path("b")).exists());
+    assert!(fixture.records()[0].error.as_ref().unwrap().ends_with("the quota is used up"));
+    assert!(fixture.lines(job).iter().any(|line| line.contains("exited with 3")));
+}
+
+#[test]
+fn a_job_is_cancelled_while_a_program_runs_before_it_and_the_service_ends_while_one_runs_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let heard = folder.path().join("heard");
+    let slow =
+        program(folder.path(), "slow", &format!("echo x >>{}.began; sleep 60; cat >>{0}", heard.display()));
+    let hooks = vec![hook(When::Pre, &slow)];
+    let mut fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    let began = folder.path().join("heard.began");
+    let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
+    wait_until("it does not begin", || began.exists());
+    // Meanwhile others can be asked and told.
+    assert_eq!(fixture.view(job).state, State::Running);
+    fixture.node().cancel(&Caller::local(), job).unwrap();
+    fixture.wait_for(job, State::Cancelled);
+    std::fs::remove_file(&began).unwrap();
+    fixture.stop();
+    fixture.settings.hooks = vec![hook(When::Post, &slow)];
+    fixture.start();
+    let job = fixture.submit(copy(fixture.path("a"), fixture.path("b")));
+    fixture.wait_for(job, State::Done);
+    wait_until("it does not begin", || began.exists());
+    fixture.stop();
+    // It is told by the next process, the same message.
+    program(folder.path(), "slow", &format!("cat >>{}", heard.display()));
+    fixture.start();
+    wait_until("it is not told", || !messages(&heard).is_empty());
+    assert_eq!(messages(&heard)[0].job.id, job.to_string());
+}
+
+#[test]
+fn a_second_end_of_the_same_run_tells_nothing_anew() {
+    let (address, gets) = server(&[]);
+    let fixture = Fixture::with(Settings { webhooks: local_webhooks(), ..Settings::default() });
+    let mut spec: JobSpec = copy(fixture.file("a", 10), fixture.path("b"));
+    spec.webhook = Some(format!("http://{address}/in"));
+    let job = fixture.submit(spec);
+    fixture.wait_for(job, State::Done);
+    let got = next(&gets);
+    wait_until("it is not over", || outcome(&fixture, got.id()).is_some());
+    // As after a crash in which the end was lost: it is made again.
+    let row = fixture.node().store.read(|connection| jobs::get(connection, job)).unwrap().unwrap();
+    let record = fixture.records().remove(0);
+    let again = outbox::of_end(&fixture.node().settings(), &row, &record, State::Done);
+    assert_eq!((again.len(), again[0].id.as_str()), (1, got.id()));
+    let insert = move |transaction: &rusqlite::Transaction<'_>| deliveries::insert(transaction, &again[0]);
+    fixture.node().store.write(insert).unwrap();
+    fixture.node().bell.ring();
+    assert!(gets.recv_timeout(Duration::from_millis(300)).is_err());
+    // Another run is another message.
+    fixture.node().retry(&Caller::local(), job).unwrap();
+    assert!(next(&gets).id().starts_with(&format!("{job}.2.post.")));
+}

@@ -1,0 +1,38 @@
+//! What a hook's program has said and how it has ended, for the job's log.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::hooks::{Finished, When};
+
+/// Characters of a line that a program gives as its reason.
+const REASON_CHARS: usize = 300;
+
+/// One line for people.
+pub(super) fn line(on: When, program: &Path, finished: &Finished) -> String {
+    let said = last_line(finished).map_or(String::new(), |line| format!(": {line}"));
+    format!("{on} hook {} {}{said}", program.display(), finished.verdict())
+}
+
+/// The same for programs, with all of the output that is kept.
+pub(super) fn event(delivery: &str, finished: &Finished) -> String {
+    json!({
+        "event": "hook", "delivery": delivery, "status": finished.status, "signal": finished.signal,
+        "timed_out": finished.timed_out, "seconds": finished.took.as_secs_f64(),
+        "output_bytes": finished.output_bytes, "output": String::from_utf8_lossy(&finished.output),
+    })
+    .to_string()
+}
+
+/// The last line of its output in which something stands.
+pub(super) fn last_line(finished: &Finished) -> Option<String> {
+    let lines = finished.output.split(|byte| *byte == b'\n');
+    let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty())?;
+    Some(farhaul_text::printable(last, REASON_CHARS))
+}
+
+/// How loudly it is logged.
+pub(super) fn level(finished: &Finished) -> &'static str {
+    if finished.is_success() { "info" } else { "warning" }
+}

@@ -1,0 +1,368 @@
+//! Watched folders: who makes, sees and removes them, and what has become of their files.
+//!
+//! How to read it: `spec.rs` is what is asked for; `eyes.rs` is the thread that each folder has, which makes jobs of files and
+//! sees to what becomes of them. The library `watch` decides which file is taken, and when.
+
+mod eyes;
+mod spec;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use farhaul_handover::Held as _;
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::Node;
+use crate::access::{Caller, Deed, Places, Scope};
+use crate::clock::timestamp;
+use crate::hub::Body;
+use crate::job::JobId;
+use crate::store::watches::{self, WatchRow};
+use crate::watch::{Entry, Past, Status, Waker, Watcher};
+
+pub(super) use spec::LABEL;
+pub use spec::WatchSpec;
+
+/// The owner of watches that stand in the configuration, and of their jobs.
+const CONFIGURATION: &str = "configuration";
+
+/// The folders that are watched.
+#[derive(Default)]
+pub(super) struct Watches {
+    all: Mutex<BTreeMap<String, Running>>,
+    /// No more begin.
+    is_over: AtomicBool,
+}
+
+/// One folder and its thread.
+struct Running {
+    row: WatchRow,
+    places: Arc<Places>,
+    orders: Sender<Order>,
+    waker: Waker,
+    notices: Arc<Mutex<Vec<String>>>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread of a folder is told.
+enum Order {
+    /// A job is over, and the store has it.
+    Over(JobId),
+    /// Files that have failed are to be taken again.
+    Retry,
+    End,
+}
+
+/// A watched folder as it stands.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct WatchView {
+    /// Its name.
+    pub id: String,
+    /// Who made it: `local`, `token:ID`, or `configuration`. Its jobs are this caller's.
+    pub owner: String,
+    /// When it was made.
+    #[schema(value_type = String, format = DateTime)]
+    pub created: Timestamp,
+    /// What was asked for.
+    pub spec: WatchSpec,
+    /// How many files there are of each state.
+    pub files: BTreeMap<String, u64>,
+    /// What its owner may want to know of the folder.
+    pub notices: Vec<String>,
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FileView {
+    /// Below the folder, escaped as in reports.
+    pub path: String,
+    /// `new`, `settling`, `taken`, `changed`, `done`, `failed` or `gone`.
+    pub state: String,
+    /// Since when.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// Its size.
+    pub bytes: u64,
+    /// The job that has or had it.
+    pub job: Option<String>,
+    /// Why it has failed.
+    pub why: Option<String>,
+}
+
+impl From<Entry> for FileView {
+    fn from(entry: Entry) -> FileView {
+        let (job, why) = match &entry.status {
+            Status::New | Status::Settling => (None, None),
+            Status::Taken { job } | Status::Changed { job } | Status::Done { job } => (Some(job), None),
+            Status::Failed { job, why } => (Some(job), Some(why)),
+            Status::Gone { past: Past::Taken { job } | Past::Done { job } } => (Some(job), None),
+            Status::Gone { past: Past::Failed { job, why } } => (Some(job), Some(why)),
+        };
+        FileView {
+            path: entry.name.to_string(),
+            state: entry.status.name().into(),
+            since: timestamp(entry.since_ms),
+            bytes: entry.version.size,
+            job: job.cloned(),
+            why: why.cloned(),
+        }
+    }
+}
+
+impl Watches {
+    /// A watch's job is over, and the store has it.
+    pub(super) fn over(&self, watch: &str, job: JobId) {
+        if let Some(running) = self.all.lock().in_any_case().get(watch) {
+            let _ = running.orders.send(Order::Over(job));
+            running.waker.wake();
+        }
+    }
+
+    /// Ends all threads, and waits for them.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+        let all = std::mem::take(&mut *self.all.lock().in_any_case());
+        all.values().for_each(Running::tell_end);
+        for running in all.into_values() {
+            let _ = running.thread.join();
+        }
+    }
+}
+
+impl Running {
+    fn tell_end(&self) {
+        let _ = self.orders.send(Order::End);
+        self.waker.wake();
+    }
+}
+
+impl Node {
+    /// Begins to watch what an earlier process has watched, and what the configuration says. A folder that cannot be watched is
+    /// told, and stays.
+    pub(super) fn begin_watches(&self) -> Result<(), Error> {
+        let owned: Vec<WatchRow> =
+            self.store.read(watches::all)?.into_iter().filter(|row| row.owner != CONFIGURATION).collect();
+        self.follow_configuration();
+        for row in owned {
+            let id = row.id.clone();
+            if let Err(error) = self.begin_watch(row) {
+                tracing::error!(watch = id, %error, "a folder is not watched");
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches what the configuration says: new folders, others than before, no longer those that it does not name.
+    pub(super) fn follow_configuration(&self) {
+        let settings = self.settings();
+        let stored = self.store.read(watches::all).unwrap_or_else(|error| {
+            tracing::error!(%error, "it cannot be seen which folders are watched");
+            Vec::new()
+        });
+        for row in stored.iter().filter(|row| row.owner == CONFIGURATION) {
+            if settings.watches.get(&row.id) != Some(&row.spec) {
+                self.end_watch(&row.id);
+            }
+            if !settings.watches.contains_key(&row.id) {
+                let id = row.id.clone();
+                self.store.later(move |transaction| watches::remove(transaction, &id));
+            }
+        }
+        for (name, spec) in &settings.watches {
+            if self.watches.all.lock().in_any_case().contains_key(name) {
+                continue;
+            }
+            if let Err(error) = self.follow_one(name, spec.clone()) {
+                tracing::error!(watch = name, %error, "a folder of the configuration is not watched");
+            }
+        }
+    }
+
+    fn follow_one(&self, name: &str, spec: WatchSpec) -> Result<(), Error> {
+        let spec = spec.checked()?;
+        let (id, owner, created_ms) = (name.to_string(), CONFIGURATION.to_string(), self.clock.now_ms());
+        let row = WatchRow { id, owner, spec, confined: None, created_ms };
+        let written = row.clone();
+        self.store.write(move |transaction| watches::put(transaction, &written))?;
+        self.begin_watch(row)?;
+        self.tell_watch(name, json!({ "event": "added" }));
+        Ok(())
+    }
+
+    /// Its thread is gone when this returns. False if there is none.
+    fn end_watch(&self, id: &str) -> bool {
+        let running = self.watches.all.lock().in_any_case().remove(id);
+        let Some(running) = running else { return false };
+        running.tell_end();
+        let _ = running.thread.join();
+        true
+    }
+
+    fn begin_watch(&self, row: WatchRow) -> Result<(), Error> {
+        let Some(node) = self.me.upgrade().filter(|node| !node.watches.is_over.load(Relaxed)) else {
+            return Err(Error::new(Code::NotNow, "the service is ending"));
+        };
+        let places = Arc::new(row.spec.places()?);
+        let entries = self.store.read(|connection| watches::entries(connection, &row.id))?;
+        let clock = self.clock.clone();
+        let now = move || crate::watch::Now { steady: clock.since_boot(), unix_ms: clock.now_ms() };
+        let watcher = Watcher::new(row.spec.watch()?, entries, Box::new(now))?;
+        let (waker, notices) = (watcher.waker(), Arc::default());
+        let (orders, inbox) = mpsc::channel();
+        let eyes = eyes::Eyes::new(node, row.clone(), places.clone(), watcher, Arc::clone(&notices), inbox);
+        let mut all = self.watches.all.lock().in_any_case();
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(move || eyes.run());
+        let thread = thread.map_err(Error::no_thread)?;
+        let id = row.id.clone();
+        all.insert(id, Running { row, places, orders, waker, notices, thread });
+        Ok(())
+    }
+
+    /// Watches a folder from now on, for this caller.
+    pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
+        let spec = spec.checked()?;
+        caller.may(Deed::At(Scope::Control, &spec.places()?))?;
+        super::outbox::check_webhook(spec.webhook.as_deref())?;
+        let now_ms = self.clock.now_ms();
+        // What is wrong with its jobs is said now.
+        let example = spec.job("0", vec!["x".into()]);
+        self.prepared(&example, None, now_ms)?;
+        let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
+        let confined = caller.reach.local.as_ref();
+        let row = WatchRow {
+            id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
+            owner: caller.subject.clone(),
+            confined: confined.map(|prefixes| prefixes.iter().map(text).collect()),
+            created_ms: now_ms,
+            spec,
+        };
+        let most = self.settings().watches_max;
+        {
+            let all = self.watches.all.lock().in_any_case();
+            if all.len() >= most {
+                let what = format!("{} folders are watched; no more are taken", all.len());
+                return Err(Error::new(Code::TooMany, what));
+            }
+            let is_same = |there: &&Running| {
+                there.row.spec.folder == row.spec.folder && there.row.spec.destination == row.spec.destination
+            };
+            if let Some(there) = all.values().find(is_same) {
+                let what = format!("watch {} takes files from there to there already", there.row.id);
+                return Err(Error::new(Code::AlreadyExists, what));
+            }
+        }
+        let (id, written) = (row.id.clone(), row.clone());
+        self.store.write(move |transaction| watches::insert(transaction, &written))?;
+        if let Err(error) = self.begin_watch(row) {
+            let gone = id.clone();
+            self.store.write(move |transaction| watches::remove(transaction, &gone))?;
+            return Err(error);
+        }
+        self.tell_watch(&id, json!({ "event": "added" }));
+        self.watch_view(caller, &id)
+    }
+
+    /// Does not watch a folder any more. Its jobs go on.
+    pub(crate) fn remove_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
+        let places = self.watch_places(id)?;
+        caller.may(Deed::At(Scope::Control, &places))?;
+        if self.settings().watches.contains_key(id) {
+            let what = format!("watch {id} stands in the configuration");
+            return Err(Error::new(Code::NotNow, what).with_hint("take it out there, and have it read anew"));
+        }
+        self.tell_watch(id, json!({ "event": "removed" }));
+        if !self.end_watch(id) {
+            return Err(no_such(id));
+        }
+        let id = id.to_string();
+        self.store.write(move |transaction| watches::remove(transaction, &id))
+    }
+
+    /// Has those files be taken again that have failed.
+    pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
+        caller.may(Deed::At(Scope::Control, &*self.watch_places(id)?))?;
+        if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
+            let _ = running.orders.send(Order::Retry);
+            running.waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Those that the caller may see.
+    pub(crate) fn list_watches(&self, caller: &Caller) -> Result<Vec<WatchView>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let all = self.watches.all.lock().in_any_case();
+        let seen: Vec<String> =
+            all.iter().filter(|(_, one)| caller.sees(&one.places)).map(|(id, _)| id.clone()).collect();
+        drop(all);
+        // One that is removed meanwhile is not there.
+        Ok(seen.iter().filter_map(|id| self.watch_view_of(id).ok()).collect())
+    }
+
+    /// One of them.
+    pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
+        caller.may(Deed::At(caller_sees(caller), &*self.watch_places(id)?))?;
+        self.watch_view_of(id)
+    }
+
+    /// At most `count` of its files behind the one of this path.
+    pub(crate) fn watch_files(
+        &self,
+        caller: &Caller,
+        id: &str,
+        state: Option<&str>,
+        after: &str,
+        count: usize,
+    ) -> Result<Vec<FileView>, Error> {
+        caller.may(Deed::At(Scope::Read, &*self.watch_places(id)?))?;
+        let files = self.store.read(|connection| watches::list(connection, id, state, after, count))?;
+        Ok(files.into_iter().map(FileView::from).collect())
+    }
+
+    fn watch_places(&self, id: &str) -> Result<Arc<Places>, Error> {
+        let all = self.watches.all.lock().in_any_case();
+        all.get(id).map(|one| one.places.clone()).ok_or_else(|| no_such(id))
+    }
+
+    fn watch_view_of(&self, id: &str) -> Result<WatchView, Error> {
+        let files = self.store.read(|connection| watches::counts(connection, id))?;
+        let all = self.watches.all.lock().in_any_case();
+        let one = all.get(id).ok_or_else(|| no_such(id))?;
+        Ok(WatchView {
+            id: id.into(),
+            owner: one.row.owner.clone(),
+            created: timestamp(one.row.created_ms),
+            spec: one.row.spec.clone(),
+            files: files.into_iter().collect(),
+            notices: one.notices.lock().in_any_case().clone(),
+        })
+    }
+
+    /// Tells those who may see the folder what has happened.
+    fn tell_watch(&self, id: &str, mut what: serde_json::Value) {
+        let places = self.watch_places(id);
+        if let Ok(places) = places {
+            what["id"] = json!(id);
+            self.hub.tell(Body::Watch { places, text: what.to_string() });
+        }
+    }
+}
+
+/// Who has made a folder watched sees what it is, though his token cannot read.
+fn caller_sees(caller: &Caller) -> Scope {
+    if caller.has(Scope::Read) { Scope::Read } else { Scope::Control }
+}
+
+fn no_such(id: &str) -> Error {
+    Error::new(Code::NoSuchThing, format!("there is no watch {}", farhaul_text::printable(id.as_bytes(), 40)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::job::{Labels, Span, State};
+use crate::node::tests::Fixture;
+use crate::store::jobs;
+use crate::watch::After;
+
+fn spec(folder: &str, destination: &str, after: After) -> WatchSpec {
+    let text = json!({ "folder": folder, "destination": destination, "settle": "1s" }).to_string();
+    WatchSpec { after, ..serde_json::from_str(&text).unwrap() }
+}
+
+fn add(fixture: &Fixture, after: After) -> String {
+    for name in ["in", "out"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let spec = spec(&fixture.path("in"), &fixture.path("out"), after);
+    fixture.node().add_watch(&Caller::local(), spec).unwrap().id
+}
+
+fn files(fixture: &Fixture, watch: &str) -> BTreeMap<String, FileView> {
+    let files = fixture.node().watch_files(&Caller::local(), watch, None, "", 10_000).unwrap();
+    files.into_iter().map(|file| (file.path.clone(), file)).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn wait_for(fixture: &Fixture, watch: &str, path: &str, state: &str) -> FileView {
+    wait_until(&format!("{path} is not {state}: {:?}", files(fixture, watch)), || {
+        files(fixture, watch).get(path).is_some_and(|file| file.state == state)
+    });
+    files(fixture, watch).remove(path).unwrap()
+}
+
+#[test]
+fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
+    let fixture = Fixture::new();
+    for name in ["in", "out"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), After::Mark);
+    asked.labels = Labels([("team".to_string(), "xray".to_string())].into());
+    asked.include = vec!["*.h5".into()];
+    let caller = Caller { subject: "token:x".into(), ..Caller::local() };
+    let watch = fixture.node().add_watch(&caller, asked.clone()).unwrap().id;
+    assert_eq!(fixture.node().add_watch(&caller, asked).unwrap_err().code(), Code::AlreadyExists);
+    std::fs::create_dir(fixture.path("in/run7")).unwrap();
+    fixture.file("in/run7/a.h5", 1000);
+    fixture.file("in/notes.txt", 10);
+    let file = wait_for(&fixture, &watch, "run7/a.h5", "done");
+    assert_eq!(std::fs::read(fixture.path("out/run7/a.h5")).unwrap(), [7; 1000]);
+    assert!(!Path::new(&fixture.path("out/notes.txt")).exists());
+    let marker = std::fs::read_to_string(fixture.path("in/run7/a.h5.farhaul-done")).unwrap();
+    assert!(marker.contains(file.job.as_deref().unwrap()), "{marker}");
+    let id: JobId = file.job.unwrap().parse().unwrap();
+    let row = fixture.node().store.read(|connection| jobs::get(connection, id)).unwrap().unwrap();
+    assert_eq!((row.owner.as_str(), row.state), ("token:x", State::Done));
+    assert_eq!((&row.spec.labels.0["watch"], &row.spec.labels.0["team"]), (&watch, &"xray".to_string()));
+    let view = fixture.node().watch_view(&caller, &watch).unwrap();
+    assert_eq!(view.files, BTreeMap::from([("done".to_string(), 1)]));
+    // It is not taken again, and nothing is left when the watch is gone.
+    fixture.node().remove_watch(&caller, &watch).unwrap();
+    assert_eq!(fixture.node().watch_view(&caller, &watch).unwrap_err().code(), Code::NoSuchThing);
+    assert_eq!(fixture.records().len(), 1);
+}
+
+#[test]
+fn a_hundred_files_and_three_starts_bring_each_file_once() {
+    let mut fixture = Fixture::new();
+    let watch = add(&fixture, After::Leave);
+    let name = |number: usize| format!("in/{}/{number}", number % 7);
+    let content = |number: usize| format!("{number} ").repeat(1 + number * 37).into_bytes();
+    let write = |fixture: &Fixture, from: usize, to: usize| {
+        for number in from..to {
+            let path = fixture.path(&name(number));
+            std::fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+            std::fs::write(path, content(number)).unwrap();
+        }
+    };
+    for round in 0..4 {
+        write(&fixture, round * 25, round * 25 + 12);
+        // Some have been taken, some have arrived, some are under way when it ends.
+        let wanted = round * 25 + 5;
+        wait_until("none is taken", || {
+            let all = files(&fixture, &watch);
+            all.values().filter(|file| file.job.is_some()).count() >= wanted.min(round * 25 + 1)
+        });
+        if round < 3 {
+            fixture.stop();
+            write(&fixture, round * 25 + 12, round * 25 + 25);
+            fixture.start();
+        } else {
+            write(&fixture, round * 25 + 12, round * 25 + 25);
+        }
+    }
+    wait_until("not all are done", || {
+        let all = files(&fixture, &watch);
+        all.len() == 100 && all.values().all(|file| file.state == "done")
+    });
+    let mut taken: BTreeMap<String, usize> = BTreeMap::new();
+    let wanted = jobs::Wanted { labels: vec![("watch".into(), watch.clone())], ..jobs::Wanted::default() };
+    let all =
+        fixture.node().store.read(|connection| jobs::list(connection, &wanted, 1000, |_| true)).unwrap();
+    for job in &all {
+        assert_eq!(job.state, State::Done);
+        job.spec
+            .options
+            .select
+            .names
+            .iter()
+            .flatten()
+            .for_each(|name| *taken.entry(name.clone()).or_default() += 1);
+    }
+    // One job has had each file, and each job has one result.
+    assert!(taken.len() == 100 && taken.values().all(|count| *count == 1), "{taken:?}");
+    assert_eq!(fixture.records().len(), all.len());
+    for number in 0..100 {
+        let there = std::fs::read(fixture.path(&name(number).replacen("in", "out", 1))).unwrap();
+        assert!(there == content(number), "{number}");
+    }
+}
+
+#[test]
+fn nothing_is_deleted_before_it_is_confirmed() {
+    let mut fixture = Fixture::new();
+    let watch = add(&fixture, After::Delete);
+    fixture.file("in/a", 1000);
+    wait_for(&fixture, &watch, "a", "gone");
+    assert_eq!(std::fs::read(fixture.path("out/a")).unwrap(), [7; 1000]);
+    assert!(!Path::new(&fixture.path("in/a")).exists());
+    // A destination that takes nothing: the file stays, and is failed.
+    std::fs::remove_dir_all(fixture.path("out")).unwrap();
+    std::fs::write(fixture.path("out"), b"in the way").unwrap();
+    fixture.file("in/b", 1000);
+    let file = wait_for(&fixture, &watch, "b", "failed");
+    assert!(file.why.is_some());
+    assert_eq!(std::fs::read(fixture.path("in/b")).unwrap(), [7; 1000]);
+    // Not by a restart either; when somebody has the job run again, and it works, it goes.
+    fixture.stop();
+    fixture.start();
+    std::fs::remove_file(fixture.path("out")).unwrap();
+    std::fs::create_dir(fixture.path("out")).unwrap();
+    assert_eq!(wait_for(&fixture, &watch, "b", "failed").why, file.why);
+    let id: JobId = file.job.unwrap().parse().unwrap();
+    fixture.node().retry(&Caller::local(), id).unwrap();
+    wait_for(&fixture, &watch, "b", "gone");
+    assert_eq!(std::fs::read(fixture.path("out/b")).unwrap(), [7; 1000]);
+    assert!(!Path::new(&fixture.path("in/b")).exists());
+}
+
+#[test]
+fn a_job_that_ended_when_nobody_listened_is_heard_of_later() {
+    let mut fixture = Fixture::new();
+    let watch = add(&fixture, After::Delete);
+    fixture.file("in/a", 1000);
+    wait_until("it is not taken", || files(&fixture, &watch).get("a").is_some_and(|file| file.job.is_some()));
+    let id: JobId = files(&fixture, &watch)["a"].job.clone().unwrap().parse().unwrap();
+    // The eyes are gone, the job is not.
+    fixture.node().watches.end();
+    fixture.wait_for(id, State::Done);
+    fixture.stop();
+    fixture.start();
+    wait_for(&fixture, &watch, "a", "gone");
+    assert_eq!(std::fs::read(fixture.path("out/a")).unwrap(), [7; 1000]);
+}
+
+#[test]
+fn one_bad_file_of_many_keeps_no_other() {
+    let fixture = Fixture::new();
+    let watch = add(&fixture, After::Delete);
+    // A directory stands where a file is to come.
+    std::fs::create_dir_all(fixture.path("out/b/full")).unwrap();
+    ["a", "b", "c"].iter().for_each(|name| drop(fixture.file(&format!("in/{name}"), 100)));
+    let file = wait_for(&fixture, &watch, "b", "failed");
+    assert!(file.why.is_some(), "{file:?}");
+    for name in ["a", "c"] {
+        wait_for(&fixture, &watch, name, "gone");
+        assert_eq!(std::fs::read(fixture.path(&format!("out/{name}"))).unwrap(), [7; 100]);
+    }
+    assert!(Path::new(&fixture.path("in/b")).exists());
+    // When somebody has seen to it, it is taken again.
+    std::fs::remove_dir_all(fixture.path("out/b")).unwrap();
+    fixture.node().retry_watch(&Caller::local(), &watch).unwrap();
+    wait_for(&fixture, &watch, "b", "gone");
+    assert_eq!(std::fs::read(fixture.path("out/b")).unwrap(), [7; 100]);
+}
+
+#[test]
+fn what_a_job_leaves_out_has_not_arrived() {
+    let fixture = Fixture::new();
+    for name in ["in", "out"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), After::Delete);
+    asked.options.files.overwrite = farhaul::Overwrite::Never;
+    let watch = fixture.node().add_watch(&Caller::local(), asked).unwrap().id;
+    fixture.file("out/a", 3);
+    fixture.file("in/a", 1000);
+    fixture.file("in/b\\ü\n", 1000);
+    assert!(wait_for(&fixture, &watch, "a", "failed").why.is_some());
+    assert!(Path::new(&fixture.path("in/a")).exists());
+    let other = farhaul::escape("b\\ü\n".as_bytes());
+    wait_for(&fixture, &watch, &other, "gone");
+    assert!(Path::new(&fixture.path("out/b\\ü\n")).exists());
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let plain = || spec("/instrument/out", "fh://hpc/in", After::Leave);
+    assert!(plain().checked().is_ok());
+    let label = Labels([("watch".to_string(), "x".to_string())].into());
+    let mut synced = plain();
+    synced.options.select.rules = vec!["- *.tmp".into()];
+    for (wrong, part) in [
+        (WatchSpec { folder: "out".into(), ..plain() }, "absolute"),
+        (WatchSpec { folder: "/".into(), ..plain() }, "root of all"),
+        (WatchSpec { folder: "/instrument/../..".into(), ..plain() }, "without .."),
+        (WatchSpec { destination: "/instrument/out/sent".into(), ..plain() }, "taken again"),
+        (WatchSpec { destination: "in".into(), ..plain() }, "absolute"),
+        (WatchSpec { settle: Span(0), ..plain() }, "settle"),
+        (WatchSpec { labels: label, ..plain() }, "label watch"),
+        (WatchSpec { after: After::Move("..".into()), ..plain() }, "moved"),
+        (synced, "include and exclude"),
+    ] {
+        let error = wrong.checked().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
+    let mut fixture = Fixture::new();
+    for name in ["in", "out", "other"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let local = Caller::local();
+    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), After::Leave);
+    let (first, second) = (of("out"), of("other"));
+    fixture.settings.watches = [("camera".to_string(), first)].into();
+    fixture.stop();
+    fixture.start();
+    fixture.file("in/a", 100);
+    wait_for(&fixture, "camera", "a", "done");
+    assert_eq!(fixture.node().watch_view(&local, "camera").unwrap().owner, "configuration");
+    assert_eq!(fixture.node().remove_watch(&local, "camera").unwrap_err().code(), Code::NotNow);
+    // Read anew, it goes elsewhere; what has gone does not go again.
+    fixture.settings.watches = [("camera".to_string(), second)].into();
+    fixture.node().set_settings(fixture.settings.clone());
+    fixture.file("in/b", 100);
+    wait_for(&fixture, "camera", "b", "done");
+    assert!(Path::new(&fixture.path("other/b")).exists() && !Path::new(&fixture.path("other/a")).exists());
+    fixture.settings.watches.clear();
+    fixture.node().set_settings(fixture.settings.clone());
+    assert_eq!(fixture.node().watch_view(&local, "camera").unwrap_err().code(), Code::NoSuchThing);
+    fixture.stop();
+    fixture.start();
+    assert!(fixture.node().list_watches(&local).unwrap().is_empty());
+}
+
+#[test]
+fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
+    let fixture = Fixture::new();
+    let watch = add(&fixture, After::Leave);
+    let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
+    caller.scopes = vec![Scope::Read, Scope::Control];
+    caller.reach.local = Some(vec!["/projects".into()]);
+    let node = fixture.node();
+    assert!(node.list_watches(&caller).unwrap().is_empty());
+    assert_eq!(node.watch_view(&caller, &watch).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(node.remove_watch(&caller, &watch).unwrap_err().code(), Code::OutOfScope);
+    let ask =
+        |folder: &str, to: &str, after| node.add_watch(&caller, spec(folder, to, after)).map(|view| view.id);
+    assert_eq!(ask("/etc", "/projects/x", After::Leave).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(ask("/projects/in", "/tmp", After::Leave).unwrap_err().code(), Code::OutOfScope);
+    let outside = After::Move("/tmp/x".into());
+    assert_eq!(ask("/projects/in", "/projects/out", outside).unwrap_err().code(), Code::OutOfScope);
+    // The folder need not be there yet.
+    let id = ask("/projects/in", "/projects/out", After::Leave).unwrap();
+    assert_eq!(node.list_watches(&caller).unwrap().len(), 1);
+    let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
+    assert_eq!(row.confined, Some(vec!["/projects".to_string()]));
+}
+
+#[test]
+fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
+    let fixture = Fixture::new();
+    for name in ["mine/out", "secret"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    fixture.file("secret/a", 100);
+    std::os::unix::fs::symlink(fixture.path("secret"), fixture.path("mine/in")).unwrap();
+    let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
+    caller.scopes = vec![Scope::Control, Scope::Read];
+    caller.reach.local = Some(vec![fixture.path("mine").into()]);
+    let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), After::Delete);
+    let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
+    wait_until("nothing is said", || {
+        let view = fixture.node().watch_view(&caller, &watch).unwrap();
+        view.notices.iter().any(|notice| notice.contains("may reach"))
+    });
+    assert!(fixture.records().is_empty() && Path::new(&fixture.path("secret/a")).exists());
+}

@@ -1,0 +1,158 @@
+//! The table of what is told of the ends of runs, and what came of it.
+//!
+//! Always true: a delivery of one id is in it once, however often its run ends.
+
+#[cfg(test)]
+use rusqlite::OptionalExtension as _;
+use rusqlite::{Connection, Row, Transaction, params};
+
+/// Something to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// Made of job, run, event and target: told, too.
+    pub(crate) id: String,
+    pub(crate) job: String,
+    pub(crate) run: u32,
+    pub(crate) kind: Kind,
+    /// Where to, as JSON.
+    pub(crate) target: String,
+    /// The message, JSON.
+    pub(crate) body: String,
+    /// How often it was tried.
+    pub(crate) attempt: u32,
+    pub(crate) due_ms: i64,
+}
+
+/// By what it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Program,
+    Webhook,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Program => "program",
+            Kind::Webhook => "webhook",
+        }
+    }
+}
+
+/// Adds one; one that is there stays as it is.
+pub(crate) fn insert(transaction: &Transaction<'_>, one: &Delivery) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT OR IGNORE INTO deliveries (id, job, run, kind, target, body, attempt, due_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            one.id,
+            one.job,
+            one.run,
+            one.kind.name(),
+            one.target,
+            one.body,
+            one.attempt,
+            one.due_ms
+        ])?;
+    Ok(())
+}
+
+const COLUMNS: &str = "id, job, run, target, body, attempt, due_ms";
+
+/// At most `count` webhooks that are due, those first that are due longest. What is due later than `ahead_ms` from now was
+/// set when the clock stood elsewhere, and is due as well.
+pub(crate) fn due_webhooks(
+    connection: &Connection,
+    now_ms: i64,
+    ahead_ms: i64,
+    count: usize,
+) -> rusqlite::Result<Vec<Delivery>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM deliveries
+         WHERE kind = 'webhook' AND ended_ms IS NULL AND (due_ms <= ?1 OR due_ms > ?2)
+         ORDER BY due_ms, seq LIMIT ?3"
+    ))?;
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let rows = statement
+        .query_map(params![now_ms, now_ms.saturating_add(ahead_ms), count], |row| of(row, Kind::Webhook))?;
+    rows.collect()
+}
+
+/// When the next webhook is due.
+pub(crate) fn next_webhook(connection: &Connection, now_ms: i64) -> rusqlite::Result<Option<i64>> {
+    let question =
+        "SELECT min(due_ms) FROM deliveries WHERE kind = 'webhook' AND ended_ms IS NULL AND due_ms > ?1";
+    connection.prepare_cached(question)?.query_row([now_ms], |row| row.get(0))
+}
+
+/// At most `count` programs to run: of each job the one that was wanted first, when its files have all been told.
+pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::Result<Vec<Delivery>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM deliveries WHERE seq IN (
+           SELECT min(seq) FROM deliveries WHERE kind = 'program' AND ended_ms IS NULL GROUP BY job)
+           AND NOT EXISTS (
+             SELECT 1 FROM feeds WHERE feeds.job = deliveries.job AND feeds.run = deliveries.run)
+         ORDER BY seq LIMIT ?1"
+    ))?;
+    let rows =
+        statement.query_map([i64::try_from(count).unwrap_or(i64::MAX)], |row| of(row, Kind::Program))?;
+    rows.collect()
+}
+
+/// It was tried, and is to be tried again.
+pub(crate) fn again(transaction: &Transaction<'_>, id: &str, due_ms: i64, why: &str) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE deliveries SET attempt = attempt + 1, due_ms = ?2, outcome = ?3
+             WHERE id = ?1 AND ended_ms IS NULL",
+        )?
+        .execute(params![id, due_ms, why])?;
+    Ok(())
+}
+
+/// It is over, in whatever way.
+pub(crate) fn end(
+    transaction: &Transaction<'_>,
+    id: &str,
+    now_ms: i64,
+    outcome: &str,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE deliveries SET attempt = attempt + 1, ended_ms = ?2, outcome = ?3
+             WHERE id = ?1 AND ended_ms IS NULL",
+        )?
+        .execute(params![id, now_ms, outcome])?;
+    Ok(())
+}
+
+/// What came of one, if it is over.
+#[cfg(test)]
+pub(crate) fn outcome(connection: &Connection, id: &str) -> rusqlite::Result<Option<String>> {
+    let question = "SELECT outcome FROM deliveries WHERE id = ?1 AND ended_ms IS NOT NULL";
+    connection.prepare_cached(question)?.query_row([id], |row| row.get(0)).optional()
+}
+
+/// Forgets some that were over before `ms`.
+pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<usize> {
+    transaction.execute(
+        "DELETE FROM deliveries WHERE seq IN (
+           SELECT seq FROM deliveries WHERE ended_ms IS NOT NULL AND ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)",
+        params![ms, i64::try_from(count).unwrap_or(i64::MAX)],
+    )
+}
+
+fn of(row: &Row<'_>, kind: Kind) -> rusqlite::Result<Delivery> {
+    Ok(Delivery {
+        id: row.get(0)?,
+        job: row.get(1)?,
+        run: row.get(2)?,
+        kind,
+        target: row.get(3)?,
+        body: row.get(4)?,
+        attempt: row.get(5)?,
+        due_ms: row.get(6)?,
+    })
+}

@@ -1,0 +1,122 @@
+//! The table of how far hooks are told of the files of a run.
+//!
+//! Always true: a batch is fixed here before it is told, so that it is the same one if it has to be told again.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+
+use super::jobs::{json, of_json};
+use crate::hooks::Hook;
+
+/// One hook and one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FeedRow {
+    pub(crate) id: String,
+    pub(crate) job: String,
+    pub(crate) run: u32,
+    pub(crate) hook: Hook,
+    /// Another one whenever the manifest is begun anew.
+    pub(crate) serial: u64,
+    /// Batches that were told.
+    pub(crate) told: u64,
+    /// Bytes of the manifest that were told.
+    pub(crate) from_at: u64,
+    /// Where the batch ends that is being told.
+    pub(crate) to_at: Option<u64>,
+    /// The run is over: nothing comes behind the manifest's end.
+    pub(crate) is_over: bool,
+}
+
+/// An attempt of a run begins, and with it the run's manifest.
+pub(crate) fn begin(
+    transaction: &Transaction<'_>,
+    (id, job, run): (&str, &str, u32),
+    hook: &Hook,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO feeds (id, job, run, hook, serial, told, from_at, to_at, is_over)
+             VALUES (?1, ?2, ?3, ?4, 1, 0, 0, NULL, 0)
+             ON CONFLICT (id) DO UPDATE SET serial = serial + 1, told = told + (to_at IS NOT NULL),
+               from_at = 0, to_at = NULL, is_over = 0",
+        )?
+        .execute(params![id, job, run, json(hook)?])?;
+    Ok(())
+}
+
+/// A run is over.
+pub(crate) fn finish(transaction: &Transaction<'_>, job: &str, run: u32) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("UPDATE feeds SET is_over = 1 WHERE job = ?1 AND run = ?2")?
+        .execute(params![job, run])?;
+    Ok(())
+}
+
+/// At most `count` of them.
+pub(crate) fn list(connection: &Connection, count: usize) -> rusqlite::Result<Vec<FeedRow>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, job, run, hook, serial, told, from_at, to_at, is_over FROM feeds ORDER BY id LIMIT ?1",
+    )?;
+    let rows = statement.query_map([i64::try_from(count).unwrap_or(i64::MAX)], row)?;
+    rows.collect()
+}
+
+/// Which manifest one is told of.
+pub(crate) fn serial(connection: &Connection, id: &str) -> rusqlite::Result<Option<u64>> {
+    let question = "SELECT serial FROM feeds WHERE id = ?1";
+    let serial: Option<i64> =
+        connection.prepare_cached(question)?.query_row([id], |row| row.get(0)).optional()?;
+    Ok(serial.map(|serial| u64::try_from(serial).unwrap_or(0)))
+}
+
+/// The next batch ends here. False if the manifest was begun anew.
+pub(crate) fn fix(
+    transaction: &Transaction<'_>,
+    id: &str,
+    serial: u64,
+    to_at: u64,
+) -> rusqlite::Result<bool> {
+    let fix = "UPDATE feeds SET to_at = ?3 WHERE id = ?1 AND serial = ?2 AND to_at IS NULL";
+    transaction
+        .prepare_cached(fix)?
+        .execute(params![id, number(serial), number(to_at)])
+        .map(|count| count == 1)
+}
+
+/// The batch was told.
+pub(crate) fn advance(transaction: &Transaction<'_>, id: &str, serial: u64) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE feeds SET from_at = to_at, to_at = NULL, told = told + 1
+             WHERE id = ?1 AND serial = ?2 AND to_at IS NOT NULL",
+        )?
+        .execute(params![id, number(serial)])?;
+    Ok(())
+}
+
+/// All was told of a run that is over.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str, serial: u64) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("DELETE FROM feeds WHERE id = ?1 AND serial = ?2 AND is_over = 1")?
+        .execute(params![id, number(serial)])?;
+    Ok(())
+}
+
+/// SQLite's numbers have a sign.
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<FeedRow> {
+    let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
+    Ok(FeedRow {
+        id: row.get(0)?,
+        job: row.get(1)?,
+        run: row.get(2)?,
+        hook: of_json(row, 3)?,
+        serial: count(4)?,
+        told: count(5)?,
+        from_at: count(6)?,
+        to_at: row.get::<_, Option<i64>>(7)?.map(|at| u64::try_from(at).unwrap_or(0)),
+        is_over: row.get(8)?,
+    })
+}

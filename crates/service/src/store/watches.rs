@@ -1,0 +1,122 @@
+//! The tables of watched folders, and of what is known of each of their files.
+
+use rusqlite::{Connection, Row, Transaction, params};
+
+use super::jobs::{json, of_json, optional};
+use crate::node::WatchSpec;
+use crate::watch::{Change, Entry};
+
+/// A watched folder as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WatchRow {
+    pub(crate) id: String,
+    /// Who made it: the owner of its jobs.
+    pub(crate) owner: String,
+    pub(crate) spec: WatchSpec,
+    /// The directories of this host that its jobs may use; all of them if there is no list.
+    pub(crate) confined: Option<Vec<String>>,
+    pub(crate) created_ms: i64,
+}
+
+/// Adds one.
+pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            watch.id,
+            watch.owner,
+            json(&watch.spec)?,
+            watch.confined.as_ref().map(json).transpose()?,
+            watch.created_ms
+        ],
+    )?;
+    Ok(())
+}
+
+/// One of the configuration is as it says from now on; what is known of its files stays.
+pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO watches (id, owner, spec, created_ms) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (id) DO UPDATE SET spec = excluded.spec WHERE owner = excluded.owner",
+        params![watch.id, watch.owner, json(&watch.spec)?, watch.created_ms],
+    )?;
+    Ok(())
+}
+
+/// Takes one away, with all that is known of its files.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+    transaction.execute("DELETE FROM watches WHERE id = ?1", [id]).map(|_| ())
+}
+
+/// All of them, by their ids.
+pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<WatchRow>> {
+    let mut statement =
+        connection.prepare("SELECT id, owner, spec, confined, created_ms FROM watches ORDER BY id")?;
+    let watches = statement.query_map([], |row| {
+        Ok(WatchRow {
+            id: row.get(0)?,
+            owner: row.get(1)?,
+            spec: of_json(row, 2)?,
+            confined: optional(row, 3)?,
+            created_ms: row.get(4)?,
+        })
+    })?;
+    watches.collect()
+}
+
+/// Makes changes to what is known of files. Of a watch that is gone nothing is kept.
+pub(crate) fn change(transaction: &Transaction<'_>, watch: &str, changes: &[Change]) -> rusqlite::Result<()> {
+    let mut put = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO watch_entries (watch, path, state, entry)
+         SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM watches WHERE id = ?1)",
+    )?;
+    let mut remove =
+        transaction.prepare_cached("DELETE FROM watch_entries WHERE watch = ?1 AND path = ?2")?;
+    for change in changes {
+        match change {
+            Change::Put(entry) => {
+                put.execute(params![watch, entry.name.to_string(), entry.status.name(), json(entry)?])?
+            }
+            Change::Remove(name) => remove.execute(params![watch, name.to_string()])?,
+        };
+    }
+    Ok(())
+}
+
+/// All that is known of a watch's files.
+pub(crate) fn entries(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<Entry>> {
+    let mut statement = connection.prepare("SELECT entry FROM watch_entries WHERE watch = ?1")?;
+    let entries = statement.query_map([watch], entry)?;
+    entries.collect()
+}
+
+/// At most `count` files behind the one of this path, by their paths, of this state if one is named.
+pub(crate) fn list(
+    connection: &Connection,
+    watch: &str,
+    state: Option<&str>,
+    after: &str,
+    count: usize,
+) -> rusqlite::Result<Vec<Entry>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT entry FROM watch_entries WHERE watch = ?1 AND (?2 IS NULL OR state = ?2) AND path > ?3
+         ORDER BY path LIMIT ?4",
+    )?;
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let entries = statement.query_map(params![watch, state, after, count], entry)?;
+    entries.collect()
+}
+
+/// How many files there are of each state.
+pub(crate) fn counts(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<(String, u64)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT state, count(*) FROM watch_entries WHERE watch = ?1 GROUP BY state ORDER BY state",
+    )?;
+    let counts = statement
+        .query_map([watch], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?;
+    counts.collect()
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+    of_json(row, 0)
+}

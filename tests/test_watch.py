@@ -1,0 +1,125 @@
+"""Watched folders and hooks through the command line, and what a service does with them that is killed."""
+
+import json
+import os
+import random
+import sqlite3
+import time
+
+import pytest
+
+from harness.hosts import wait_until
+from harness.product import EXIT_USAGE
+from harness.service import Service
+from harness.trees import make_file, sha256
+
+KIB = 1 << 10
+
+
+@pytest.fixture
+def service(own_net):
+    return Service(own_net, own_net.alpha, far=own_net.daemon)
+
+
+def watch(service, folder, place, *arguments):
+    place, *trust = service.to_far(place)
+    return service.run("watch", "add", folder, "--to", place, *trust, "--settle", "1s", *arguments).strip()
+
+
+def files(service, id):
+    return {file["path"]: file for file in service.json("watch", "files", id, "-n", "10000")}
+
+
+def all_are(service, id, count, *states):
+    there = files(service, id)
+    return len(there) == count and {file["state"] for file in there.values()} <= set(states)
+
+
+def test_a_folder_is_watched_and_shown(service):
+    folder = service.net.folder("instrument")
+    id = watch(service, folder, "in", "--include", "*.h5", "--after", "marker", "--label", "team=xray")
+    (folder / "run7").mkdir()
+    make_file(folder / "run7/a.h5", 100 * KIB)
+    make_file(folder / "notes.txt", 10)
+    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "it has arrived")
+    assert sha256(service.far.root / "in/run7/a.h5") == sha256(folder / "run7/a.h5")
+    assert not (service.far.root / "in/notes.txt").exists()
+    (job,) = service.json("jobs", "--label", "team=xray", "--label", f"watch={id}")
+    assert json.loads((folder / "run7/a.h5.farhaul-done").read_text())["job"] == job["id"]
+    assert job["id"] in service.run("watch", "files", id)
+    listed = service.run("watch", "list")
+    assert id in listed and "marker" in listed and str(folder) in listed
+    service.run("watch", "add", folder, "--to", "/x", "--after", "burn", expect=EXIT_USAGE)
+    service.run("watch", "add", folder, "--to", folder / "sent", expect=EXIT_USAGE)
+    assert "taken again" in service.stderr
+    service.run("watch", "remove", id)
+    assert service.json("watch", "list") == []
+
+
+@pytest.mark.parametrize("count, kills", [(60, 5), pytest.param(400, 20, marks=pytest.mark.slow)])
+def test_files_of_a_folder_go_once_though_the_service_is_killed(service, count, kills):
+    choose = random.Random(count)
+    folder = service.net.folder("instrument")
+    id = watch(service, folder, "in", "--after", "delete")
+    expected = {}
+    for number in range(count):
+        name = f"{number % 7}/f{number}"
+        (folder / name).parent.mkdir(exist_ok=True)
+        make_file(folder / name, choose.randrange(0, 400 * KIB), seed=number)
+        expected[name] = sha256(folder / name)
+        if number % (count // kills) == 0:
+            time.sleep(choose.uniform(0.0, 2.0))
+            service.daemon.restart()
+    for name in expected:
+        # What is gone at its source stands at the other end.
+        assert (folder / name).exists() or sha256(service.far.root / "in" / name) == expected[name], name
+    for _ in range(kills):
+        time.sleep(choose.uniform(0.5, 1.5))
+        service.daemon.restart()
+    wait_until(lambda: all_are(service, id, count, "gone"), 120, 0.5, "all have arrived")
+    for name, digest in expected.items():
+        assert sha256(service.far.root / "in" / name) == digest and not (folder / name).exists(), name
+    assert sum(len(names) for _, _, names in os.walk(service.far.root / "in")) == count
+    # One job has had each file, and is done; each job has ended once.
+    jobs = service.json("jobs", "--label", f"watch={id}", "-n", "1000")
+    assert {job["state"] for job in jobs} == {"done"}, jobs
+    records = [record["job"] for record in service.json("history", "-n", "1000")]
+    assert sorted(records) == sorted(job["id"] for job in jobs)
+    with sqlite3.connect(f"file:{service.state}/jobs.sqlite?mode=ro", uri=True) as store:
+        specs = [json.loads(spec) for (spec,) in store.execute("SELECT spec FROM jobs")]
+    taken = [name for spec in specs for name in spec["options"]["select"]["names"]]
+    assert sorted(taken) == sorted(expected)
+    assert service.run("store", "check") == ""
+
+
+def test_hooks_are_told_though_the_service_is_killed(own_net):
+    place = own_net.folder("hooks")
+    program, heard, settings = place / "listen", place / "heard", place / "farhaul.toml"
+    program.write_text(f"#!/bin/sh\nsleep 0.2\nexec cat >>{heard}\n")
+    program.chmod(0o700)
+    settings.write_text(f'[hooks.listen]\non = ["pre", "file", "post", "fail"]\nprogram = "{program}"\n')
+    settings.chmod(0o600)
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=("--config", settings))
+    source = own_net.folder("source")
+    for number in range(8):
+        make_file(source / f"f{number}", 10 * KIB, seed=number)
+    ids = [service.submit(f"{source}/", *service.to_far(f"in{number}")) for number in range(6)]
+    for _ in range(4):
+        time.sleep(0.4)
+        service.daemon.restart()
+    service.wait(*ids)
+
+    def messages():
+        return [json.loads(line) for line in heard.read_text().splitlines()]
+
+    ended = lambda: {one["job"]["id"] for one in messages() if one["event"] == "post"}
+    wait_until(lambda: ended() == set(ids), 60, 0.2, "each end was told")
+    for id in ids:
+        told = [one for one in messages() if one["job"]["id"] == id]
+        posts = [one for one in told if one["event"] == "post"]
+        assert len({one["delivery"] for one in posts}) == 1 and {one["job"]["state"] for one in posts} == {"done"}
+        assert told[0]["event"] == "pre" and told[-1]["event"] == "post", [one["event"] for one in told]
+        # What has one name is one message.
+        batches = {one["delivery"]: one["files"] for one in told if one["event"] == "file"}
+        assert all(one["files"] == batches[one["delivery"]] for one in told if one["event"] == "file")
+        assert {file["path"] for files in batches.values() for file in files} == {f"f{number}" for number in range(8)}

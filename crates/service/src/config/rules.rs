@@ -131,9 +131,10 @@ impl List {
         for (table, addresses) in tables {
             for Address(address) in addresses {
                 let key = [table, "listen"];
-                if address.port() == 0 {
-                    self.add(&key, format!("{address} has no port"));
-                } else if let Some(other) = taken.insert(*address, table) {
+                // Port 0 lets the system choose, a different one each time.
+                if address.port() != 0
+                    && let Some(other) = taken.insert(*address, table)
+                {
                     self.add(&key, format!("{address} is listened on already, by listen of {other}"));
                 }
                 if table != "serve" && !address.ip().to_canonical().is_loopback() && !has_tls {

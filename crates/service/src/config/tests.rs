@@ -217,7 +217,6 @@ fn wrong_files_and_what_is_said_of_them() {
                 "2: metrics.listen: [2001:db8::1]:80 can be reached from elsewhere, which needs tls_cert and tls_key of api",
             ],
         ),
-        ("[api]\nlisten = [\"127.0.0.1:0\"]\n", &["2: api.listen: 127.0.0.1:0 has no port"]),
         ("[api]\nmax_body = \"1K\"\n", &["2: api.max_body: must be at least 64K"]),
         ("[api]\nmax_body = \"1G\"\n", &["2: api.max_body: must be at most 64M"]),
         (
@@ -445,6 +444,14 @@ fn defaults_follow_from_where_it_is_started() {
     assert_eq!(config.serve.state.as_path(), Path::new("/var/lib/farhaul"));
     assert_eq!(config.api.socket.as_path(), Path::new("/run/farhaul/api.sock"));
     assert!(Config::default().checked().is_ok());
+}
+
+/// As often as one likes, since it is another port each time.
+#[test]
+fn the_system_may_choose_the_ports() {
+    let world = World::new();
+    let text = "[serve]\nlisten = [\"127.0.0.1:0\"]\n[api]\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n";
+    assert!(world.load_text(text).is_ok());
 }
 
 #[test]

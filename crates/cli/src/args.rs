@@ -308,8 +308,8 @@ pub struct Transfer {
     /// Write a line of JSON for each entry and what became of it, to be checked with farhaul verify
     #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
     pub manifest: Option<PathBuf>,
-    /// Keep what both ends have signed for all of it, to be checked with farhaul receipt verify: only from or to a daemon;
-    /// has everything synced (--durable)
+    /// Keep what both ends have signed for all of it, to be checked with farhaul receipt verify: only from or to
+    /// a daemon; has everything synced (--durable)
     #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
     pub receipt: Option<PathBuf>,
     /// Digests for the manifest beside the own one: sha256, md5, xxh3 or blake3, separated by commas; the receiver reads
@@ -407,7 +407,8 @@ pub struct Serve {
     /// Directory for jobs and their history [default: ~/.local/state/farhaul/service]
     #[arg(long, value_name = "DIR", help_heading = SERVICE)]
     pub state: Option<PathBuf>,
-    /// Unix socket of the API, for this user [default: farhaul/api.sock in XDG_RUNTIME_DIR, or api.sock in --state]
+    /// Unix socket of the API, for this user [default: farhaul/api.sock in XDG_RUNTIME_DIR, or api.sock in
+    /// --state]
     #[arg(long, value_name = "PATH", help_heading = SERVICE)]
     pub api_socket: Option<PathBuf>,
     /// Further address and port of the API, for callers with a token; beyond this host with --tls-cert; may be repeated

@@ -100,7 +100,7 @@ keys! {
         allow_root: bool = false, Restart, "", "",
             "Run also as root; one node serves as one user, who should be another";
         drain: Span = seconds(30), Live, "", "",
-            "At an end that was asked for running transfers have so long to end by themselves";
+            "At an end that was asked for running transfers have so long to end by themselves (not obeyed yet)";
         state: AbsolutePath = around().state(), Restart,
             "$XDG_STATE_HOME/farhaul/service", "\"/var/lib/farhaul\"",
             "Directory of the jobs' store and what else is kept: on a local disk, below no root that is served";
@@ -154,7 +154,7 @@ keys! {
         keep: Span = seconds(90 * DAY), Live, "", "",
             "Older records are deleted";
         size_max: Size = Size(1 << 30), Live, "", "",
-            "The oldest records are deleted when all together are larger";
+            "The oldest records are deleted when all together are larger (not obeyed yet)";
         curves: bool = true, Live, "", "",
             "Keep rate, loss and round trip of each job over time, at most 600 points";
     }
@@ -175,7 +175,7 @@ keys! {
     /// Figures for Prometheus
     pub struct Metrics {
         listen: Vec<Address> = Vec::new(), Restart, "", "[\"127.0.0.1:33090\"]",
-            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there";
+            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there (not obeyed yet)";
     }
 
     /// Calls of other programs when jobs end
@@ -213,9 +213,9 @@ keys! {
             "\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"",
             "The key that the host must show";
         running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs", "2",
-            "Jobs with it that run at a time";
+            "Jobs with it that run at a time (not obeyed yet)";
         cap: Option<String> = None, Live, "none", "\"campus-uplink\"",
-            "Name of a cap that all traffic with it counts in";
+            "Name of a cap that all traffic with it counts in (not obeyed yet)";
     }
 
     /// Limits of rate, a tree: what a cap has left goes to those below it that want more

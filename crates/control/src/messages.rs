@@ -7,8 +7,8 @@ use farhaul_connect::hello::Token;
 use farhaul_connect::{Errand, Way};
 use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason};
 use farhaul_session::error::{Error, Failure};
-use farhaul_session::messages::put_message;
-use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::messages::{decode_rate, put_message, put_rate};
+use farhaul_session::options::RateOptions;
 
 /// Bytes of a path, as Linux has them.
 const PATH_MAX: usize = 4095;
@@ -94,15 +94,7 @@ impl Message {
                 put_bytes(out, part);
             }
             Message::Hold { is_held } => put_numbers(out, 92, &[u64::from(*is_held)]),
-            Message::Rate(RateOptions { policy, rate_bps, rate_min_bps }) => {
-                let policy = match policy {
-                    Policy::Fair => 0,
-                    Policy::High => 1,
-                    Policy::Low => 2,
-                    Policy::Fixed => 3,
-                };
-                put_numbers(out, 93, &[policy, rate_bps.unwrap_or(0), rate_min_bps.unwrap_or(0)]);
-            }
+            Message::Rate(rate) => put_rate(out, 93, rate),
             Message::Cancel => put_numbers(out, 94, &[]),
             Message::Granted { op, seconds, token } => {
                 put_numbers(out, 95, &[*op, *seconds]);
@@ -153,7 +145,7 @@ impl Message {
                 Message::Begin { op, is_last, part: document(&mut reader, PART_MAX)? }
             }
             92 => Message::Hold { is_held: reader.flag()? },
-            93 => Message::Rate(rate(&mut reader)?),
+            93 => Message::Rate(decode_rate(&mut reader)?),
             94 => Message::Cancel,
             95 => {
                 let (op, seconds) = (reader.varint()?, reader.varint()?);
@@ -251,19 +243,6 @@ fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
 fn document(reader: &mut Reader<'_>, most: usize) -> Result<Vec<u8>, Malformed> {
     let bytes = reader.bytes()?;
     if bytes.len() > most { Err(Malformed) } else { Ok(bytes.to_vec()) }
-}
-
-/// Only what a user could ask for.
-fn rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
-    let policy = match reader.varint()? {
-        0 => Policy::Fair,
-        1 => Policy::High,
-        2 => Policy::Low,
-        3 => Policy::Fixed,
-        _ => return Err(Malformed),
-    };
-    let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
-    RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
 }
 
 #[cfg(test)]

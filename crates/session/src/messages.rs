@@ -178,15 +178,7 @@ impl Message {
             }
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
             Message::Start => out.push(35),
-            Message::Rate(rate) => {
-                let policy = match rate.policy {
-                    Policy::Fair => 0,
-                    Policy::High => 1,
-                    Policy::Low => 2,
-                    Policy::Fixed => 3,
-                };
-                put_numbers(out, 36, &[policy, rate.rate_bps.unwrap_or(0), rate.rate_min_bps.unwrap_or(0)]);
-            }
+            Message::Rate(rate) => put_rate(out, 36, rate),
             Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
             Message::PathAdd { path, addresses } => {
                 put_numbers(out, 52, &[*path]);
@@ -441,8 +433,20 @@ fn decode_index(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
     u16::try_from(reader.varint()?).map_err(|_| Malformed)
 }
 
+/// A message that is a rate, as [`decode_rate`] reads it after its code.
+pub fn put_rate(out: &mut Vec<u8>, code: u8, rate: &RateOptions) {
+    let policy = match rate.policy {
+        Policy::Fair => 0,
+        Policy::High => 1,
+        Policy::Low => 2,
+        Policy::Fixed => 3,
+    };
+    let limits = [rate.rate_bps, rate.rate_min_bps].map(|bps| bps.unwrap_or(0));
+    put_numbers(out, code, &[policy, limits[0], limits[1]]);
+}
+
 /// Only what this end's own user could have asked for.
-fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
+pub fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
     let policy = match reader.varint()? {
         0 => Policy::Fair,
         1 => Policy::High,

@@ -1,6 +1,8 @@
 use farhaul_session::error::Code;
 use proptest::prelude::*;
 
+use farhaul_session::options::Policy;
+
 use super::*;
 
 fn messages() -> Vec<(&'static str, Message)> {

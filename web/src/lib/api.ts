@@ -1,0 +1,107 @@
+/** Requests to the service, with the types of its own description. */
+
+import createClient from "openapi-fetch";
+import type { components, paths } from "./api-types.d.ts";
+
+type Schemas = components["schemas"];
+
+export type Job = Schemas["JobView"];
+export type State = Schemas["State"];
+export type Progress = Schemas["Progress"];
+export type Change = Schemas["Change"];
+export type JobSpec = Schemas["JobSpec"];
+export type JobOptions = Schemas["JobOptions"];
+export type Policy = Schemas["Policy"];
+export type HistoryRecord = Schemas["Record"];
+export type Point = Schemas["Point"];
+export type CapView = Schemas["CapView"];
+export type Cap = Schemas["Cap"];
+export type FileView = Schemas["FileView"];
+export type LogLine = Schemas["LogLine"];
+export type Scope = Schemas["Scope"];
+export type Problem = Schemas["Problem"];
+
+/** How busy a stage of one end has been: docs/report.md. */
+export interface Stage {
+  name: string;
+  end: string;
+  busy: number;
+}
+
+/** One of several ways through the network. */
+export interface PathFigures {
+  local: string;
+  remote: string;
+  answered: boolean;
+}
+
+/** The parts of a transfer's snapshot that the page shows: docs/events.md. */
+export interface Transfer {
+  transport: string;
+  rate_target_bps: number | null;
+  goodput_mean_bps: number;
+  bytes_skipped: number;
+  wire_bytes_sent: number;
+  stages: Stage[];
+  paths: PathFigures[];
+}
+
+/** What a request came to that was refused or could not be made. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string | null;
+  readonly hint: string | null;
+
+  constructor(status: number, message: string, code: string | null = null, hint: string | null = null) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.hint = hint;
+  }
+
+  /** One line for people. */
+  get line(): string {
+    return this.hint ? `${this.message}: ${this.hint}` : this.message;
+  }
+}
+
+/** Called when the service no longer knows who asks. */
+export const signedOut = { call: () => {} };
+
+export const client = createClient<paths>({
+  baseUrl: "",
+  credentials: "same-origin",
+  fetch: async (request) => {
+    try {
+      return await fetch(request);
+    } catch {
+      throw new ApiError(0, "the service does not answer");
+    }
+  },
+});
+
+interface Answer<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
+}
+
+/** What was asked for, or an [ApiError]. */
+export async function got<T>(asked: Promise<Answer<T>>): Promise<T> {
+  const { data, error, response } = await asked;
+  if (response.ok) return data as T;
+  if (response.status === 401) signedOut.call();
+  const problem = error as Partial<Problem> | undefined;
+  throw new ApiError(
+    response.status,
+    problem?.detail ?? problem?.title ?? `the service answers ${response.status}`,
+    problem?.code ?? null,
+    problem?.hint ?? null,
+  );
+}
+
+/** One line for people about whatever was thrown. */
+export function lineOf(error: unknown): string {
+  if (error instanceof ApiError) return error.line;
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,266 @@
+/**
+ * What the page knows of the node: its jobs as they are now, kept by the stream of events.
+ *
+ * Always true: when the stream has missed something, or was cut, everything is asked for again before it goes on.
+ */
+
+import { SvelteMap } from "svelte/reactivity";
+import { type CapView, client, got, type Job, type Progress, type State } from "./api.ts";
+import { Ring } from "./ring.ts";
+import { listen, type Message } from "./stream.ts";
+import { isFinal } from "./words.ts";
+
+/** Seconds that curves show. */
+export const CURVE_SECONDS = 300;
+/** Jobs that have ended stay in sight so long. */
+const ENDED_STAYS_MS = 60_000;
+const RETRY_MS = [250, 1000, 2000, 5000];
+/** A page that nobody looks at gives its connection back: a browser has few of them for one host. */
+const HIDDEN_MS = 60_000;
+
+export type Connection = "connecting" | "live" | "lost";
+
+/** The curves of a job over the last five minutes. */
+export class Curves {
+  readonly goodput = new Ring(CURVE_SECONDS);
+  readonly target = new Ring(CURVE_SECONDS);
+  readonly rtt = new Ring(CURVE_SECONDS);
+  readonly loss = new Ring(CURVE_SECONDS);
+  readonly inFlight = new Ring(CURVE_SECONDS);
+  /** Grows with each value, so that what draws them sees that they have changed. */
+  version = $state(0);
+
+  push(progress: Progress): void {
+    this.goodput.push(progress.goodput_bps);
+    this.target.push(progress.target_bps ?? Number.NaN);
+    this.rtt.push(progress.rtt_ms || Number.NaN);
+    this.loss.push(progress.loss_fraction);
+    this.inFlight.push((progress as { in_flight_bytes?: number }).in_flight_bytes ?? Number.NaN);
+    this.version += 1;
+  }
+}
+
+/** One job, whose progress changes without the rest. */
+export class LiveJob {
+  view = $state.raw() as Job;
+  progress = $state.raw<Progress | null>(null);
+  curves: Curves | null = null;
+  /** When the page has seen it end. */
+  endedAt = 0;
+
+  constructor(view: Job) {
+    this.view = view;
+    this.progress = view.progress ?? null;
+  }
+
+  get curve(): Curves {
+    this.curves ??= new Curves();
+    return this.curves;
+  }
+}
+
+class Live {
+  connection = $state<Connection>("connecting");
+  /** Jobs that have not ended, or not long ago, by their ids. */
+  readonly jobs = new SvelteMap<string, LiveJob>();
+  /** Content of all of them. */
+  readonly total = new Curves();
+  /** Grows when a cap or a watched folder has changed. */
+  capsVersion = $state(0);
+  watchesVersion = $state(0);
+  /** Grows when a job has ended, so that the history has something new. */
+  endedVersion = $state(0);
+  /** The jobs are known. */
+  isKnown = $state(false);
+
+  #stop: AbortController | null = null;
+  #lastId: string | null = null;
+  #hidden: ReturnType<typeof setTimeout> | undefined;
+  #ticker: ReturnType<typeof setInterval> | undefined;
+
+  /** Begins to follow; does nothing when it does already. */
+  begin(): void {
+    if (this.#stop) return;
+    this.#stop = new AbortController();
+    void this.#follow(this.#stop.signal);
+    this.#ticker = setInterval(() => this.#tick(), 1000);
+    document.addEventListener("visibilitychange", this.#seen);
+  }
+
+  /** Forgets all of it. */
+  end(): void {
+    this.#pause();
+    document.removeEventListener("visibilitychange", this.#seen);
+    clearInterval(this.#ticker);
+    this.#lastId = null;
+    this.jobs.clear();
+    this.isKnown = false;
+  }
+
+  #pause(): void {
+    this.#stop?.abort();
+    this.#stop = null;
+  }
+
+  readonly #seen = () => {
+    clearTimeout(this.#hidden);
+    if (document.visibilityState === "hidden") {
+      this.#hidden = setTimeout(() => this.#pause(), HIDDEN_MS);
+    } else if (!this.#stop) {
+      this.#stop = new AbortController();
+      void this.#follow(this.#stop.signal);
+    }
+  };
+
+  async #follow(stop: AbortSignal): Promise<void> {
+    for (let attempt = 0; !stop.aborted; attempt += 1) {
+      // What happens while the list is asked for comes behind it.
+      const queue: Message[] = [];
+      let isKnown = false;
+      const opened = async () => {
+        try {
+          await this.#askAll();
+          isKnown = true;
+          for (const message of queue) this.#heard(message);
+          this.connection = "live";
+          attempt = 0;
+        } catch {
+          again.abort();
+        }
+      };
+      const again = new AbortController();
+      const heard = (message: Message) => {
+        if (isKnown) this.#heard(message);
+        else queue.push(message);
+      };
+      const ends = AbortSignal.any([stop, again.signal]);
+      const status = await listen("/api/v1/events", this.#lastId, { opened, heard }, ends);
+      if (stop.aborted) return;
+      // The list tells whether it is the log-in that has ended.
+      if (status === 401) {
+        await got(client.GET("/api/v1/version")).catch(() => {});
+        await this.#askAll().catch(() => {});
+      }
+      this.connection = "lost";
+      const wait = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)]!;
+      await new Promise((resolve) => setTimeout(resolve, wait * (0.75 + Math.random() / 2)));
+    }
+  }
+
+  /** Asks for all jobs that have not ended. */
+  async #askAll(): Promise<void> {
+    const seen = new Set<string>();
+    let cursor: string | undefined;
+    do {
+      const state = "running,paused,queued,waiting,retrying";
+      const page = await got(
+        client.GET("/api/v1/jobs", { params: { query: { state, limit: 1000, cursor } } }),
+      );
+      for (const job of page.jobs) {
+        seen.add(job.id);
+        this.#put(job);
+      }
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor);
+    for (const [id, job] of this.jobs) {
+      if (!seen.has(id) && !isFinal(job.view.state)) this.jobs.delete(id);
+    }
+    await this.#askCurves();
+    this.isKnown = true;
+  }
+
+  /** The last minutes of what runs, so that curves do not begin with the page. */
+  async #askCurves(): Promise<void> {
+    const without = [...this.jobs.values()].filter((job) => job.view.state === "running" && !job.curves);
+    if (without.length === 0) return;
+    const answer = await fetch("/api/v1/curves", { credentials: "same-origin" }).catch(() => null);
+    if (!answer?.ok) return;
+    const curves = (await answer.json()) as { jobs: { job: string; goodput_bps: number[] }[] };
+    const sums: number[] = [];
+    for (const { job: id, goodput_bps } of curves.jobs) {
+      goodput_bps.forEach((bps, index) => {
+        const age = goodput_bps.length - index;
+        sums[age] = (sums[age] ?? 0) + bps;
+      });
+      const job = this.jobs.get(id);
+      if (!job || job.curves) continue;
+      for (const bps of goodput_bps) job.curve.goodput.push(bps);
+      job.curve.version += 1;
+    }
+    if (this.total.goodput.length === 0) {
+      for (let age = sums.length - 1; age > 0; age -= 1) this.total.goodput.push(sums[age] ?? 0);
+    }
+  }
+
+  #put(view: Job): void {
+    const job = this.jobs.get(view.id);
+    if (!job) {
+      if (!isFinal(view.state)) this.jobs.set(view.id, new LiveJob(view));
+      return;
+    }
+    const wasFinal = isFinal(job.view.state);
+    job.view = view;
+    if (view.progress) job.progress = view.progress;
+    if (view.state !== "running" && view.state !== "paused") job.progress = view.progress ?? null;
+    if (isFinal(view.state) && !wasFinal) {
+      job.endedAt = Date.now();
+      this.endedVersion += 1;
+    }
+  }
+
+  #heard({ id, event, data }: Message): void {
+    if (id !== null) this.#lastId = id;
+    switch (event) {
+      case "job":
+        this.#put(JSON.parse(data) as Job);
+        break;
+      case "progress":
+        for (const progress of JSON.parse(data) as Progress[]) {
+          const job = this.jobs.get(progress.job);
+          if (!job) continue;
+          job.progress = progress;
+          job.curve.push(progress);
+        }
+        break;
+      case "cap":
+        this.capsVersion += 1;
+        break;
+      case "watch":
+        this.watchesVersion += 1;
+        break;
+      case "gap":
+        void this.#askAll().catch(() => {});
+        break;
+    }
+  }
+
+  /** Once a second: the sum of all, and what has ended long enough ago leaves. */
+  #tick(): void {
+    if (this.connection !== "live") return;
+    let sum = 0;
+    let running = 0;
+    for (const [id, job] of this.jobs) {
+      if (job.endedAt > 0 && Date.now() - job.endedAt > ENDED_STAYS_MS) this.jobs.delete(id);
+      if (job.view.state !== "running") continue;
+      running += 1;
+      sum += job.progress?.goodput_bps ?? 0;
+    }
+    // Where nothing runs, nothing is drawn again.
+    if (running === 0 && this.total.goodput.max() === 0) return;
+    this.total.goodput.push(sum);
+    this.total.version += 1;
+  }
+
+  counts = $derived.by(() => {
+    const counts: Partial<Record<State, number>> = {};
+    for (const { view } of this.jobs.values()) counts[view.state] = (counts[view.state] ?? 0) + 1;
+    return counts;
+  });
+}
+
+export const live = new Live();
+
+/** The caps, asked for again whenever one has changed. */
+export async function capList(): Promise<CapView[]> {
+  return (await got(client.GET("/api/v1/caps"))).caps;
+}

@@ -1,0 +1,98 @@
+/** What the page does to jobs, and what it says of it. */
+
+import { type Change, client, got, lineOf } from "./api.ts";
+import type { LiveJob } from "./live.svelte.ts";
+import { notices } from "./notices.svelte.ts";
+import { shortName, sourcesWords } from "./words.ts";
+
+/** How long a cancellation can be taken back. */
+const UNDO_SECONDS = 5;
+
+type Verb = "pause" | "resume" | "retry" | "cancel";
+
+async function ask(id: string, verb: Verb): Promise<void> {
+  const params = { path: { id } };
+  switch (verb) {
+    case "pause":
+      await got(client.POST("/api/v1/jobs/{id}/pause", { params }));
+      break;
+    case "resume":
+      await got(client.POST("/api/v1/jobs/{id}/resume", { params }));
+      break;
+    case "retry":
+      await got(client.POST("/api/v1/jobs/{id}/retry", { params }));
+      break;
+    case "cancel":
+      await got(client.POST("/api/v1/jobs/{id}/cancel", { params }));
+  }
+}
+
+function nameOf(job: LiveJob["view"]): string {
+  return shortName(sourcesWords(job.sources));
+}
+
+/** Does it, and tells why where it cannot be done. */
+export async function steer(id: string, verb: Verb): Promise<boolean> {
+  try {
+    await ask(id, verb);
+    return true;
+  } catch (error) {
+    notices.tell(lineOf(error), "error");
+    return false;
+  }
+}
+
+export async function change(id: string, what: Change): Promise<boolean> {
+  try {
+    await got(client.PATCH("/api/v1/jobs/{id}", { params: { path: { id } }, body: what }));
+    return true;
+  } catch (error) {
+    notices.tell(lineOf(error), "error");
+    return false;
+  }
+}
+
+/** Cancellations that can still be taken back. */
+const pending = new Map<string, ReturnType<typeof setTimeout>>();
+
+/**
+ * Cancels a job in five seconds. Until then it is paused, so that nothing more of it moves, and can be had back
+ * as it was.
+ */
+export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
+  if (pending.has(job.id)) return;
+  const wasHeld = job.state === "paused";
+  if (!wasHeld && !(await steer(job.id, "pause"))) return;
+  const undo = async () => {
+    clearTimeout(pending.get(job.id));
+    pending.delete(job.id);
+    notices.close(notice);
+    if (!wasHeld && (await steer(job.id, "resume"))) notices.tell(`${nameOf(job)} goes on`);
+  };
+  const notice = notices.tell(
+    `${nameOf(job)} is cancelled`,
+    "info",
+    { label: "Undo", run: undo },
+    UNDO_SECONDS,
+  );
+  const timer = setTimeout(() => {
+    pending.delete(job.id);
+    void steer(job.id, "cancel");
+  }, UNDO_SECONDS * 1000);
+  pending.set(job.id, timer);
+}
+
+// Whoever closes the page has not taken it back.
+if (typeof addEventListener === "function") {
+  addEventListener("pagehide", () => {
+    for (const [id, timer] of pending) {
+      clearTimeout(timer);
+      void fetch(`/api/v1/jobs/${id}/cancel`, {
+        method: "POST",
+        keepalive: true,
+        credentials: "same-origin",
+      });
+    }
+    pending.clear();
+  });
+}

@@ -1,0 +1,27 @@
+/** Light, dark, or as the system has it. */
+export type Theme = "system" | "light" | "dark";
+
+const KEY = "farhaul-theme";
+
+export function readTheme(): Theme {
+  try {
+    const kept = localStorage.getItem(KEY);
+    return kept === "light" || kept === "dark" ? kept : "system";
+  } catch {
+    return "system";
+  }
+}
+
+export function setTheme(theme: Theme): void {
+  try {
+    localStorage.setItem(KEY, theme);
+  } catch {
+    // It holds for this visit only.
+  }
+  showTheme(theme);
+}
+
+export function showTheme(theme: Theme): void {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}

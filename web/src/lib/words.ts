@@ -1,0 +1,123 @@
+/** What the service says in short, in words. */
+
+import type { Job, Stage, State } from "./api.ts";
+import { rate } from "./units.ts";
+
+export const STATE_WORDS: Record<State, string> = {
+  queued: "queued",
+  waiting: "waiting",
+  running: "running",
+  paused: "paused",
+  retrying: "retrying",
+  done: "done",
+  partly_failed: "partly failed",
+  failed: "failed",
+  cancelled: "cancelled",
+};
+
+export function isFinal(state: State): boolean {
+  return state === "done" || state === "partly_failed" || state === "failed" || state === "cancelled";
+}
+
+export function stateWords(job: Pick<Job, "state" | "is_stopping">): string {
+  return job.is_stopping && !isFinal(job.state) ? "stopping" : STATE_WORDS[job.state];
+}
+
+const STAGE_WORDS: Record<string, string> = {
+  scan: "directory scan",
+  read: "disk",
+  compare: "comparing with what is there",
+  digest: "digests",
+  seal: "sealing of packets",
+  send: "sending of packets",
+  receive: "receiving of packets",
+  open: "opening of packets",
+  park: "overflow file",
+  write: "disk",
+  finish: "finishing of files",
+  fill: "program",
+  use: "program",
+};
+
+/** What limits a transfer: `The receiver's disk is the limit: 480 Mbit/s`. */
+export function verdict(limit: string | undefined, goodputBps?: number): string {
+  const at = goodputBps === undefined ? "" : `: ${rate(goodputBps)}`;
+  switch (limit) {
+    case undefined:
+    case "":
+      return "It is not known yet what limits it";
+    case "network":
+      return `The network is the limit${at}`;
+    case "rate":
+      return `The rate that was set is the limit${at}`;
+    case "none":
+      return "Nothing in particular limits it";
+  }
+  const [end, stage] = limit.split(" ");
+  if ((end !== "sender" && end !== "receiver") || !stage) return limit;
+  const plural = stage === "digests" || stage === "digest";
+  return `The ${end}'s ${STAGE_WORDS[stage] ?? stage} ${plural ? "are" : "is"} the limit${at}`;
+}
+
+/** The order of the content's way; what somebody waits for comes last. */
+const WAY = [
+  "scan",
+  "fill",
+  "read",
+  "compare",
+  "digest",
+  "seal",
+  "send",
+  "receive",
+  "open",
+  "park",
+  "write",
+  "finish",
+  "use",
+];
+
+const STAGE_NAMES: Record<string, string> = {
+  "wait-content": "waits for content",
+  "wait-receiver": "waits for the receiver",
+  "wait-network": "waits for the network",
+  "wait-rate": "waits for the rate that was set",
+};
+
+export function stageName(name: string): string {
+  return STAGE_NAMES[name] ?? name;
+}
+
+/** Stages of one end in the order of the content's way. */
+export function stagesOf(stages: readonly Stage[], end: string): Stage[] {
+  const place = (stage: Stage) => {
+    const at = WAY.indexOf(stage.name);
+    return at < 0 ? WAY.length : at;
+  };
+  return stages.filter((stage) => stage.end === end).sort((a, b) => place(a) - place(b));
+}
+
+export const POLICY_WORDS = {
+  fair: "fair: shares with others as TCP does",
+  high: "high: takes what the path carries",
+  low: "low: yields to everything else",
+  fixed: "fixed: the rate that is set, whatever happens",
+} as const;
+
+/** Whether a job with a deadline makes it. */
+export function prospectWords(prospect: string | null | undefined): string {
+  if (prospect === "makes") return "will make it";
+  if (prospect === "misses") return "will not make it";
+  return "not known yet";
+}
+
+/** The last name of a place, for headings: `fh://hpc/in/run7/` is `run7`. */
+export function shortName(place: string): string {
+  const name = place.replace(/\/+$/, "").split("/").pop();
+  return name || place;
+}
+
+/** From where, in one line: the first source, and how many more. */
+export function sourcesWords(sources: readonly string[]): string {
+  const [first = "", ...more] = sources;
+  return more.length === 0 ? first : `${first} and ${more.length} more`;
+}

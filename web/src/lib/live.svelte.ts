@@ -44,7 +44,7 @@ export class Curves {
 export class LiveJob {
   view = $state.raw() as Job;
   progress = $state.raw<Progress | null>(null);
-  curves: Curves | null = null;
+  curves = $state.raw<Curves | null>(null);
   /** When the page has seen it end. */
   endedAt = 0;
 

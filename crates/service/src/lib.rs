@@ -18,6 +18,7 @@ mod job;
 mod metrics;
 mod node;
 pub mod notify;
+mod page;
 mod scheduler;
 mod serve;
 pub mod state_dir;

@@ -227,6 +227,8 @@ impl Answering {
         }
         let door = config.serve.listen.iter().map(|address| address.0);
         let listening = listeners.addresses().into_iter().chain(door).collect();
+        let name = config.api.hosts.first().map(|name| name.as_str());
+        node.set_pages(&listeners.addresses(), tls.is_some(), name);
         node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
         let router = api::service(node.clone(), gate, audit);
         let (stop, stopped) = watch::channel(false);

@@ -67,7 +67,7 @@ pub use path_memory::state_folder;
 pub use report::SessionReport;
 pub use secret::Secret;
 pub use setup::{Stop, Transport, Within};
-pub use snapshot::{Facts, Snapshot, State};
+pub use snapshot::{Facts, PathTraffic, Snapshot, State};
 pub use supervisor::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 pub use testing::Testing;
 

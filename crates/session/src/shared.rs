@@ -155,6 +155,8 @@ pub struct FlowFigures {
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) wire_bytes_sent: u64,
+    /// Sent, and neither acknowledged nor lost.
+    pub(crate) in_flight: u64,
     /// What has arrived: at a sender what was acknowledged.
     pub(crate) bytes_moved: u64,
     pub(crate) bytes_both_ways: u64,

@@ -104,39 +104,86 @@ pub struct Facts {
     pub loss_fraction: f64,
     /// UDP payload or stream bytes that this end has sent.
     pub wire_bytes_sent: u64,
+    /// Packets that this end has sent.
+    #[serde(default)]
+    pub packets_sent: u64,
+    /// Those among them that were lost.
+    #[serde(default)]
+    pub packets_lost: u64,
+    /// Bytes that this end has sent and that are neither acknowledged nor lost.
+    #[serde(default)]
+    pub in_flight_bytes: u64,
+    /// Segments that this end has sent, those among them that it has sent again.
+    #[serde(default)]
+    pub segments_sent: u64,
     /// Segments that this end has sent again because they were lost.
-    #[serde(skip)]
+    #[serde(default)]
     pub segments_retransmitted: u64,
     /// Content goes out from this end.
     #[serde(skip)]
     pub sends: bool,
     /// The paths that were named or found, if any.
     pub paths: Vec<PathFigures>,
+    /// How things stand on each path, by its number; one where none were named or found.
+    #[serde(default)]
+    pub traffic: Vec<PathTraffic>,
     /// How busy the stages of this end are, since the transfer's beginning.
     pub stages: Vec<Stage>,
     /// What has limited the transfer in the last seconds, as far as this end can tell.
     pub limit: String,
 }
 
+/// How things stand on one path: all its flows together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathTraffic {
+    /// Payload bytes that have arrived by it, headers of segments and control words included.
+    pub bytes_moved: u64,
+    /// What its controller allows now, in bits of UDP payload per second; none while it does not know, and at an end that only
+    /// receives.
+    pub rate_target_bps: Option<f64>,
+    /// Smoothed round trip of its slowest flow; 0 while it is not known.
+    pub rtt_ms: f64,
+    /// Packets that this end has sent by it.
+    pub packets_sent: u64,
+    /// Those among them that were lost.
+    pub packets_lost: u64,
+    /// Bytes that this end has sent by it and that are neither acknowledged nor lost.
+    pub in_flight_bytes: u64,
+}
+
 impl Facts {
     /// As they are now.
     pub(crate) fn of(request: &Request) -> Facts {
         let mut facts = request.facts();
-        let (mut sent, mut lost) = (0, 0);
+        facts.traffic = vec![PathTraffic::default(); request.path_count()];
         for flow in request.flow_list() {
             let figures = *flow.figures.lock().in_any_case();
-            facts.rtt_ms = facts.rtt_ms.max(figures.rtt_smoothed_us as f64 / 1e3);
+            let rtt_ms = figures.rtt_smoothed_us as f64 / 1e3;
+            facts.rtt_ms = facts.rtt_ms.max(rtt_ms);
             facts.wire_bytes_sent += figures.wire_bytes_sent;
+            facts.packets_sent += figures.packets_sent;
+            facts.packets_lost += figures.packets_lost;
+            facts.in_flight_bytes += figures.in_flight;
+            facts.segments_sent += figures.segments_sent;
             facts.segments_retransmitted += figures.segments_retransmitted;
-            sent += figures.packets_sent;
-            lost += figures.packets_lost;
+            if let Some(path) = facts.traffic.get_mut(flow.path) {
+                path.bytes_moved += figures.bytes_moved;
+                path.rtt_ms = path.rtt_ms.max(rtt_ms);
+                path.packets_sent += figures.packets_sent;
+                path.packets_lost += figures.packets_lost;
+                path.in_flight_bytes += figures.in_flight;
+            }
         }
-        facts.loss_fraction = lost as f64 / sent.max(1) as f64;
+        facts.loss_fraction = facts.packets_lost as f64 / facts.packets_sent.max(1) as f64;
         facts.stages = request.meters.stages();
         facts.sends = request.sends.load(Ordering::Relaxed);
         if facts.sends {
-            let rates = (0..request.path_count()).filter_map(|path| request.controller(path).pacing_rate());
-            facts.rate_target_bps = rates.map(|bytes| bytes * 8.0).reduce(|sum, rate| sum + rate);
+            for (path, traffic) in facts.traffic.iter_mut().enumerate() {
+                traffic.rate_target_bps = request.controller(path).pacing_rate().map(|bytes| bytes * 8.0);
+            }
+            let rates = facts.traffic.iter().filter_map(|path| path.rate_target_bps);
+            facts.rate_target_bps = rates.reduce(|sum, rate| sum + rate);
         }
         facts
     }

@@ -1,11 +1,12 @@
 //! Who may do what: a caller is judged once a request, in one place.
 //!
 //! How to read it: [`Caller`] is who asks, whatever proved it; [`Reach`] the files that he may have moved; `token.rs` how a token
-//! is made and known again. [`Caller::may`] is the one function that judges.
+//! is made and known again, `login.rs` what a browser shows in its place. [`Caller::may`] is the one function that judges.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. What lies below a prefix by its name may still lead out of
 //! it by a link: jobs of callers with prefixes are confined to them by the engine, too.
 
+pub(crate) mod login;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! What callers have done, and what they were refused, as lines of the audit log.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::Method;
@@ -31,24 +32,31 @@ impl Deeds {
         self.write(caller, method.as_str(), path, Some(error));
     }
 
+    /// Nobody was let in by what was shown.
+    pub(crate) fn refused_login(&self, address: Option<IpAddr>, how: &str, error: &Error) {
+        self.note("unknown", address, "log in", how, (Outcome::Refused, Some(error.code())));
+    }
+
     fn write(&self, caller: &Caller, action: &str, target: &str, error: Option<&Error>) {
-        let address = caller.address.map(|address| address.to_string());
         let outcome = match error.map(Error::code) {
             None => Outcome::Ok,
             Some(Code::OutOfScope | Code::Forbidden) => Outcome::Refused,
             Some(_) => Outcome::Failed,
         };
-        self.audit.note(
-            self.clock.now_ms(),
-            &Entry {
-                caller: &caller.subject,
-                address: address.as_deref(),
-                action,
-                target,
-                outcome,
-                code: error.map(Error::code),
-                details: &[],
-            },
-        );
+        self.note(&caller.subject, caller.address, action, target, (outcome, error.map(Error::code)));
+    }
+
+    fn note(
+        &self,
+        caller: &str,
+        address: Option<IpAddr>,
+        action: &str,
+        target: &str,
+        (outcome, code): (Outcome, Option<Code>),
+    ) {
+        let address = address.map(|address| address.to_string());
+        let address = address.as_deref();
+        let entry = Entry { caller, address, action, target, outcome, code, details: &[] };
+        self.audit.note(self.clock.now_ms(), &entry);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -40,7 +40,11 @@ pub(crate) fn description() -> OpenApi {
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A token (farhaul token create)"));
     components.security_schemes.insert("token".into(), SecurityScheme::Http(bearer.build()).into());
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    api.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    let cookie = ApiKeyValue::with_description("farhaul", "A log-in with a browser; the name has the port behind it");
+    components.security_schemes.insert("login".into(), SecurityScheme::ApiKey(ApiKey::Cookie(cookie)).into());
+    let none = Vec::<String>::new;
+    api.security =
+        Some(vec![SecurityRequirement::new("token", none()), SecurityRequirement::new("login", none())]);
     // What every request can fail with.
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
     let failed = ResponseBuilder::new()

@@ -1,11 +1,12 @@
 //! What happens, as server-sent events that can be resumed by their ids.
 //!
 //! Always true: a reader that is slow, or stands still, costs nothing but its connection: it reads from a ring that nobody waits
-//! for, and hears `gap` when it has missed something.
+//! for, and hears `gap` when it has missed something; it hears nothing more when its token or log-in is worth nothing any more.
 
 use std::convert::Infallible;
+use std::ops::Not as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -17,12 +18,13 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, May, ToRead};
+use super::extract::{App, Ask, May, ToRead, blocking};
 use super::jobs::bad_query;
 use super::problem::Failure;
 use crate::access::Caller;
 use crate::job::JobId;
 use crate::node::Node;
+use crate::node::logins::Proof;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(follow))
@@ -32,6 +34,8 @@ pub(super) fn router() -> OpenApiRouter<App> {
 const TAKE: usize = 64;
 /// So often a line goes out if nothing happens, so that both ends notice a connection that is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// So often it is looked whether a reader may still read, for what ends by its time.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Which events are wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -57,10 +61,11 @@ async fn follow(
     let job = which.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
     let job = job.transpose()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let May { node, caller, .. } = may;
+    let May { node, caller, who, .. } = may;
     let newest = node.hub.reader();
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
-    let reader = Reader { node, caller, job, newest, after: from, waiting: Vec::new() };
+    let leave = Leave { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
+    let reader = Reader { node, caller, leave, job, newest, after: from, waiting: Vec::new() };
     let events = unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((Ok(event), reader))
@@ -68,10 +73,33 @@ async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
+/// Whether a reader may still read.
+struct Leave {
+    proof: Proof,
+    withdrawn: watch::Receiver<u64>,
+    looked: Instant,
+}
+
+impl Leave {
+    /// Whether what the reader has shown is still good; the store is asked when something was withdrawn, and now and then.
+    async fn holds(&mut self, node: &Arc<Node>) -> bool {
+        let is_other = self.withdrawn.has_changed().unwrap_or(true);
+        if self.proof == Proof::Socket || !is_other && self.looked.elapsed() < LOOK_EVERY {
+            return true;
+        }
+        self.withdrawn.mark_unchanged();
+        self.looked = Instant::now();
+        let (node, proof) = (node.clone(), self.proof);
+        // A store that cannot be read lets nobody in, and throws nobody out.
+        blocking(move || node.who(proof)).await.is_ok_and(|found| found.is_err()).not()
+    }
+}
+
 /// One connection's place in the ring.
 struct Reader {
     node: Arc<Node>,
     caller: Caller,
+    leave: Leave,
     job: Option<JobId>,
     newest: watch::Receiver<u64>,
     after: u64,
@@ -82,6 +110,9 @@ struct Reader {
 impl Reader {
     async fn next(&mut self) -> Option<Event> {
         loop {
+            if !self.leave.holds(&self.node).await {
+                return None;
+            }
             if let Some(event) = self.waiting.pop() {
                 return Some(event);
             }
@@ -102,8 +133,15 @@ impl Reader {
             }
             self.waiting.reverse();
             if self.waiting.is_empty() && batch.news.is_empty() {
-                // The node is gone when there is nobody to tell news.
-                self.newest.changed().await.ok()?;
+                tokio::select! {
+                    // The node is gone when there is nobody to tell news.
+                    changed = self.newest.changed() => changed.ok()?,
+                    changed = self.leave.withdrawn.changed() => {
+                        changed.ok()?;
+                        self.leave.withdrawn.mark_changed();
+                    }
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! How a handler gets what it works with: the node and the caller by [`May`] alone, paths, queries and bodies by extractors
 //! whose errors are problems.
 //!
-//! Always true: [`App`] shows the node to nobody but [`May`], so that a handler without one can do nothing.
+//! Always true: [`App`] shows the node to nobody but [`May`], and [`Stranger`] for logging in alone, so that a handler without
+//! one can do nothing.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -11,17 +12,18 @@ use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use farhaul_session::{Code, Error};
 use serde::de::DeserializeOwned;
 
 use super::deeds::Deeds;
 use super::gate::Gate;
 use super::problem::Failure;
+use crate::access::login::{Secret, Use, cookie_name, cookie_value, set_cookie};
 use crate::access::token::Token;
 use crate::access::{Caller, Deed, Scope};
 use crate::node::Node;
-use crate::store::tokens;
+use crate::node::logins::{Nobody, Proof, Who};
 
 /// What all handlers share.
 #[derive(Clone)]
@@ -37,47 +39,138 @@ impl App {
     }
 
     /// Who asks, by what the request shows.
-    async fn caller(&self, parts: &Parts) -> Result<Caller, Failure> {
-        let origin = parts.extensions.get::<Origin>().copied().unwrap_or(Origin::Unknown);
-        let address = match origin {
-            Origin::OwnUser => return Ok(Caller::local()),
-            Origin::Tcp(address) => Some(address),
-            Origin::Unknown => None,
-        };
+    async fn who(&self, parts: &Parts) -> Result<Who, Failure> {
+        let origin = Origin::of(parts);
+        if origin == Origin::OwnUser {
+            return Ok(Who::own_user());
+        }
+        let address = origin.address();
         self.gate
             .limits
             .may_show_token(address)
             .map_err(|wait| Failure::too_many("too many wrong tokens", wait))?;
-        let refuse = |what: &str| Failure::from(Error::new(Code::NoToken, what));
-        let shown =
-            parts.headers.get(header::AUTHORIZATION).ok_or_else(|| refuse("the request has no token"))?;
-        let token = shown.to_str().ok().and_then(bearer).and_then(Token::read);
-        let token = token.ok_or_else(|| {
-            self.gate.limits.wrong_token(address);
-            refuse("what the request shows is no token")
-        })?;
-        let (node, hash) = (self.node.clone(), token.hash());
-        let found = blocking(move || node.store.read(|connection| tokens::find(connection, &hash))).await?;
-        let now_ms = self.node.clock.now_ms();
-        let is_worth = |row: &tokens::TokenRow| {
-            row.revoked_ms.is_none() && row.expires_ms.is_none_or(|expires| expires > now_ms)
+        let cookie = Cookie::of(parts);
+        let shown = match parts.headers.get(header::AUTHORIZATION) {
+            Some(shown) => {
+                let token = shown.to_str().ok().and_then(bearer).and_then(Token::read);
+                token.map(|token| Proof::Token(token.hash()))
+            }
+            None => match &cookie.value {
+                Some(value) => {
+                    is_from_own_page(parts)?;
+                    Secret::read(value).map(|secret| Proof::Login(secret.hash(Use::Login)))
+                }
+                None => return Err(refused("the request has no token")),
+            },
         };
-        match found {
-            Some(row) if is_worth(&row) => Ok(Caller {
-                subject: format!("token:{}", row.id),
-                scopes: row.scopes,
-                reach: row.reach,
-                address,
-            }),
-            Some(row) => {
-                let what = if row.revoked_ms.is_some() { "revoked" } else { "expired" };
-                Err(refuse(&format!("the token {} is {what}", row.id)))
-            }
-            None => {
+        let Some(proof) = shown else {
+            self.gate.limits.wrong_token(address);
+            return Err(cookie.taken_away(refused("what the request shows is no token")));
+        };
+        let node = self.node.clone();
+        let mut who = match blocking(move || node.who(proof)).await? {
+            Ok(who) => who,
+            Err(Nobody::Over(why)) => return Err(cookie.taken_away(refused(&why))),
+            Err(Nobody::Unknown) => {
                 self.gate.limits.wrong_token(address);
-                Err(refuse("the token is not known"))
+                return Err(cookie.taken_away(refused("the token is not known")));
             }
-        }
+        };
+        who.caller.address = address;
+        Ok(who)
+    }
+}
+
+fn refused(what: &str) -> Failure {
+    Failure::from(Error::new(Code::NoToken, what))
+}
+
+/// A browser adds the cookie by itself, so what changes something has to say that a page of this node asks for it. Other
+/// sites' pages were refused before.
+fn is_from_own_page(parts: &Parts) -> Result<(), Failure> {
+    if parts.method.is_safe() {
+        return Ok(());
+    }
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let is_own = match header("sec-fetch-site") {
+        Some(site) => site == "same-origin",
+        None => header("origin").is_some(),
+    };
+    let what = "with a log-in only the node's own page changes something: send a token as 'Authorization: Bearer ...'";
+    if is_own { Ok(()) } else { Err(Error::new(Code::OutOfScope, what).into()) }
+}
+
+/// The cookie of a log-in, as this request has it.
+pub(crate) struct Cookie {
+    name: String,
+    value: Option<String>,
+    is_tls: bool,
+}
+
+impl Cookie {
+    fn of(parts: &Parts) -> Cookie {
+        let is_tls = matches!(Origin::of(parts), Origin::Tcp { is_tls: true, .. });
+        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let name = cookie_name(host, is_tls);
+        let all = parts.headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
+        let value = all.into_iter().find_map(|header| cookie_value(header, &name)).map(ToString::to_string);
+        Cookie { name, value, is_tls }
+    }
+
+    /// The header that sets it for so many seconds; 0 takes it away.
+    pub(crate) fn set(&self, value: &str, seconds: i64) -> HeaderValue {
+        let text = set_cookie(&self.name, value, seconds, self.is_tls);
+        // Its parts are letters, digits and a few signs.
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    /// A browser that has shown it does not show it again.
+    fn taken_away(&self, failure: Failure) -> Failure {
+        if self.value.is_some() { failure.with_cookie(self.set("", 0)) } else { failure }
+    }
+}
+
+/// Somebody who wants to log in.
+pub(crate) struct Stranger {
+    pub(crate) node: Arc<Node>,
+    pub(crate) cookie: Cookie,
+    pub(crate) address: Option<IpAddr>,
+    gate: Arc<Gate>,
+    deeds: Arc<Deeds>,
+}
+
+impl FromRequestParts<App> for Stranger {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Stranger, Failure> {
+        let address = Origin::of(parts).address();
+        app.gate
+            .limits
+            .may_show_token(address)
+            .map_err(|wait| Failure::too_many("too many wrong tokens", wait))?;
+        let (gate, deeds) = (app.gate.clone(), app.deeds.clone());
+        Ok(Stranger { node: app.node.clone(), cookie: Cookie::of(parts), address, gate, deeds })
+    }
+}
+
+impl Stranger {
+    /// Nobody is known by what was shown.
+    pub(crate) fn refuse(&self, how: &str, nobody: &Nobody) -> Failure {
+        let what = match nobody {
+            Nobody::Over(why) => why.as_str(),
+            Nobody::Unknown => {
+                self.gate.limits.wrong_token(self.address);
+                "that is no token, or no code, that is known"
+            }
+        };
+        let failure = refused(what);
+        self.deeds.refused_login(self.address, how, &failure.error);
+        failure
+    }
+
+    /// Somebody has logged in.
+    pub(crate) fn note(&self, caller: &Caller, how: &str) {
+        self.deeds.done(caller, "log in", how, None);
     }
 }
 
@@ -92,9 +185,22 @@ pub(crate) enum Origin {
     /// Over the Unix socket, from the user that the service runs as.
     OwnUser,
     /// Over TCP.
-    Tcp(IpAddr),
+    Tcp { address: IpAddr, is_tls: bool },
     /// Nobody has said so.
     Unknown,
+}
+
+impl Origin {
+    fn of(parts: &Parts) -> Origin {
+        parts.extensions.get::<Origin>().copied().unwrap_or(Origin::Unknown)
+    }
+
+    fn address(self) -> Option<IpAddr> {
+        match self {
+            Origin::Tcp { address, .. } => Some(address),
+            Origin::OwnUser | Origin::Unknown => None,
+        }
+    }
 }
 
 /// Does what waits for a disk or a peer aside.
@@ -109,33 +215,37 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// What a kind of request needs.
 pub(crate) trait Needs {
-    /// Without it the caller gets 403.
-    const SCOPE: Scope;
+    /// Without it the caller gets 403; none for what everybody may who is known.
+    const SCOPE: Option<Scope>;
 }
 
 macro_rules! needs {
-    ($($name:ident = $scope:ident: $doc:literal;)*) => {
+    ($($name:ident = $scope:expr, $doc:literal;)*) => {
         $(
             #[doc = $doc]
             pub(crate) struct $name;
             impl Needs for $name {
-                const SCOPE: Scope = Scope::$scope;
+                const SCOPE: Option<Scope> = $scope;
             }
         )*
     };
 }
 
 needs! {
-    ToRead = Read: "Sees something.";
-    ToSubmit = Submit: "Submits jobs.";
-    ToControl = Control: "Steers jobs.";
-    ToAdmin = Admin: "Changes the node itself.";
+    ToBeKnown = None, "Asks about himself.";
+    ToRead = Some(Scope::Read), "Sees something.";
+    ToSubmit = Some(Scope::Submit), "Submits jobs.";
+    ToControl = Some(Scope::Control), "Steers jobs.";
+    ToAdmin = Some(Scope::Admin), "Changes the node itself.";
 }
 
 /// The caller, who may do this kind of thing, and the node to do it with.
 pub(crate) struct May<N> {
     pub(crate) node: Arc<Node>,
     pub(crate) caller: Caller,
+    /// The same, with how he is known.
+    pub(crate) who: Who,
+    pub(crate) cookie: Cookie,
     deeds: Arc<Deeds>,
     needs: PhantomData<N>,
 }
@@ -144,16 +254,20 @@ impl<N: Needs> FromRequestParts<App> for May<N> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, Failure> {
-        let caller = app.caller(parts).await?;
+        let who = app.who(parts).await?;
+        let caller = who.caller.clone();
         app.gate
             .limits
             .may_ask(&caller.subject)
             .map_err(|wait| Failure::too_many("this caller asks too often", wait))?;
-        if let Err(error) = caller.may(Deed::Any(N::SCOPE)) {
+        if let Some(scope) = N::SCOPE
+            && let Err(error) = caller.may(Deed::Any(scope))
+        {
             app.deeds.refused(&caller, &parts.method, parts.uri.path(), &error);
             return Err(error.into());
         }
-        Ok(May { node: app.node.clone(), caller, deeds: app.deeds.clone(), needs: PhantomData })
+        let (node, deeds) = (app.node.clone(), app.deeds.clone());
+        Ok(May { node, caller, who, cookie: Cookie::of(parts), deeds, needs: PhantomData })
     }
 }
 
@@ -169,7 +283,7 @@ impl<N: Needs + Send + 'static> May<N> {
         blocking(move || {
             let done = work(&self.node, &self.caller);
             let is_refused = |error: &Error| matches!(error.code(), Code::OutOfScope | Code::Forbidden);
-            if N::SCOPE != Scope::Read || done.as_ref().is_err_and(is_refused) {
+            if N::SCOPE != Some(Scope::Read) || done.as_ref().is_err_and(is_refused) {
                 self.deeds.done(&self.caller, deed, &target, done.as_ref().err());
             }
             done

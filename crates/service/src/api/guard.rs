@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
@@ -13,8 +13,8 @@ use super::extract::Origin;
 use super::gate::Gate;
 use super::problem::Failure;
 
-/// Names of query parameters in which somebody might send a token.
-const SECRETS: [&str; 4] = ["token", "access_token", "api_key", "authorization"];
+/// Names of query parameters in which somebody might send a token, or a one-time code.
+const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];
 
 /// Looks at every request first.
 pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
@@ -41,6 +41,10 @@ fn judge(request: &Request, gate: &Gate) -> Result<(), Failure> {
     if !host.is_some_and(|host| gate.is_ours(host)) {
         return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
     }
+    // The page itself is no secret, and is come to from anywhere; what it asks for then comes from it.
+    if super::page::is_of_page(request.uri()) {
+        return Ok(());
+    }
     let is_other_site = header(header::HeaderName::from_static("sec-fetch-site"))
         .is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let is_other_origin = header(header::ORIGIN).is_some_and(|origin| {
@@ -58,6 +62,14 @@ fn has_secret(uri: &Uri) -> bool {
     let names =
         uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split('=').next());
     names.into_iter().any(|name| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret)))
+}
+
+/// No answer is kept by a cache, or taken for something else than it says it is, unless it says so itself.
+pub(super) async fn after(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// There is nothing of this name.
@@ -105,7 +117,7 @@ mod tests {
 
     #[test]
     fn other_names_other_sites_and_tokens_in_addresses_are_refused() {
-        let tcp = Origin::Tcp("127.0.0.1".parse().unwrap());
+        let tcp = Origin::Tcp { address: "127.0.0.1".parse().unwrap(), is_tls: false };
         let ask = |headers: &[(&str, &str)]| judged(tcp, headers, "/api/v1/jobs");
         assert_eq!(ask(&[("host", "node.example.org")]), 200);
         assert_eq!(ask(&[("host", "NODE.example.org:8443")]), 200);
@@ -123,6 +135,12 @@ mod tests {
         assert_eq!(ask(&[ours, ("origin", "https://evil.example")]), 403);
         assert_eq!(ask(&[ours, ("origin", "null")]), 403);
         assert_eq!(ask(&[ours, ("origin", "http://127.0.0.1:80")]), 200);
+        // The page is come to from a link elsewhere, by the node's own name alone.
+        let page = |headers: &[(&str, &str)], uri| judged(tcp, headers, uri);
+        assert_eq!(page(&[ours, ("sec-fetch-site", "cross-site")], "/"), 200);
+        assert_eq!(page(&[ours, ("sec-fetch-site", "cross-site")], "/metrics"), 403);
+        assert_eq!(page(&[("host", "evil.example")], "/"), 421);
+        assert_eq!(page(&[ours], "/?code=x"), 400);
         for uri in ["/api/v1/jobs?token=x", "/api/v1/jobs?a=b&Access_Token=x"] {
             assert_eq!(judged(tcp, &[ours], uri), 400, "{uri}");
             assert_eq!(judged(Origin::OwnUser, &[], uri), 400, "{uri}");

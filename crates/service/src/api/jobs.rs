@@ -15,7 +15,8 @@ use utoipa_axum::routes;
 use super::extract::{App, Ask, At, Document, May, ToControl, ToRead, ToSubmit};
 use super::problem::Failure;
 use crate::job::{JobId, JobSpec, State};
-use crate::node::{Change, JobView, Submission};
+use crate::history::recent::LiveCurve;
+use crate::node::{Change, JobView, LiveRates, Submission};
 use crate::store::jobs::Wanted;
 use crate::store::log::{self, LogLine};
 
@@ -24,6 +25,8 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(list, submit))
         .routes(routes!(show, change))
         .routes(routes!(document))
+        .routes(routes!(curve))
+        .routes(routes!(curves))
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(cancel))
@@ -174,6 +177,28 @@ async fn show(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobDetail>, Fa
 async fn document(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobSpec>, Failure> {
     let row = may.act("show job", id.to_string(), move |node, caller| node.row(caller, id)).await?;
     Ok(Json(row.spec))
+}
+
+/// How the transfer of a job goes that runs: its last five minutes, a second apart, with its paths. What comes then is in the
+/// events `progress`; how a run went as a whole is in its record.
+#[utoipa::path(get, path = "/jobs/{id}/curve", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The lists; empty while there is no transfer", body = LiveCurve)))]
+async fn curve(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<LiveCurve>, Failure> {
+    may.act("show curve", id.to_string(), move |node, caller| node.live_curve(caller, id)).await.map(Json)
+}
+
+/// The rates of all that runs.
+#[derive(Debug, Serialize, ToSchema)]
+struct Curves {
+    curves: Vec<LiveRates>,
+}
+
+/// How fast each transfer was that runs, over its last five minutes.
+#[utoipa::path(get, path = "/curves", tag = "jobs",
+    responses((status = 200, description = "One list for each transfer that the caller may see", body = Curves)))]
+async fn curves(may: May<ToRead>) -> Result<Json<Curves>, Failure> {
+    let curves = may.act("show curves", "", |node, caller| node.live_rates(caller)).await?;
+    Ok(Json(Curves { curves }))
 }
 
 /// Changes a job, also while it runs.

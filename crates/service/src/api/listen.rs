@@ -159,7 +159,7 @@ async fn serve_tcp(
         let Some((stream, address)) = accepted_or_pause(accepted).await else { continue };
         // Who comes when all places are taken is not answered: there is no place to do it in.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let origin = Origin::Tcp(address.ip().to_canonical());
+        let origin = Origin::Tcp { address: address.ip().to_canonical(), is_tls: tls.is_some() };
         let (router, stop) = (router.clone(), stop.clone());
         let _ = stream.set_nodelay(true);
         match &tls {

@@ -2,9 +2,9 @@
 //!
 //! How to read it: a file a resource, with its routes, what is asked and what is answered, and nothing else; `extract.rs` is how a
 //! handler gets node and caller, `problem.rs` how a request fails, `guard.rs` what is refused before any handler, `listen.rs`
-//! where requests come from, `document.rs` the description of it all.
+//! where requests come from, `document.rs` the description of it all, `page.rs` what browsers are shown.
 //!
-//! Always true: no route works without a caller who may use it; no request keeps the node busy for longer, or makes it keep
+//! Always true: no route below `/api` works without a caller who may use it, but for logging in; no request keeps the node busy for longer, or makes it keep
 //! more, than limits allow.
 
 mod caps;
@@ -19,7 +19,9 @@ mod history;
 mod jobs;
 mod limits;
 mod listen;
+mod logins;
 mod metrics;
+mod page;
 mod problem;
 mod system;
 mod tokens;
@@ -50,6 +52,7 @@ fn routes() -> OpenApiRouter<App> {
         caps::router(),
         files::router(),
         tokens::router(),
+        logins::router(),
         watches::router(),
         document::router(),
     ];
@@ -68,9 +71,11 @@ pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>) -> Ro
     let app = App::new(node, gate.clone(), Arc::new(deeds));
     let (router, _) = all_routes().split_for_parts();
     router
-        .fallback(guard::no_route)
+        .merge(page::router())
+        .fallback(page::no_route)
         .method_not_allowed_fallback(guard::no_method)
         .with_state(app)
+        .layer(axum::middleware::map_response(guard::after))
         .layer(axum::middleware::from_fn_with_state(gate, guard::before))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(axum::middleware::from_fn_with_state(counted, metrics::count))

@@ -37,18 +37,25 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
     status: StatusCode,
     retry_after_s: Option<u64>,
+    set_cookie: Option<HeaderValue>,
 }
 
 impl Failure {
     /// With another status than the code's usual one.
     pub(crate) fn with_status(error: Error, status: StatusCode) -> Failure {
-        Failure { error, status, retry_after_s: None }
+        Failure { error, status, retry_after_s: None, set_cookie: None }
     }
 
     /// Too much was asked for.
     pub(crate) fn too_many(what: &str, retry_after_s: u64) -> Failure {
         let error = Error::new(Code::TooMany, what);
-        Failure { error, status: StatusCode::TOO_MANY_REQUESTS, retry_after_s: Some(retry_after_s) }
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Failure { error, status, retry_after_s: Some(retry_after_s), set_cookie: None }
+    }
+
+    /// The browser that asked gets this cookie.
+    pub(crate) fn with_cookie(self, cookie: HeaderValue) -> Failure {
+        Failure { set_cookie: Some(cookie), ..self }
     }
 
     #[cfg(test)]
@@ -73,7 +80,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let retry_after_s = (error.code() == Code::TooMany).then_some(10);
-        Failure { status: status_of(error.code()), error, retry_after_s }
+        Failure { status: status_of(error.code()), error, retry_after_s, set_cookie: None }
     }
 }
 
@@ -108,6 +115,9 @@ impl IntoResponse for Failure {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(cookie) = self.set_cookie {
+            headers.insert(header::SET_COOKIE, cookie);
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(header::RETRY_AFTER, seconds.into());

@@ -98,7 +98,7 @@ impl Drop for Fixture {
 }
 
 fn tcp() -> Origin {
-    Origin::Tcp("192.0.2.7".parse().unwrap())
+    Origin::Tcp { address: "192.0.2.7".parse().unwrap(), is_tls: false }
 }
 
 /// All routes, with the scope that each one needs.
@@ -113,6 +113,8 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/api/v1/jobs/{id}", Scope::Read),
     ("patch", "/api/v1/jobs/{id}", Scope::Control),
     ("get", "/api/v1/jobs/{id}/document", Scope::Read),
+    ("get", "/api/v1/jobs/{id}/curve", Scope::Read),
+    ("get", "/api/v1/curves", Scope::Read),
     ("post", "/api/v1/jobs/{id}/pause", Scope::Control),
     ("post", "/api/v1/jobs/{id}/resume", Scope::Control),
     ("post", "/api/v1/jobs/{id}/cancel", Scope::Control),
@@ -140,8 +142,15 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("delete", "/api/v1/tokens/{id}", Scope::Admin),
     ("post", "/api/v1/store/backup", Scope::Admin),
     ("get", "/api/v1/store/check", Scope::Admin),
+    ("post", "/api/v1/login-codes", Scope::Admin),
     ("get", "/metrics", Scope::Read),
 ];
+
+/// What everybody may who is known, whatever he may.
+const OF_ALL: &[(&str, &str)] = &[("get", "/api/v1/me"), ("post", "/api/v1/logout")];
+
+/// What needs nobody to be known: it finds out who somebody is.
+const OF_STRANGERS: &[(&str, &str)] = &[("post", "/api/v1/login")];
 
 /// What is described is all that is routed: both come from one list.
 fn operations() -> Vec<(String, String)> {
@@ -168,13 +177,16 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
     let table: BTreeMap<(String, String), Scope> =
         ROUTES.iter().map(|(method, path, scope)| ((method.to_string(), path.to_string()), *scope)).collect();
     let operations = operations();
-    assert_eq!(operations.len(), table.len());
+    assert_eq!(operations.len(), table.len() + OF_ALL.len() + OF_STRANGERS.len());
     let tokens: Vec<(Scope, String)> =
         Scope::ALL.into_iter().map(|scope| (scope, fixture.token(&[scope], Reach::default()))).collect();
     for (method, path) in operations {
-        let needed = table
-            .get(&(method.clone(), path.clone()))
-            .unwrap_or_else(|| panic!("{method} {path} has no scope here"));
+        if OF_STRANGERS.contains(&(&method, &path)) {
+            continue;
+        }
+        let is_of_all = OF_ALL.contains(&(&method, &path));
+        let needed = table.get(&(method.clone(), path.clone()));
+        assert!(is_of_all != needed.is_some(), "{method} {path} has no scope here");
         let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x");
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
         let request = || Request::builder().method(method.clone()).uri(&filled).header(header::HOST, "node");
@@ -184,6 +196,7 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
             (StatusCode::UNAUTHORIZED, Some("FH-NO-TOKEN")),
             "{method} {path}"
         );
+        let Some(needed) = needed else { continue };
         for (scope, token) in tokens.iter().filter(|(scope, _)| scope != needed && *scope != Scope::Admin) {
             let shown = request().header(header::AUTHORIZATION, format!("Bearer {token}"));
             let (status, problem) = fixture.send(shown, tcp(), String::new()).await;
@@ -223,6 +236,217 @@ async fn a_token_that_is_wrong_expired_or_revoked_lets_nobody_in() {
         ask("fhp_x").await;
     }
     assert_eq!(ask("fhp_x").await.0, StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// A browser: what it has been given stands in its jar, and its pages say where they are from.
+struct Browser<'a> {
+    fixture: &'a Fixture,
+    host: &'static str,
+    is_tls: bool,
+    jar: std::cell::RefCell<Option<String>>,
+}
+
+impl Browser<'_> {
+    fn new(fixture: &Fixture) -> Browser<'_> {
+        Browser { fixture, host: "node:33080", is_tls: false, jar: None.into() }
+    }
+
+    /// Asks as this kind of page does; yields what was set, too.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        from: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> (StatusCode, Value, Option<String>) {
+        let uri = format!("/api/v1{path}");
+        let mut request = Request::builder().method(method).uri(uri).header(header::HOST, self.host);
+        for (name, value) in from {
+            request = request.header(*name, *value);
+        }
+        if let Some(cookie) = &*self.jar.borrow() {
+            request = request.header(header::COOKIE, format!("other=1; {cookie}"));
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = body.map_or(String::new(), |body| body.to_string());
+        let mut request = request.body(Body::from(body)).unwrap();
+        let address = "192.0.2.8".parse().unwrap();
+        request.extensions_mut().insert(Origin::Tcp { address, is_tls: self.is_tls });
+        let response = self.fixture.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let set = response.headers().get(header::SET_COOKIE).map(|set| set.to_str().unwrap().to_string());
+        if let Some(set) = &set {
+            let cookie = set.split(';').next().unwrap().to_string();
+            *self.jar.borrow_mut() = (!set.contains("Max-Age=0")).then_some(cookie);
+        }
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null), set)
+    }
+
+    async fn own(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let (status, answer, _) = self.ask(method, path, &[OWN_PAGE], body).await;
+        (status, answer)
+    }
+}
+
+const OWN_PAGE: (&str, &str) = ("sec-fetch-site", "same-origin");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read], Reach::default());
+    let browser = Browser::new(&fixture);
+    assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
+    let (status, me, set) =
+        browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
+    assert_eq!((status, me["known_by"].as_str()), (StatusCode::OK, Some("login")), "{me}");
+    let set = set.unwrap();
+    assert!(set.starts_with("farhaul-33080=") && !set.contains(&token[4..20]), "{set}");
+    for word in ["Path=/", "HttpOnly", "SameSite=Strict", "Max-Age="] {
+        assert!(set.contains(word), "{set}");
+    }
+    assert!(!set.contains("Secure"));
+    let (status, me) = browser.own(Method::GET, "/me", None).await;
+    assert_eq!((status, me["scopes"].clone()), (StatusCode::OK, json!(["read"])));
+    assert!(me["subject"].as_str().unwrap().starts_with("token:") && me["name"] == "test", "{me}");
+    // It ends with the token, which is good for an hour.
+    let ends: jiff::Timestamp = me["expires"].as_str().unwrap().parse().unwrap();
+    assert!(ends.as_millisecond() <= fixture.node.clock.now_ms() + 3_600_000);
+    assert_eq!(browser.own(Method::GET, "/jobs", None).await.0, StatusCode::OK);
+    assert_eq!(browser.own(Method::POST, "/jobs", Some(json!({}))).await.0, StatusCode::FORBIDDEN);
+    // The same cookie is none at another port, and none as a token.
+    let cookie = browser.jar.borrow().clone();
+    let other = Browser { host: "node:33081", jar: cookie.clone().into(), ..Browser::new(&fixture) };
+    assert_eq!(other.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
+    let value = cookie.as_deref().unwrap().split_once('=').unwrap().1;
+    assert_eq!(fixture.ask(Method::GET, "/me", Some(value), None).await.0, StatusCode::UNAUTHORIZED);
+    // Logged out, nobody knows it any more, whoever has kept it.
+    assert_eq!(browser.own(Method::POST, "/logout", None).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(*browser.jar.borrow(), None);
+    *browser.jar.borrow_mut() = cookie.clone();
+    assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(*browser.jar.borrow(), None, "a browser keeps no cookie that is worth nothing");
+    let audit = std::fs::read_to_string(fixture.folder.path().join("audit.log")).unwrap();
+    for part in ["\"log in\"", "\"by token\"", "\"log out\"", "192.0.2.8"] {
+        assert!(audit.contains(part), "{part}: {audit}");
+    }
+    assert!(!audit.contains(&token[4..20]) && !audit.contains(value));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_the_cookie_is_one_that_browsers_guard() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read], Reach::default());
+    let browser = Browser { is_tls: true, ..Browser::new(&fixture) };
+    let (_, _, set) = browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
+    let set = set.unwrap();
+    assert!(set.starts_with("__Host-farhaul-33080=") && set.contains("; Secure"), "{set}");
+    assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read, Scope::Control], Reach::default());
+    let browser = Browser::new(&fixture);
+    browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
+    let path = "/jobs/0000000000000000/cancel";
+    let (own, other) = (("origin", "http://node:33080"), ("origin", "http://evil.example"));
+    for (from, is_let) in [
+        (vec![OWN_PAGE], true),
+        (vec![OWN_PAGE, own], true),
+        (vec![own], true),
+        (vec![], false),
+        (vec![("sec-fetch-site", "none")], false),
+        (vec![("sec-fetch-site", "none"), own], false),
+        (vec![("sec-fetch-site", "same-site")], false),
+        (vec![("sec-fetch-site", "cross-site"), own], false),
+        (vec![other], false),
+        (vec![OWN_PAGE, other], false),
+        (vec![("origin", "null")], false),
+    ] {
+        let (status, answer, _) = browser.ask(Method::POST, path, &from, None).await;
+        let expected = if is_let { StatusCode::NOT_FOUND } else { StatusCode::FORBIDDEN };
+        assert_eq!(status, expected, "{from:?}: {answer}");
+    }
+    // What a person types into the bar is read; what another site's page asks for is not.
+    let read = async |site| browser.ask(Method::GET, "/jobs", &[("sec-fetch-site", site)], None).await.0;
+    assert_eq!(read("none").await, StatusCode::OK);
+    assert_eq!(read("cross-site").await, StatusCode::FORBIDDEN);
+    // A program that sends a token is no browser.
+    let request = Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
+    let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    assert_eq!(fixture.send(request, tcp(), String::new()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
+    let fixture = Fixture::new();
+    let make = async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
+    let (status, problem) = make().await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+    assert!(problem["hint"].as_str().unwrap().contains("--api-listen"), "{problem}");
+    fixture.node.set_pages(&["127.0.0.1:33080".parse().unwrap()], false, None);
+    let (status, made) = make().await;
+    assert_eq!((status, made["pages"].clone()), (StatusCode::CREATED, json!(["http://127.0.0.1:33080/"])));
+    let code = json!({"code": made["code"]});
+    let browser = Browser::new(&fixture);
+    let (status, me) = browser.own(Method::POST, "/login", Some(code.clone())).await;
+    assert_eq!((status, me["subject"].as_str()), (StatusCode::OK, Some("local")), "{me}");
+    assert_eq!(me["scopes"], json!(["read"]));
+    assert_eq!(browser.own(Method::POST, "/store/check", None).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(browser.own(Method::GET, "/store/check", None).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(browser.own(Method::POST, "/login", Some(code)).await.0, StatusCode::UNAUTHORIZED);
+    // A token makes none, whatever it may: it logs in by itself.
+    let admin = fixture.token(&[Scope::Admin], Reach::default());
+    let wish = Some(json!({"scopes": ["admin"]}));
+    let (status, _) = fixture.ask(Method::POST, "/login-codes", Some(&admin), wish).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    for wrong in [json!({}), json!({"token": "x", "code": "y"}), json!({"word": "x"})] {
+        let (status, _) = browser.own(Method::POST, "/login", Some(wrong)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    for _ in 0..25 {
+        browser.own(Method::POST, "/login", Some(json!({"code": "A".repeat(43)}))).await;
+    }
+    let (status, _) = browser.own(Method::POST, "/login", Some(json!({"code": "A".repeat(43)}))).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read], Reach::default());
+    let browser = Browser::new(&fixture);
+    browser.own(Method::POST, "/login", Some(json!({"token": token}))).await;
+    let cookie = browser.jar.borrow().clone().unwrap();
+    let open = async |name, value: &str| {
+        let mut request = Request::builder()
+            .uri("/api/v1/events")
+            .header(header::HOST, "node:33080")
+            .header(name, value)
+            .body(Body::empty())
+            .unwrap();
+        request.extensions_mut().insert(tcp());
+        fixture.router.clone().oneshot(request).await.unwrap().into_body()
+    };
+    let bearer = format!("Bearer {token}");
+    let mut by_token = open(header::AUTHORIZATION, &bearer).await;
+    let mut by_login = open(header::COOKIE, &cookie).await;
+    let cap = json!({"rate_bps": 1_000_000_000});
+    fixture.ask(Method::PUT, "/caps/x", None, Some(cap)).await;
+    for body in [&mut by_token, &mut by_login] {
+        let told = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(String::from_utf8_lossy(&told).contains("event: cap"));
+    }
+    let (_, all) = fixture.ask(Method::GET, "/tokens", None, None).await;
+    let path = format!("/tokens/{}", all["tokens"][0]["id"].as_str().unwrap());
+    fixture.ask(Method::DELETE, &path, None, None).await;
+    for mut body in [by_token, by_login] {
+        assert!(body.frame().await.is_none(), "it has ended");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -166,6 +166,7 @@ async fn revoke(may: May<ToAdmin>, At(id): At<String>) -> Result<StatusCode, Fai
     may.act("revoke token", id.clone(), move |node, _| {
         let (now_ms, name) = (node.clock.now_ms(), id.clone());
         let there = node.store.write(move |transaction| tokens::revoke(transaction, &name, now_ms))?;
+        node.withdraw();
         let no_such = || {
             Error::new(
                 Code::NoSuchThing,

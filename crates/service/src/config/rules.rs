@@ -37,6 +37,8 @@ const ARGS_MAX: usize = 64;
 const BODY_MIN: u64 = 64 << 10;
 const BODY_MAX: u64 = 64 << 20;
 
+const LOGIN_DAYS_MAX: u32 = 90;
+
 /// Everything, in no order.
 pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut list = List(Vec::new());
@@ -109,6 +111,9 @@ impl List {
         }
         self.least(&["api", "max_body"], Some(api.max_body), Size(BODY_MIN));
         self.most(&["api", "max_body"], Some(api.max_body), Size(BODY_MAX));
+        let minute = Duration::from_secs(60);
+        self.least(&["api", "login_time"], Some(api.login_time), Span(minute));
+        self.most(&["api", "login_time"], Some(api.login_time), Span(LOGIN_DAYS_MAX * 24 * 60 * minute));
         if api.requests_burst < api.requests_per_second {
             let least = api.requests_per_second;
             self.add(

@@ -119,6 +119,8 @@ keys! {
             "Private key of the certificate, in PEM";
         hosts: Vec<Name> = Vec::new(), Live, "", "[\"dtn1.example.org\"]",
             "Names and addresses by which this node is called, beside localhost and those of listen; others are refused";
+        login_time: Span = seconds(DAY / 2), Live, "", "",
+            "A log-in with a browser lasts so long";
         max_body: Size = Size(1 << 20), Live, "", "",
             "The longest request";
         max_connections: NonZeroU32 = count(1024), Restart, "", "",

@@ -4,7 +4,7 @@
 //! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
 //! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
 //! `outbox.rs` says what is told when a run has ended, `feed.rs` what of its files, and `courier.rs` is the thread that tells it.
-//! `watches/` makes jobs of files that appear in folders.
+//! `watches/` makes jobs of files that appear in folders. `logins.rs` says who a caller is.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
@@ -16,6 +16,7 @@ mod conductor;
 mod courier;
 mod ending;
 mod feed;
+pub(crate) mod logins;
 mod manifests;
 mod outbox;
 mod places;
@@ -52,7 +53,7 @@ pub(crate) use browse::Listing;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;
-pub(crate) use requests::{Change, Submission};
+pub(crate) use requests::{Change, LiveRates, Submission};
 pub use settings::{Identity, Peer, Settings};
 pub(crate) use transfer::Transfer;
 pub(crate) use view::JobView;
@@ -78,9 +79,12 @@ pub(crate) struct Node {
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
     bell: courier::Bell,
+    logins: logins::Logins,
     watches: watches::Watches,
     /// Where the service itself listens, once it does.
     own: OnceLock<OwnAddresses>,
+    /// Where a browser finds the page, once the API listens.
+    pages: OnceLock<Vec<String>>,
     me: Weak<Node>,
 }
 
@@ -135,8 +139,10 @@ impl Node {
             to_conductor,
             clock,
             bell: courier::Bell::default(),
+            logins: logins::Logins::default(),
             watches: watches::Watches::default(),
             own: OnceLock::new(),
+            pages: OnceLock::new(),
             me: me.clone(),
         });
         node.take_up()?;

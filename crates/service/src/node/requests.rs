@@ -13,6 +13,7 @@ use super::view::JobView;
 use super::{Active, Node, outbox, peer_of, places};
 use crate::access::{Caller, Deed, Scope};
 use crate::clock::timestamp;
+use crate::history::recent::LiveCurve;
 use crate::job::{JobId, JobSpec, Refused, State, Step};
 use crate::scheduler::calendar::Calendar;
 use crate::store::idempotency::{self, Earlier};
@@ -41,6 +42,20 @@ pub struct Change {
     pub priority: Option<u8>,
     /// Its place among those of its priority: lower ones start first.
     pub position: Option<i64>,
+}
+
+/// The rate of a job's transfer over its last five minutes, or since it began.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct LiveRates {
+    /// The job's name.
+    #[schema(value_type = String)]
+    pub job: JobId,
+    /// Of the first rate, in seconds since the attempt began.
+    pub begin_s: f64,
+    /// Of the last one; those between are equally far apart, about a second.
+    pub end_s: f64,
+    /// Content bits a second.
+    pub goodput_bps: Vec<u64>,
 }
 
 impl Node {
@@ -196,6 +211,28 @@ impl Node {
         let all = self.jobs();
         let view = |row: &JobRow| all.get(&row.id).map_or_else(|| JobView::of_row(row), JobView::of_active);
         Ok(rows.iter().map(view).collect())
+    }
+
+    /// The last minutes of a job's transfer; nothing while it has none.
+    pub(crate) fn live_curve(&self, caller: &Caller, id: JobId) -> Result<LiveCurve, Error> {
+        if let Some(active) = self.jobs().get(&id) {
+            caller.may(Deed::At(Scope::Read, &active.places))?;
+            let transfer = active.transfer.as_ref();
+            return Ok(transfer.map(|transfer| transfer.recent.curve()).unwrap_or_default());
+        }
+        self.finished(caller, id).map(|_| LiveCurve::default())
+    }
+
+    /// The rates of all transfers that the caller may see, over the last minutes.
+    pub(crate) fn live_rates(&self, caller: &Caller) -> Result<Vec<LiveRates>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let jobs = self.jobs();
+        let seen = jobs.values().filter(|active| caller.sees(&active.places));
+        let rates = seen.filter_map(|active| {
+            let (begin_s, end_s, goodput_bps) = active.transfer.as_ref()?.recent.rates();
+            Some(LiveRates { job: active.row.id, begin_s, end_s, goodput_bps })
+        });
+        Ok(rates.collect())
     }
 
     // ---- steering --------------------------------------------------------------------------------------------------

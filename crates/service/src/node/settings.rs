@@ -33,6 +33,8 @@ pub struct Settings {
     pub history_s: u64,
     /// Whether the curves of runs are kept.
     pub curves: bool,
+    /// A log-in with a browser lasts so long, in seconds.
+    pub login_s: u64,
     /// By which keys the node shows itself.
     pub identities: BTreeMap<String, Identity>,
     /// What is known of other hosts; the first that fits counts.
@@ -60,6 +62,7 @@ impl Default for Settings {
             retry: RetryRule::default(),
             history_s: 90 * 86_400,
             curves: true,
+            login_s: 12 * 3600,
             identities: BTreeMap::new(),
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
@@ -143,6 +146,7 @@ impl Settings {
             },
             history_s: config.history.keep.0.as_secs(),
             curves: config.history.curves,
+            login_s: config.api.login_time.0.as_secs(),
             identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
             peers: config.peers.iter().filter_map(peer).collect(),
             identity_file: file(&config.serve.identity),

@@ -14,6 +14,7 @@ use super::Signal;
 use super::before::Before;
 use super::view::Progress;
 use crate::history::curve::{Curve, Point};
+use crate::history::recent::Recent;
 use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::Watching;
@@ -66,6 +67,7 @@ pub(crate) struct Transfer {
     /// Since when somebody holds it.
     pub(super) held_since: Option<Instant>,
     pub(super) curve: Curve,
+    pub(super) recent: Recent,
     /// The last point of the curve, in seconds of the transfer.
     drawn_s: f64,
     pub(super) seen: Snapshot,
@@ -127,6 +129,7 @@ impl Transfer {
             stop: None,
             held_since: None,
             curve: Curve::default(),
+            recent: Recent::default(),
             drawn_s: 0.0,
             seen: Snapshot::default(),
             heard,
@@ -160,7 +163,7 @@ impl Transfer {
     }
 
     pub(super) fn progress(&self, job: JobId) -> Progress {
-        Progress::new(job, &self.seen)
+        Progress::new(job, &self.seen, &self.recent)
     }
 
     /// What has happened since the last look.
@@ -177,6 +180,7 @@ impl Transfer {
             return;
         }
         self.drawn_s = self.seen.seconds;
+        self.recent.add(&self.seen);
         self.curve.add(Point {
             at_s: self.seen.seconds,
             goodput_bps: *goodput_bps,

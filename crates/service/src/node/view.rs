@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use super::Active;
 use super::transfer::Transfer;
 use crate::clock::timestamp;
+use crate::history::recent::{PathNow, Recent};
 use crate::job::{JobId, Kind, Labels, State};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
@@ -101,6 +102,14 @@ pub struct Progress {
     pub rtt_ms: f64,
     /// Packets lost of packets sent, 0 to 1.
     pub loss_fraction: f64,
+    /// The same of the last second.
+    pub loss_now_fraction: f64,
+    /// Segments that this end has sent again because they were lost, of all that it has sent, 0 to 1.
+    pub retransmitted_fraction: f64,
+    /// Bytes that this end has sent and that are neither acknowledged nor lost.
+    pub in_flight_bytes: u64,
+    /// Each path, where there are several.
+    pub paths: Vec<PathNow>,
     /// UDP payload or stream bytes that this end has sent.
     pub wire_bytes_sent: u64,
     /// `udp`, `tcp`, `ssh` or `local`; empty while nothing is connected.
@@ -112,7 +121,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(job: JobId, snapshot: &Snapshot) -> Progress {
+    pub(super) fn new(job: JobId, snapshot: &Snapshot, recent: &Recent) -> Progress {
         let facts = &snapshot.facts;
         Progress {
             job,
@@ -127,6 +136,10 @@ impl Progress {
             target_bps: facts.rate_target_bps,
             rtt_ms: facts.rtt_ms,
             loss_fraction: facts.loss_fraction,
+            loss_now_fraction: recent.loss_fraction,
+            retransmitted_fraction: facts.segments_retransmitted as f64 / facts.segments_sent.max(1) as f64,
+            in_flight_bytes: facts.in_flight_bytes,
+            paths: recent.now.clone(),
             wire_bytes_sent: facts.wire_bytes_sent,
             transport: facts.transport.clone(),
             limit: facts.limit.clone(),

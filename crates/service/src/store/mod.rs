@@ -18,6 +18,7 @@ pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod log;
+pub(crate) mod logins;
 mod schema;
 pub(crate) mod tokens;
 pub(crate) mod watches;

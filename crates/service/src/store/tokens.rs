@@ -54,6 +54,12 @@ pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result
     connection.prepare_cached(&question)?.query_row([hash], row).optional()
 }
 
+/// The token of this id, whatever has become of it.
+pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
+    let question = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
+    connection.prepare_cached(&question)?.query_row([id], row).optional()
+}
+
 /// At most `count` tokens, by their ids, behind the one of this id.
 pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id > ?1 ORDER BY id LIMIT ?2");

@@ -75,6 +75,7 @@ impl Running {
         figures.packets_sent = stats.packets_sent;
         figures.packets_lost = stats.packets_lost;
         figures.wire_bytes_sent = stats.bytes_sent;
+        figures.in_flight = self.thread.flow.in_flight();
         figures.bytes_moved = if self.is_sender { stats.bytes_acked } else { stats.bytes_received };
         figures.bytes_both_ways = stats.bytes_acked + stats.bytes_received;
         figures.on_wire = on_wire;

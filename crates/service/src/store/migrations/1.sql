@@ -85,6 +85,18 @@ CREATE TABLE tokens (
     revoked_ms INTEGER
 ) STRICT, WITHOUT ROWID;
 
+-- Log-ins with a browser: a cookie holds a random name, of which this is the hash. With a token it lasts no longer than that, and
+-- has its scopes; without one it is the service's own user's, with the scopes here.
+CREATE TABLE logins (
+    hash BLOB PRIMARY KEY,
+    token TEXT REFERENCES tokens (id) ON DELETE CASCADE,
+    scopes TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX logins_by_token ON logins (token, created_ms);
+CREATE INDEX logins_by_end ON logins (expires_ms);
+
 CREATE TABLE caps (
     name TEXT PRIMARY KEY,
     spec TEXT NOT NULL,

@@ -1,0 +1,175 @@
+//! Log-ins with a browser: begun by a token or a one-time code, ended, and who somebody is.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Document, May, Stranger, ToAdmin, ToBeKnown, blocking};
+use super::problem::Failure;
+use crate::access::login::Secret;
+use crate::access::token::Token;
+use crate::access::{Reach, Scope};
+use crate::clock::timestamp;
+use crate::node::logins::{Nobody, Proof, Who};
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(log_in))
+        .routes(routes!(log_out))
+        .routes(routes!(me))
+        .routes(routes!(create_code))
+}
+
+/// With what somebody logs in: one of the two.
+#[derive(Deserialize, ToSchema)]
+struct Shown {
+    /// A token.
+    #[serde(default)]
+    token: Option<String>,
+    /// A one-time code (`farhaul open`).
+    #[serde(default)]
+    code: Option<String>,
+}
+
+/// How somebody is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum KnownBy {
+    /// The Unix socket, which only the service's own user can open.
+    Socket,
+    /// A token that the request shows.
+    Token,
+    /// A log-in with a browser, which has a cookie.
+    Login,
+}
+
+/// Who somebody is.
+#[derive(Debug, Serialize, ToSchema)]
+struct Me {
+    /// `local` for the service's own user, `token:ID`.
+    subject: String,
+    /// What the token is called.
+    name: String,
+    /// What it allows; `admin` allows everything.
+    scopes: Vec<Scope>,
+    /// Where it reaches.
+    reach: Reach,
+    /// How it is known.
+    known_by: KnownBy,
+    /// When what was shown is worth nothing any more: the log-in, or the token.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires: Option<Timestamp>,
+}
+
+impl From<Who> for Me {
+    fn from(who: Who) -> Me {
+        let known_by = match who.proof {
+            Proof::Socket => KnownBy::Socket,
+            Proof::Token(_) => KnownBy::Token,
+            Proof::Login(_) => KnownBy::Login,
+        };
+        Me {
+            subject: who.caller.subject,
+            name: who.name,
+            scopes: who.caller.scopes,
+            reach: who.caller.reach,
+            known_by,
+            expires: who.expires_ms.map(timestamp),
+        }
+    }
+}
+
+/// Logs in with a browser: a cookie, which no script can read, stands for the token from now on. It needs no token beside what
+/// the body shows.
+#[utoipa::path(post, path = "/login", tag = "log-ins", request_body = Shown, security(()),
+    responses((status = 200, description = "Who has logged in", body = Me, headers(("Set-Cookie" = String)))))]
+async fn log_in(stranger: Stranger, body: Document) -> Result<Response, Failure> {
+    let Shown { token, code } = body.read()?;
+    let node = stranger.node.clone();
+    let (how, found) = match (token, code) {
+        (Some(token), None) => match Token::read(token.trim()) {
+            Some(token) => ("by token", blocking(move || node.log_in(&token)).await?),
+            None => ("by token", Err(Nobody::Unknown)),
+        },
+        (None, Some(code)) => match Secret::read(&code) {
+            Some(code) => ("by code", blocking(move || node.log_in_by_code(&code)).await?),
+            None => ("by code", Err(Nobody::Unknown)),
+        },
+        _ => return Err(Error::new(Code::BadOption, "log in with a token, or with a code").into()),
+    };
+    let (mut who, secret) = found.map_err(|nobody| stranger.refuse(how, &nobody))?;
+    who.caller.address = stranger.address;
+    stranger.note(&who.caller, how);
+    let left_ms = who.expires_ms.map_or(0, |end| end - stranger.node.clock.now_ms());
+    let cookie = stranger.cookie.set(secret.as_str(), left_ms / 1000);
+    Ok(([(header::SET_COOKIE, cookie)], Json(Me::from(who))).into_response())
+}
+
+/// Ends the log-in that the request is made with.
+#[utoipa::path(post, path = "/logout", tag = "log-ins",
+    responses((status = 204, description = "It is over", headers(("Set-Cookie" = String)))))]
+async fn log_out(may: May<ToBeKnown>) -> Result<Response, Failure> {
+    let forget = may.cookie.set("", 0);
+    let proof = may.who.proof;
+    may.act("log out", "", move |node, _| match proof {
+        Proof::Login(hash) => node.log_out(hash),
+        Proof::Socket | Proof::Token(_) => {
+            Err(Error::new(Code::NotNow, "the request is made with no log-in that could end"))
+        }
+    })
+    .await?;
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, forget)]).into_response())
+}
+
+/// Who the request is from.
+#[utoipa::path(get, path = "/me", tag = "log-ins",
+    responses((status = 200, description = "Who it is", body = Me)))]
+async fn me(may: May<ToBeKnown>) -> Json<Me> {
+    Json(Me::from(may.who))
+}
+
+/// What a one-time code is to allow.
+#[derive(Debug, Deserialize, ToSchema)]
+struct CodeWish {
+    /// Scopes of the log-in that is made with it.
+    #[schema(min_items = 1)]
+    scopes: Vec<Scope>,
+}
+
+/// A one-time code.
+#[derive(Serialize, ToSchema)]
+struct NewCode {
+    /// The code. It is shown this once, and makes one log-in.
+    code: String,
+    /// When it is worth nothing any more: after a minute.
+    #[schema(value_type = String, format = DateTime)]
+    expires: Timestamp,
+    /// Addresses of the page, behind which the code stands as `#code=CODE`.
+    pages: Vec<String>,
+}
+
+/// Makes a code that logs in once, within a minute, as the service's own user: only over the Unix socket.
+#[utoipa::path(post, path = "/login-codes", tag = "log-ins", request_body = CodeWish,
+    responses((status = 201, description = "The code", body = NewCode)))]
+async fn create_code(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<NewCode>), Failure> {
+    let CodeWish { mut scopes } = body.read()?;
+    if scopes.is_empty() {
+        return Err(Error::new(Code::BadOption, "a log-in needs a scope: read, submit, control or admin").into());
+    }
+    scopes.sort();
+    scopes.dedup();
+    let names: Vec<_> = scopes.iter().map(|scope| scope.name()).collect();
+    let target = names.join(",");
+    let made = may.act("make a one-time code", target, move |node, caller| {
+        let pages = node.pages()?;
+        let (code, expires_ms) = node.login_code(caller, scopes)?;
+        Ok(NewCode { code: code.as_str().into(), expires: timestamp(expires_ms), pages })
+    });
+    Ok((StatusCode::CREATED, Json(made.await?)))
+}

@@ -1,0 +1,372 @@
+//! Who somebody is by what he shows: a token, or a log-in, which a token or a one-time code has made.
+//!
+//! Always true: a log-in lasts no longer than the token that it was made with; a code works once, and for a minute; codes are
+//! in memory alone, and bounded.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use farhaul_handover::Held as _;
+use farhaul_session::{Code, Error};
+use tokio::sync::watch;
+
+use super::Node;
+use crate::access::login::{Secret, Use};
+use crate::access::token::Token;
+use crate::access::{Caller, Reach, Scope};
+use crate::store::logins::{self, Login};
+use crate::store::tokens::{self, TokenRow};
+
+/// How long a one-time code is good.
+const CODE_MS: i64 = 60_000;
+/// Codes that are good at a time; a further one takes the oldest one's place.
+const CODES_MAX: usize = 32;
+
+/// By what a caller was known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The socket, which only the service's own user can open.
+    Socket,
+    /// A token of this hash.
+    Token([u8; 32]),
+    /// A log-in of this hash.
+    Login([u8; 32]),
+}
+
+/// Who somebody is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Who {
+    /// Without an address.
+    pub(crate) caller: Caller,
+    /// What the maker of the token calls it.
+    pub(crate) name: String,
+    pub(crate) proof: Proof,
+    /// Until when what was shown is good.
+    pub(crate) expires_ms: Option<i64>,
+}
+
+/// Why somebody is nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Nobody {
+    /// What was shown is not known: it may be a guess.
+    Unknown,
+    /// It was good, and is not any more; in words.
+    Over(String),
+}
+
+/// What was found, or why nobody is it; the outer error is the store's.
+pub(crate) type Found = Result<Result<Who, Nobody>, Error>;
+
+/// What the node keeps of log-ins in memory.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    codes: Mutex<Vec<OneTime>>,
+    /// Changes when a token or a log-in is withdrawn, so that answers without an end can end.
+    withdrawn: watch::Sender<u64>,
+}
+
+impl Default for Logins {
+    fn default() -> Logins {
+        Logins { codes: Mutex::default(), withdrawn: watch::Sender::new(0) }
+    }
+}
+
+#[derive(Debug)]
+struct OneTime {
+    hash: [u8; 32],
+    scopes: Vec<Scope>,
+    expires_ms: i64,
+}
+
+impl Who {
+    /// Who comes over the socket.
+    pub(crate) fn own_user() -> Who {
+        Who { caller: Caller::local(), name: String::new(), proof: Proof::Socket, expires_ms: None }
+    }
+
+    fn of_token(row: TokenRow, proof: Proof) -> Who {
+        let subject = format!("token:{}", row.id);
+        let caller = Caller { subject, scopes: row.scopes, reach: row.reach, address: None };
+        Who { caller, name: row.name, proof, expires_ms: row.expires_ms }
+    }
+
+    fn of_login(login: Login, token: Option<TokenRow>) -> Who {
+        let proof = Proof::Login(login.hash);
+        let mut who = match token {
+            Some(row) => Who::of_token(row, proof),
+            None => {
+                let caller =
+                    Caller { scopes: login.scopes, reach: Reach::default(), ..Caller::local() };
+                Who { caller, name: String::new(), proof, expires_ms: None }
+            }
+        };
+        who.expires_ms = Some(who.expires_ms.map_or(login.expires_ms, |end| end.min(login.expires_ms)));
+        who
+    }
+}
+
+/// Why a token is worth nothing now, if it is not.
+fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
+    match (row.revoked_ms, row.expires_ms) {
+        (Some(_), _) => Some(format!("the token {} is revoked", row.id)),
+        (None, Some(expires_ms)) if expires_ms <= now_ms => Some(format!("the token {} is expired", row.id)),
+        (None, Some(_) | None) => None,
+    }
+}
+
+impl Node {
+    /// Who it is that shows this, as things stand now.
+    pub(crate) fn who(&self, proof: Proof) -> Found {
+        let now_ms = self.clock.now_ms();
+        match proof {
+            Proof::Socket => Ok(Ok(Who::own_user())),
+            Proof::Token(hash) => {
+                let Some(row) = self.store.read(|connection| tokens::find(connection, &hash))? else {
+                    return Ok(Err(Nobody::Unknown));
+                };
+                Ok(match fault_of(&row, now_ms) {
+                    Some(fault) => Err(Nobody::Over(fault)),
+                    None => Ok(Who::of_token(row, proof)),
+                })
+            }
+            Proof::Login(hash) => {
+                let found = self.store.read(|connection| logins::find(connection, &hash))?;
+                let Some((login, token)) = found else { return Ok(Err(Nobody::Unknown)) };
+                if let Some(fault) = token.as_ref().and_then(|row| fault_of(row, now_ms)) {
+                    return Ok(Err(Nobody::Over(fault)));
+                }
+                if login.expires_ms <= now_ms || login.token.is_some() != token.is_some() {
+                    return Ok(Err(Nobody::Over("the log-in has expired".into())));
+                }
+                Ok(Ok(Who::of_login(login, token)))
+            }
+        }
+    }
+
+    /// A new log-in by a token: who it is, and what the cookie is to hold.
+    pub(crate) fn log_in(&self, token: &Token) -> Result<Result<(Who, Secret), Nobody>, Error> {
+        let who = match self.who(Proof::Token(token.hash()))? {
+            Ok(who) => who,
+            Err(nobody) => return Ok(Err(nobody)),
+        };
+        let row = self.store.read(|connection| tokens::find(connection, &token.hash()))?;
+        let Some(row) = row else { return Ok(Err(Nobody::Unknown)) };
+        self.begin_login(who.caller.scopes, Some(row)).map(Ok)
+    }
+
+    /// The same by a one-time code, which is worth nothing from then on.
+    pub(crate) fn log_in_by_code(&self, code: &Secret) -> Result<Result<(Who, Secret), Nobody>, Error> {
+        let (hash, now_ms) = (code.hash(Use::Code), self.clock.now_ms());
+        let taken = {
+            let mut codes = self.logins.codes.lock().in_any_case();
+            codes.retain(|code| code.expires_ms > now_ms);
+            codes.iter().position(|code| code.hash == hash).map(|at| codes.swap_remove(at))
+        };
+        match taken {
+            Some(code) => self.begin_login(code.scopes, None).map(Ok),
+            None => Ok(Err(Nobody::Unknown)),
+        }
+    }
+
+    fn begin_login(&self, scopes: Vec<Scope>, token: Option<TokenRow>) -> Result<(Who, Secret), Error> {
+        let secret = Secret::new().map_err(Error::no_random_numbers)?;
+        let now_ms = self.clock.now_ms();
+        let for_ms = i64::try_from(self.settings().login_s).unwrap_or(i64::MAX).saturating_mul(1000);
+        let end_ms = now_ms.saturating_add(for_ms);
+        let expires_ms = token.as_ref().and_then(|row| row.expires_ms).map_or(end_ms, |end| end.min(end_ms));
+        let token_id = token.as_ref().map(|row| row.id.clone());
+        let login =
+            Login { hash: secret.hash(Use::Login), token: token_id, scopes, created_ms: now_ms, expires_ms };
+        let written = login.clone();
+        self.store.write(move |transaction| logins::insert(transaction, &written))?;
+        Ok((Who::of_login(login, token), secret))
+    }
+
+    /// The log-in is over.
+    pub(crate) fn log_out(&self, hash: [u8; 32]) -> Result<(), Error> {
+        self.store.write(move |transaction| logins::remove(transaction, &hash))?;
+        self.withdraw();
+        Ok(())
+    }
+
+    /// A one-time code with these scopes, for the service's own user, and when it expires.
+    pub(crate) fn login_code(&self, caller: &Caller, scopes: Vec<Scope>) -> Result<(Secret, i64), Error> {
+        if *caller != Caller::local() {
+            let what = "a one-time code is for the service's own user, over its socket";
+            return Err(Error::new(Code::OutOfScope, what).with_hint("log in with the token itself"));
+        }
+        let secret = Secret::new().map_err(Error::no_random_numbers)?;
+        let now_ms = self.clock.now_ms();
+        let code =
+            OneTime { hash: secret.hash(Use::Code), scopes, expires_ms: now_ms.saturating_add(CODE_MS) };
+        let expires_ms = code.expires_ms;
+        let mut codes = self.logins.codes.lock().in_any_case();
+        codes.retain(|code| code.expires_ms > now_ms);
+        if codes.len() >= CODES_MAX {
+            codes.remove(0);
+        }
+        codes.push(code);
+        Ok((secret, expires_ms))
+    }
+
+    /// The API listens at these addresses; beyond this host it is called by this name.
+    pub(crate) fn set_pages(&self, listening: &[SocketAddr], is_tls: bool, name: Option<&str>) {
+        let pages = listening.iter().map(|address| page_at(*address, is_tls, name));
+        let _ = self.pages.set(pages.collect());
+    }
+
+    /// Where a browser finds the page.
+    pub(crate) fn pages(&self) -> Result<Vec<String>, Error> {
+        let pages = self.pages.get().filter(|pages| !pages.is_empty()).cloned();
+        let none = || {
+            Error::new(Code::NotNow, "the API listens on no TCP address, and so no browser reaches it")
+                .with_hint("start the service with --api-listen 127.0.0.1:33080")
+        };
+        pages.ok_or_else(none)
+    }
+
+    /// A token or a log-in is worth nothing any more: who follows something with it is looked at again.
+    pub(crate) fn withdraw(&self) {
+        self.logins.withdrawn.send_modify(|count| *count += 1);
+    }
+
+    /// Changes with each [`Self::withdraw`].
+    pub(crate) fn withdrawn(&self) -> watch::Receiver<u64> {
+        self.logins.withdrawn.subscribe()
+    }
+}
+
+/// As a browser is told it.
+fn page_at(address: SocketAddr, is_tls: bool, name: Option<&str>) -> String {
+    let scheme = if is_tls { "https" } else { "http" };
+    let host = match address.ip() {
+        ip if ip.is_loopback() => None,
+        ip => name.or(ip.is_unspecified().then_some("localhost")),
+    };
+    match host {
+        Some(host) => format!("{scheme}://{host}:{}/", address.port()),
+        None => format!("{scheme}://{address}/"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Fixture;
+    use super::*;
+
+    fn token(node: &Node, scopes: &[Scope], expires_ms: Option<i64>) -> Token {
+        let token = Token::new().unwrap();
+        let row = TokenRow {
+            id: token.id(),
+            hash: token.hash(),
+            name: "a person".into(),
+            scopes: scopes.to_vec(),
+            reach: Reach::default(),
+            created_by: "local".into(),
+            created_ms: 0,
+            expires_ms,
+            revoked_ms: None,
+        };
+        node.store.write(move |transaction| tokens::insert(transaction, &row)).unwrap();
+        token
+    }
+
+    fn proof(secret: &Secret) -> Proof {
+        Proof::Login(secret.hash(Use::Login))
+    }
+
+    #[test]
+    fn a_log_in_outlives_the_process_and_ends_with_its_time() {
+        let mut fixture = Fixture::new();
+        let shown = token(fixture.node(), &[Scope::Read], None);
+        let (who, secret) = fixture.node().log_in(&shown).unwrap().unwrap();
+        assert_eq!((who.caller.subject, who.name), (format!("token:{}", shown.id()), "a person".into()));
+        fixture.stop();
+        fixture.start();
+        let again = fixture.node().who(proof(&secret)).unwrap().unwrap();
+        assert_eq!((again.caller.scopes.as_slice(), again.expires_ms), (&[Scope::Read][..], who.expires_ms));
+        // 12 hours.
+        fixture.set_clock_file(12 * 3600 - 60);
+        assert!(fixture.node().who(proof(&secret)).unwrap().is_ok());
+        fixture.set_clock_file(12 * 3600 + 60);
+        assert!(matches!(fixture.node().who(proof(&secret)).unwrap(), Err(Nobody::Over(_))));
+    }
+
+    #[test]
+    fn a_log_in_dies_with_its_token_and_by_logging_out() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let ends_ms = node.clock.now_ms() + 60_000;
+        let shown = token(node, &[Scope::Read], Some(ends_ms));
+        let (who, secret) = node.log_in(&shown).unwrap().unwrap();
+        assert_eq!(who.expires_ms, Some(ends_ms));
+        let other = node.log_in(&shown).unwrap().unwrap().1;
+        let mut seen = node.withdrawn();
+        node.log_out(other.hash(Use::Login)).unwrap();
+        assert!(seen.has_changed().unwrap());
+        seen.mark_unchanged();
+        assert_eq!(node.who(proof(&other)).unwrap(), Err(Nobody::Unknown));
+        assert!(node.who(proof(&secret)).unwrap().is_ok());
+        let (id, now_ms) = (shown.id(), node.clock.now_ms());
+        node.store.write(move |transaction| tokens::revoke(transaction, &id, now_ms)).unwrap();
+        assert!(matches!(node.who(proof(&secret)).unwrap(), Err(Nobody::Over(_))));
+        assert!(node.log_in(&shown).unwrap().is_err());
+        assert_eq!(node.log_in(&Token::new().unwrap()).unwrap().unwrap_err(), Nobody::Unknown);
+    }
+
+    #[test]
+    fn a_code_works_once_within_a_minute_for_who_comes_over_the_socket() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let (code, _) = node.login_code(&Caller::local(), vec![Scope::Read]).unwrap();
+        let (who, secret) = node.log_in_by_code(&code).unwrap().unwrap();
+        assert_eq!((who.caller.subject.as_str(), &who.caller.scopes[..]), ("local", &[Scope::Read][..]));
+        assert!(node.who(proof(&secret)).unwrap().is_ok());
+        assert_eq!(node.log_in_by_code(&code).unwrap().unwrap_err(), Nobody::Unknown);
+        let (late, _) = node.login_code(&Caller::local(), vec![Scope::Admin]).unwrap();
+        fixture.set_clock_file(61);
+        assert!(node.log_in_by_code(&late).unwrap().is_err());
+        let admin = Caller { subject: "token:x".into(), ..Caller::local() };
+        assert_eq!(node.login_code(&admin, vec![Scope::Read]).unwrap_err().code(), Code::OutOfScope);
+        // A browser with the scope admin is on the network, whoever it is.
+        let far = Caller { address: Some("127.0.0.1".parse().unwrap()), ..Caller::local() };
+        assert!(node.login_code(&far, vec![Scope::Admin]).is_err());
+        (0..3 * CODES_MAX).for_each(|_| drop(node.login_code(&Caller::local(), vec![Scope::Read]).unwrap()));
+        assert!(node.logins.codes.lock().unwrap().len() <= CODES_MAX);
+    }
+
+    #[test]
+    fn a_browser_is_sent_where_the_node_has_a_name() {
+        for (address, is_tls, name, page) in [
+            ("127.0.0.1:33080", false, None, "http://127.0.0.1:33080/"),
+            ("127.0.0.1:33080", true, Some("dtn1.example.org"), "https://127.0.0.1:33080/"),
+            ("[::1]:33080", false, None, "http://[::1]:33080/"),
+            ("0.0.0.0:443", true, Some("dtn1.example.org"), "https://dtn1.example.org:443/"),
+            ("[::]:443", true, None, "https://localhost:443/"),
+            ("192.0.2.1:443", true, None, "https://192.0.2.1:443/"),
+        ] {
+            assert_eq!(page_at(address.parse().unwrap(), is_tls, name), page);
+        }
+        let fixture = Fixture::new();
+        assert_eq!(fixture.node().pages().unwrap_err().code(), Code::NotNow);
+        fixture.node().set_pages(&[], false, None);
+        assert!(fixture.node().pages().is_err());
+    }
+
+    #[test]
+    fn log_ins_are_bounded_and_the_newest_stay() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let shown = token(node, &[Scope::Read], None);
+        let other = node.log_in(&token(node, &[Scope::Read], None)).unwrap().unwrap().1;
+        let all: Vec<Secret> = (0..40)
+            .map(|second| {
+                fixture.set_clock_file(second);
+                node.log_in(&shown).unwrap().unwrap().1
+            })
+            .collect();
+        let good = |secret: &&Secret| node.who(proof(secret)).unwrap().is_ok();
+        assert_eq!(all.iter().filter(good).count(), 32);
+        assert!(good(&all.last().unwrap()) && !good(&&all[0]) && good(&&other));
+    }
+}

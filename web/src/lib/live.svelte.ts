@@ -5,7 +5,7 @@
  */
 
 import { SvelteMap } from "svelte/reactivity";
-import { type CapView, client, got, type Job, type Progress, type State } from "./api.ts";
+import { type CapView, client, got, type Job, type LiveCurve, type Progress, type State } from "./api.ts";
 import { Ring } from "./ring.ts";
 import { listen, type Message } from "./stream.ts";
 import { isFinal } from "./words.ts";
@@ -20,6 +20,18 @@ const HIDDEN_MS = 60_000;
 
 export type Connection = "connecting" | "live" | "lost";
 
+/** The curves of one path. */
+export class PathCurves {
+  readonly name: string;
+  readonly moved = new Ring(CURVE_SECONDS);
+
+  constructor(name: string) {
+    this.name = name;
+  }
+}
+
+const pathName = ({ local, remote }: { local: string; remote: string }) => `${local} → ${remote}`;
+
 /** The curves of a job over the last five minutes. */
 export class Curves {
   readonly goodput = new Ring(CURVE_SECONDS);
@@ -27,6 +39,7 @@ export class Curves {
   readonly rtt = new Ring(CURVE_SECONDS);
   readonly loss = new Ring(CURVE_SECONDS);
   readonly inFlight = new Ring(CURVE_SECONDS);
+  readonly paths: PathCurves[] = [];
   /** Grows with each value, so that what draws them sees that they have changed. */
   version = $state(0);
 
@@ -34,9 +47,30 @@ export class Curves {
     this.goodput.push(progress.goodput_bps);
     this.target.push(progress.target_bps ?? Number.NaN);
     this.rtt.push(progress.rtt_ms || Number.NaN);
-    this.loss.push(progress.loss_fraction);
-    this.inFlight.push((progress as { in_flight_bytes?: number }).in_flight_bytes ?? Number.NaN);
+    this.loss.push(progress.loss_now_fraction);
+    this.inFlight.push(progress.in_flight_bytes);
+    for (const path of progress.paths) this.#path(pathName(path)).moved.push(path.moved_bps);
     this.version += 1;
+  }
+
+  /** What the service has kept takes the place of what the page has seen. */
+  fill(kept: LiveCurve): void {
+    this.goodput.fill(kept.goodput_bps);
+    this.target.fill(kept.target_bps.map((bps) => bps ?? Number.NaN));
+    this.rtt.fill(kept.rtt_ms.map((ms) => ms || Number.NaN));
+    this.loss.fill(kept.loss_fraction);
+    this.inFlight.fill(kept.in_flight_bytes);
+    for (const path of kept.paths) this.#path(pathName(path)).moved.fill(path.moved_bps);
+    this.version += 1;
+  }
+
+  #path(name: string): PathCurves {
+    let path = this.paths.find((one) => one.name === name);
+    if (!path) {
+      path = new PathCurves(name);
+      this.paths.push(path);
+    }
+    return path;
   }
 }
 
@@ -173,18 +207,16 @@ class Live {
   async #askCurves(): Promise<void> {
     const without = [...this.jobs.values()].filter((job) => job.view.state === "running" && !job.curves);
     if (without.length === 0) return;
-    const answer = await fetch("/api/v1/curves", { credentials: "same-origin" }).catch(() => null);
-    if (!answer?.ok) return;
-    const curves = (await answer.json()) as { jobs: { job: string; goodput_bps: number[] }[] };
+    const { curves } = await got(client.GET("/api/v1/curves"));
     const sums: number[] = [];
-    for (const { job: id, goodput_bps } of curves.jobs) {
+    for (const { job: id, goodput_bps } of curves) {
       goodput_bps.forEach((bps, index) => {
         const age = goodput_bps.length - index;
         sums[age] = (sums[age] ?? 0) + bps;
       });
       const job = this.jobs.get(id);
       if (!job || job.curves) continue;
-      for (const bps of goodput_bps) job.curve.goodput.push(bps);
+      job.curve.goodput.fill(goodput_bps);
       job.curve.version += 1;
     }
     if (this.total.goodput.length === 0) {

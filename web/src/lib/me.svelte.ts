@@ -1,13 +1,6 @@
 /** Who uses the page, and what they may do. */
 
-import { ApiError, lineOf, type Scope, signedOut } from "./api.ts";
-
-export interface Me {
-  subject: string;
-  name?: string | null;
-  scopes: Scope[];
-  expires?: string | null;
-}
+import { ApiError, lineOf, type Me, type Scope, signedOut } from "./api.ts";
 
 type Answer = { ok: true } | { ok: false; line: string };
 

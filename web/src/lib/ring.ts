@@ -20,6 +20,13 @@ export class Ring {
     this.#length = Math.min(this.#length + 1, this.capacity);
   }
 
+  /** Has these values from now on, the newest last. */
+  fill(values: readonly number[]): void {
+    this.#next = 0;
+    this.#length = 0;
+    for (const value of values) this.push(value);
+  }
+
   /** The value that stands so far from the oldest one. */
   at(index: number): number {
     const first = this.#next - this.#length + this.capacity;

@@ -1,0 +1,98 @@
+"""A browser on a host, on the page of a service there. Needs Playwright's Python package and Debian's Chromium."""
+
+import contextlib
+import os
+import pathlib
+import shlex
+import subprocess
+
+from playwright.sync_api import sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
+#: Where the pictures of the views are put.
+PICTURES = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "page"
+CHROMIUM = "/usr/bin/chromium"
+#: What a browser says of a request that was refused or cut, which tests provoke.
+EXPECTED = ("Failed to load resource", "net::ERR_")
+
+
+class Browser(contextlib.AbstractContextManager):
+    """Chromium among the network namespace, the names and the homes of `host`."""
+
+    def __init__(self, host, directory):
+        self.program = pathlib.Path(directory) / "chromium-there"
+        inside = ["env", f"HOME={host.home}", CHROMIUM]
+        line = " ".join(shlex.quote(word) for word in host.command(inside))
+        self.program.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
+        self.program.chmod(0o755)
+        self.playwright = sync_playwright().start()
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        self.browser = self.playwright.chromium.launch(executable_path=str(self.program), args=arguments)
+        self.contexts = []
+
+    def visit(self, base, **options):
+        """Somebody with cookies of his own, who has nothing open yet."""
+        visitor = Visitor(self.browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}), base)
+        self.contexts.append(visitor)
+        return visitor
+
+    def __exit__(self, *_):
+        self.browser.close()
+        self.playwright.stop()
+
+
+class Visitor:
+    """One page, and what went wrong in it."""
+
+    def __init__(self, context, base):
+        self.context, self.base = context, base
+        context.set_default_timeout(15_000)
+        self.page = context.new_page()
+        self.faults = []
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+
+    def _heard(self, message):
+        if message.type in ("error", "warning") and not any(text in message.text for text in EXPECTED):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def go(self, view):
+        self.page.goto(f"{self.base}/#/{view}")
+
+    def sign_in(self, token):
+        self.page.goto(self.base)
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("heading", name="Now", exact=True).wait_for()
+
+    def axe(self):
+        """What is not accessible in what is shown, one line each."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:4]}" for one in found["violations"]]
+
+    def overflow(self):
+        """What is wider than the window, or cut without dots."""
+        return self.page.evaluate("""() => {
+            const width = document.documentElement.clientWidth;
+            const wide = [...document.querySelectorAll('main *')].filter((element) => {
+                const box = element.getBoundingClientRect();
+                const scrolls = element.closest('pre, .log, .entries, .scroll, .unseen');
+                return box.width > 0 && box.right > width + 1 && !scrolls;
+            });
+            const cut = [...document.querySelectorAll('button, h1, h2, th, dd, strong, .number')].filter((element) =>
+                element.scrollWidth > element.clientWidth + 2 && element.clientWidth > 0 && !element.closest('.cut, .unseen')
+                && getComputedStyle(element).display !== 'inline');
+            const name = (element) => `${element.tagName}.${element.className}: ${element.textContent.trim().slice(0, 40)}`;
+            return [...wide.map((one) => `wide ${name(one)}`), ...cut.map((one) => `cut ${name(one)}`)];
+        }""")
+
+    def picture(self, name):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{name}.png")
+
+
+def version():
+    """The version of the browser, for reports."""
+    return subprocess.run([CHROMIUM, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

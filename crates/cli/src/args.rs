@@ -58,6 +58,7 @@ pub enum Verb {
     Jobs(service::Jobs),
     Job(service::Job),
     Top(service::Top),
+    Open(service::Open),
     /// Wait until jobs are over; ends with the exit code of one that failed
     Wait(service::Named),
     /// Hold jobs: nothing new is sent
@@ -488,6 +489,7 @@ impl Verb {
             | Verb::History(_)
             | Verb::Usage(_)
             | Verb::Cap(_)
+            | Verb::Open(_)
             | Verb::Token(_)
             | Verb::Watch(_)
             | Verb::Store(_) => true,

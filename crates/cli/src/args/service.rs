@@ -94,6 +94,9 @@ pub struct Submit {
     /// Wait for the end, and end with the job's exit code
     #[arg(long, help_heading = JOB)]
     pub wait: bool,
+    /// Print the job as its document instead of submitting it; no service is asked
+    #[arg(long, conflicts_with_all = ["wait", "key"], help_heading = JOB)]
+    pub print: bool,
 
     #[command(flatten)]
     pub api: Api,
@@ -162,6 +165,22 @@ pub struct Top {
     pub once: bool,
     #[command(flatten)]
     pub api: Api,
+}
+
+/// Open the page of this user's service in a browser, logged in
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT} The page's address goes to stdout, with a code in it that logs in once, within a \
+minute; where there is a screen, a browser is opened with it. The service needs an address for browsers: \
+farhaul serve --api-listen 127.0.0.1:33080.\n\n{EXIT_CODES}"))]
+pub struct Open {
+    /// What the log-in allows: read, submit, control, admin, separated by commas
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "admin", value_parser = scope)]
+    pub scope: Vec<Scope>,
+    /// Only print the address
+    #[arg(long)]
+    pub print: bool,
+    #[command(flatten)]
+    pub shown: Shown,
 }
 
 /// Show one job

@@ -77,6 +77,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Retry(args) => return coded(service::act(&args, "retry")),
         Verb::Jobs(args) => service::jobs(&args),
         Verb::Job(args) => service::job(&args),
+        Verb::Open(args) => service::open(&args),
         Verb::Set(args) => service::set(&args),
         Verb::Logs(args) => service::logs(&args),
         Verb::History(args) => service::history(&args),
@@ -139,7 +140,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Logs(_)
         | Verb::History(_)
         | Verb::Usage(_) => true,
-        Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
+        Verb::Open(_) | Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
         Verb::Wait(args)
         | Verb::Pause(args)
         | Verb::Resume(args)

@@ -23,6 +23,10 @@ pub fn submit(args: &Submit) -> Result<ExitCode, Error> {
             serde_json::to_value(spec(args)?).map_err(|error| Error::new(Code::Misuse, error.to_string()))?
         }
     };
+    if args.print {
+        let spec = JobSpec::read(document.to_string().as_bytes())?;
+        return printer::json(&spec).map(|()| ExitCode::Ok);
+    }
     let client = client(&args.api)?;
     let job: Value = match &args.key {
         Some(key) => client.post_once("/jobs", &document, key)?,

@@ -4,19 +4,17 @@
 """
 
 import json
-import os
 import re
 import time
 
 import pytest
 
-if "FARHAUL_PAGE" not in os.environ:
-    pytest.skip("the page is tested by ./x web test", allow_module_level=True)
+pytest.importorskip("playwright", reason="the page is tested by ./x web test")
 
 from harness import product
 from harness.browser import Browser
 from harness.hosts import wait_until
-from harness.product import EXIT_FILES, Daemon
+from harness.product import EXIT_SOME_FAILED, Daemon
 from harness.service import Service
 from harness.trees import make_file
 from playwright.sync_api import expect
@@ -59,11 +57,11 @@ class Place:
         return self.service.job(id)["state"]
 
     def cancel_all(self):
-        ids = [job["id"] for job in self.service.json("jobs")["jobs"]]
-        if ids:
-            self.service.run("cancel", *ids)
-            wait_until(lambda: not self.service.json("jobs", "--state", "running,queued,waiting,paused,retrying")["jobs"],
-                       20, what="the jobs are over")
+        """Nothing is left that has not ended."""
+        left = lambda: self.service.json("jobs", "--state", "running,queued,waiting,paused,retrying")  # noqa: E731
+        while ids := [job["id"] for job in left() if not job["is_stopping"]]:
+            self.service.run("cancel", *ids, expect=range(256))
+        wait_until(lambda: not left(), 20, what="the jobs are over")
 
 
 @pytest.fixture
@@ -116,7 +114,7 @@ def test_a_link_signs_in_once(place, visitors):
 
 def test_a_log_in_ends_with_its_token_and_by_signing_out(place, visitors):
     visitor = visitors()
-    tokens = place.service.json("token", "list")["tokens"]
+    tokens = place.service.json("token", "list")
     newest = max(tokens, key=lambda token: token["created"])
     place.service.run("token", "revoke", newest["id"])
     visitor.go("history")
@@ -167,7 +165,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     expect(page.get_by_text("It is empty.")).to_be_visible()
     page.get_by_label("Labels").fill("run=7 kind=form")
     page.get_by_text("Network", exact=True).click()
-    page.get_by_label("Highest rate").fill("20M")
+    page.get_by_label("Highest rate").fill("8M")
     page.get_by_label("Highest rate").blur()
     command = page.get_by_label("The job as a command").inner_text()
     page.get_by_role("button", name="JSON").click()
@@ -176,7 +174,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     printed = json.loads(place.net.alpha.run(["sh", "-c", f"{command} --print"], check=True).stdout)
     for key, value in document.items():
         assert printed[key] == value or isinstance(value, dict), (key, printed, document)
-    assert printed["options"]["network"]["rate_bps"] == 20_000_000
+    assert printed["options"]["network"]["rate_bps"] == 8_000_000
     page.get_by_role("button", name="Submit", exact=True).click()
     page.get_by_role("heading", name="sample.bam").wait_for()
     id = page.url.rpartition("/")[2]
@@ -186,12 +184,12 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     figures = page.get_by_label("How far it is")
     expect(figures).to_contain_text("Mbit/s")
     field = page.get_by_role("textbox", name=re.compile("Highest rate in bits"))
-    field.fill("80M")
+    field.fill("40M")
     field.press("Enter")
-    expect(page.get_by_text("The limit is 80.0 Mbit/s now")).to_be_visible()
-    wait_until(lambda: place.service.job(id)["progress"]["goodput_bps"] > 60e6, 15, what="the job goes faster")
+    expect(page.get_by_text("The limit is 40.0 Mbit/s now")).to_be_visible()
+    wait_until(lambda: place.service.job(id)["progress"]["goodput_bps"] > 25e6, 15, what="the job goes faster")
     shown = lambda: float(re.search(r"Rate\s*([\d.]+) Mbit/s", figures.inner_text()).group(1))  # noqa: E731
-    wait_until(lambda: shown() > 55, 4, what="the page shows it")
+    wait_until(lambda: shown() > 22, 4, what="the page shows it")
 
     page.get_by_role("button", name="Pause").click()
     wait_until(lambda: place.state(id) == "paused", what="the job is held")
@@ -257,7 +255,7 @@ def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
     blocked.mkdir(parents=True)
     (blocked / "full").write_text("x")
     id = place.submit(folder, *place.service.to_far(""))
-    place.service.wait(id, expect=EXIT_FILES)
+    place.service.wait(id, expect=EXIT_SOME_FAILED)
     visitor.go(f"job/{id}")
     expect(page.get_by_text("partly failed").first).to_be_visible()
     page.get_by_role("button", name="failed", exact=True).click()
@@ -280,13 +278,14 @@ def test_a_transfer_is_found_in_the_history_with_its_receipt(place, visitor):
     place.service.wait(place.submit("zero:1000", "null:"))
     visitor.go("history")
     lines = page.get_by_role("list", name="Transfers").get_by_role("listitem")
-    assert lines.count() >= 2
+    lines.nth(1).wait_for()
     page.get_by_label("Label").fill("sample=found")
     expect(lines).to_have_count(1)
     page.get_by_label("Label").fill("")
     page.get_by_label("Name").fill("found-there")
     expect(lines).to_have_count(1)
     # What was searched for stands in the address.
+    page.wait_for_url(re.compile("text=found-there"))
     page.reload()
     expect(page.get_by_label("Name")).to_have_value("found-there")
     expect(lines).to_have_count(1)
@@ -343,10 +342,10 @@ def test_the_queue_is_put_in_another_order(place, visitor):
     # As many as may run at a time to one peer, then four that wait.
     for number in range(4):
         place.submit(f"zero:{number + 1}T", *place.service.to_far("null:"), "--rate", "1M")
-    waiting = [place.submit(f"zero:{number}P", *place.service.to_far("null:")) for number in range(1, 5)]
+    waiting = [place.submit(f"zero:{number}00T", *place.service.to_far("null:")) for number in range(1, 5)]
     visitor.go("queue")
     lines = page.get_by_role("list", name="Jobs in their order").get_by_role("listitem")
-    order = lambda: [re.search(r"zero:(\d)P", text).group(1) for text in lines.all_inner_texts()]  # noqa: E731
+    order = lambda: [re.search(r"zero:(\d)00T", text).group(1) for text in lines.all_inner_texts()]  # noqa: E731
     expect(lines).to_have_count(4)
     assert order() == ["1", "2", "3", "4"]
     lines.nth(3).get_by_role("button", name=re.compile("Move")).press("Alt+ArrowUp")
@@ -360,7 +359,7 @@ def test_the_queue_is_put_in_another_order(place, visitor):
     # The service has the same order, which it will start them in.
     jobs = [place.service.job(id) for id in waiting]
     jobs.sort(key=lambda job: (-job["priority"], job["position"]))
-    assert [job["sources"][0] for job in jobs] == ["zero:4P", "zero:3P", "zero:2P", "zero:1P"]
+    assert [job["sources"][0] for job in jobs] == ["zero:400T", "zero:300T", "zero:200T", "zero:100T"]
 
 
 def test_caps_are_made_changed_and_removed(place, visitor):
@@ -375,7 +374,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     page.get_by_role("button", name="Save").click()
     cap = page.get_by_role("article", name="Cap uplink")
     expect(cap).to_contain_text("of 40.0 Mbit/s")
-    assert place.service.json("cap", "list")["caps"][-1]["schedule"] == ["daily 00:00-24:00 40M"]
+    assert place.service.json("cap", "list")[-1]["schedule"] == ["daily 00:00-24:00 40M"]
     page.get_by_role("button", name="Change uplink").click()
     page.get_by_label(re.compile("Other rates")).fill("")
     page.get_by_role("button", name="Save").click()
@@ -425,7 +424,7 @@ def full(place):
 
 
 def shown_views(place, full):
-    records = place.service.json("history")["records"]
+    records = place.service.json("history")
     record = next(one["id"] for one in records if one["job"] == full["done"])
     failed = next(one["id"] for one in records if one["job"] == full["failed"])
     return {**{view: view for view in VIEWS}, "job": f"job/{full['running']}", "job-failed": f"job/{full['failed']}",

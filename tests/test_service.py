@@ -43,6 +43,13 @@ def test_a_job_is_done_and_everything_is_known_of_it(service):
     assert (sum_["of"], sum_["transfers"], sum_["bytes"]) == ("7", 1, 3 * MIB + 10)
 
 
+
+def test_jobs_that_end_at_once_are_waited_for(service):
+    """Nothing else happens on the node: an end that `wait` missed would never be heard of again."""
+    for _ in range(40):
+        service.submit("zero:1000", "null:", "--wait", "--quiet")
+
+
 def test_a_document_says_the_same_as_a_command_line(service):
     source = service.net.folder("source")
     make_file(source / "keep", 100)

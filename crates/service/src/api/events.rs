@@ -48,8 +48,9 @@ struct Which {
     after: Option<u64>,
 }
 
-/// What happens from now on: `job` (a job as it is now), `progress` (how far those are that run, once a second), `log` (with `job`),
-/// `cap`, `watch`, and `gap` when something was missed: then ask again for what you show.
+/// What happens from now on: first of all `begin`, whose id is that of the last thing that was heard or has happened,
+/// then `job` (a job as it is now), `progress` (how far those are that run, once a second), `log` (with `job`), `cap`,
+/// `watch`, and `gap` when something was missed: then ask again for what you show.
 #[utoipa::path(get, path = "/events", tag = "events", params(Which,
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was heard")),
     responses((status = 200, description = "Events without end", body = String, content_type = "text/event-stream")))]
@@ -64,8 +65,10 @@ async fn follow(
     let May { node, caller, who, .. } = may;
     let newest = node.hub.reader();
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
+    // Who asks for something when this has come, and goes on from its id, misses nothing in between.
+    let begin = Event::default().id(from.to_string()).event("begin").data("{}");
     let leave = Leave { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
-    let reader = Reader { node, caller, leave, job, newest, after: from, waiting: Vec::new() };
+    let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
     let events = unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((Ok(event), reader))

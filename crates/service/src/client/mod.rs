@@ -143,8 +143,39 @@ impl Client {
         self.follow(path, last, || {}, hear)
     }
 
+    /// The id of the last thing that has happened. Who asks for something then, and hears [`Client::events`] from here
+    /// on, misses nothing in between.
+    pub fn last_event(&self) -> Result<u64, Error> {
+        let mut last = None;
+        self.hear(
+            "/events",
+            None,
+            || {},
+            |told| {
+                last = told.id;
+                ControlFlow::Break(())
+            },
+        )?;
+        last.ok_or_else(|| no_service(&format!("the service at {} tells no events", self.address)))
+    }
+
     /// As [`Client::events`], and says when they come: from then on nothing is missed.
     pub fn follow(
+        &self,
+        path: &str,
+        last: Option<u64>,
+        opened: impl FnOnce(),
+        mut hear: impl FnMut(Told) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        let is_news = |told: &Told| told.kind != "begin";
+        self.hear(path, last, opened, |told| match is_news(&told) {
+            true => hear(told),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    /// All that comes, the beginning too.
+    fn hear(
         &self,
         path: &str,
         last: Option<u64>,

@@ -230,10 +230,14 @@ pub fn logs(args: &Logs) -> Result<(), Error> {
     if !args.follow {
         return Ok(());
     }
-    while !is_over(&client.get(&format!("/jobs/{id}"))?) {
-        // Whatever is heard, the pages have each line once. While the job runs, something is heard every second.
-        client.events(&format!("/events?job={id}"), None, |_| ControlFlow::Break(()))?;
+    loop {
+        let last = client.last_event()?;
         rest(&client)?;
+        if is_over(&client.get(&format!("/jobs/{id}"))?) {
+            break;
+        }
+        // Whatever is heard, the pages have each line once.
+        client.events(&format!("/events?job={id}"), Some(last), |_| ControlFlow::Break(()))?;
     }
     // What was told at the very end is written a moment later.
     std::thread::sleep(Duration::from_millis(200));
@@ -254,8 +258,8 @@ pub fn wait(args: &Named) -> Result<ExitCode, Error> {
 pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool) -> Result<ExitCode, Error> {
     let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
     let mut worst = 0_u8;
-    loop {
-        // Events that come between the look and the hearing are heard: the look comes second.
+    let look = |left: &BTreeMap<String, ()>| -> Result<(u64, Vec<(String, Value)>), Error> {
+        let last = client.last_event()?;
         let mut over = Vec::new();
         for id in left.keys() {
             let job: Value = client.get(&format!("/jobs/{}", quoted(id)))?;
@@ -263,6 +267,12 @@ pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool)
                 over.push((id.clone(), job));
             }
         }
+        Ok((last, over))
+    };
+    // The first answer tells whether there is a service at all; later it may be starting again.
+    let mut looked = look(&left)?;
+    loop {
+        let (last, over) = looked;
         for (id, job) in over {
             left.remove(&id);
             let code = exit_code(&job);
@@ -276,27 +286,33 @@ pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool)
         if left.is_empty() {
             return Ok(named(worst));
         }
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        let has_ended = client.events("/events", None, |told| {
+        // What has happened since before the look is heard, too.
+        let has_ended = client.events("/events", Some(last), |told| {
             let concerns = told.kind == "gap"
                 || told.kind == "job"
                     && serde_json::from_str(&told.data)
                         .is_ok_and(|job: Value| is_over(&job) && left.contains_key(text(&job["id"])));
-            if concerns || std::time::Instant::now() >= deadline {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        match has_ended {
-            Ok(false) => {}
-            // A service that restarts goes on with its jobs.
-            Ok(true) => std::thread::sleep(Duration::from_secs(1)),
-            Err(error) if error.code() == Code::NoService => std::thread::sleep(Duration::from_secs(1)),
-            Err(error) => return Err(error),
-        }
+        let mut is_there = has_ended.map(|has_ended| !has_ended);
+        // A service that restarts goes on with its jobs.
+        looked = loop {
+            match is_there {
+                Ok(true) => {}
+                Ok(false) => std::thread::sleep(RESTART_TIME),
+                Err(error) if error.code() == Code::NoService => std::thread::sleep(RESTART_TIME),
+                Err(error) => return Err(error),
+            }
+            match look(&left) {
+                Ok(looked) => break looked,
+                Err(error) => is_there = Err(error),
+            }
+        };
     }
 }
+
+/// How long a service that has gone is given to come again, each time.
+const RESTART_TIME: Duration = Duration::from_secs(1);
 
 fn ended(job: &Value) -> String {
     let state = State::of_name(text(&job["state"])).map_or("", State::words);

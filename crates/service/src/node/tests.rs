@@ -34,7 +34,10 @@ impl Fixture {
     }
 
     pub(super) fn set_clock_file(&self, seconds: i64) {
-        std::fs::write(self.folder.path().join("clock"), seconds.to_string()).unwrap();
+        // At once: who reads half of it would see the clock jump.
+        let whole = self.folder.path().join("clock.new");
+        std::fs::write(&whole, seconds.to_string()).unwrap();
+        std::fs::rename(whole, self.folder.path().join("clock")).unwrap();
     }
 
     pub(super) fn start(&mut self) {

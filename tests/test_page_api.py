@@ -6,13 +6,15 @@ import http.client
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import time
 
 import pytest
 
 from harness.hosts import wait_until
-from harness.product import EXIT_AUTH, EXIT_USAGE, binary
+from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_USAGE, binary
+from harness.service import Service
 from harness.trees import make_file
 
 MIB = 1 << 20
@@ -21,7 +23,6 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 
 
 def free_port():
-    import socket
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
@@ -226,6 +227,33 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     assert curve()["at_s"] == []
 
 
+def over_socket(path, request):
+    """The answer of the API at this Unix socket, which is in the file system of all hosts."""
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(os.fspath(path))
+    with contextlib.closing(connection):
+        connection.request("GET", f"/api/v1{request}")
+        answer = connection.getresponse()
+        content = answer.read()
+    assert answer.status == 200, content
+    return json.loads(content)
+
+
+def test_a_curve_has_what_the_network_does(own_net):
+    service = Service(own_net, own_net.alpha, far=own_net.daemon)
+    id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
+    curve = lambda: over_socket(service.socket, f"/jobs/{id}/curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "it has a curve")
+    seen = curve()
+    assert seen["rtt_ms"][-1] > 0 and seen["in_flight_bytes"][-1] > 0 and seen["paths"] == [], seen
+    assert 20e6 < seen["target_bps"][-1] < 60e6 and 20e6 < seen["goodput_bps"][-1] < 60e6, seen
+    transfer = over_socket(service.socket, f"/jobs/{id}")["transfer"]
+    assert len(transfer["traffic"]) == 1 and transfer["traffic"][0]["bytes_moved"] > MIB, transfer
+    assert transfer["packets_sent"] > 0 and transfer["segments_sent"] > 0 and transfer["in_flight_bytes"] >= 0, transfer
+    service.run("cancel", id)
+
+
 def test_the_queue_is_reordered_in_one_request_and_keeps_its_order(node):
     browser = node.browser()
     browser.log_in(node.run("token", "create", "--scope", "read,submit,control", "-q").strip())
@@ -245,8 +273,9 @@ def test_the_queue_is_reordered_in_one_request_and_keeps_its_order(node):
 
 def test_history_is_searched_and_its_papers_are_saved(node, tmp_path):
     make_file(tmp_path / "Run7.h5", MIB)
-    id = node.run("submit", tmp_path / "Run7.h5", tmp_path / "copy", "--label", "proposal=P-4711", "--wait").strip()
-    node.run("submit", tmp_path / "none", tmp_path / "x", "--retry", "0", "--wait", expect=6)
+    (tmp_path / "there").mkdir()
+    id = node.run("submit", tmp_path / "Run7.h5", tmp_path / "there", "--label", "proposal=P-4711", "--wait").strip()
+    node.run("submit", tmp_path / "none", tmp_path / "x", "--retry", "0", "--wait", expect=EXIT_FILES)
     browser = node.browser()
     browser.log_in(node.run("token", "create", "--scope", "read", "-q").strip())
     for query, states in [("run7", ["done"]), ("p-4711", ["done"]), ("FH-NOT-FOUND", ["failed"]), ("nowhere", [])]:
@@ -256,8 +285,6 @@ def test_history_is_searched_and_its_papers_are_saved(node, tmp_path):
     status, headers, content = browser.ask("GET", f"/api/v1/history/{record['id']}/manifest")
     assert (status, headers["Content-Disposition"]) == (200, f'attachment; filename="farhaul-{id}-1.manifest.jsonl"')
     (tmp_path / "manifest").write_bytes(content)
-    (tmp_path / "there").mkdir()
-    (tmp_path / "copy").rename(tmp_path / "there/Run7.h5")
     node.run("verify", tmp_path / "manifest", tmp_path / "there")
 
 

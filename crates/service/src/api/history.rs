@@ -253,7 +253,8 @@ fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> 
             let mut piece = Vec::new();
             let most = left.min(PIECE);
             let read = std::io::Read::by_ref(&mut file).take(most).read_to_end(&mut piece);
-            let read = read.and_then(|len| if len == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(piece) });
+            let read =
+                read.and_then(|len| if len == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(piece) });
             (file, read)
         };
         match tokio::task::spawn_blocking(read).await {

@@ -15,8 +15,8 @@ use utoipa_axum::routes;
 
 use super::extract::{App, Ask, At, Document, May, ToControl, ToRead, ToSubmit};
 use super::problem::Failure;
-use crate::job::{JobId, JobSpec, State};
 use crate::history::recent::LiveCurve;
+use crate::job::{JobId, JobSpec, State};
 use crate::node::{Change, JobView, LiveRates, Submission};
 use crate::store::jobs::Wanted;
 use crate::store::log::{self, LogLine};

@@ -86,7 +86,8 @@ async fn host(may: May<ToRead>) -> Result<Json<HostView>, Failure> {
         view.moved = node.metrics.moved();
         // Names of directories beyond its reach are none of a token's business.
         if let Some(reach) = &caller.reach.local {
-            let is_near = |point: &Path| reach.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
+            let is_near =
+                |point: &Path| reach.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
             view.mounts.retain(|mount| is_near(Path::new(&mount.point)));
         }
         Ok(view)

@@ -378,7 +378,8 @@ async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
     assert_eq!(read("none").await, StatusCode::OK);
     assert_eq!(read("cross-site").await, StatusCode::FORBIDDEN);
     // A program that sends a token is no browser.
-    let request = Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
+    let request =
+        Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
     let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     assert_eq!(fixture.send(request, tcp(), String::new()).await.0, StatusCode::NOT_FOUND);
 }
@@ -386,7 +387,8 @@ async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
     let fixture = Fixture::new();
-    let make = async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
+    let make =
+        async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
     let (status, problem) = make().await;
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
     assert!(problem["hint"].as_str().unwrap().contains("--api-listen"), "{problem}");
@@ -625,7 +627,8 @@ async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     let fixture = Fixture::new();
     let ids = waiting_jobs(&fixture, 7, 5).await;
     let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": "/srv/own/x", "not_before": "2200-01-01T00:00:00Z"});
-    let own = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.1["id"].as_str().unwrap().to_string();
+    let own =
+        fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.1["id"].as_str().unwrap().to_string();
     fixture.ask(Method::POST, &format!("/jobs/{}/cancel", ids[0]), None, None).await;
     fixture.node.store.write(|_| Ok(())).unwrap();
     let get = async |query: &str| fixture.ask(Method::GET, &format!("/jobs{query}"), None, None).await.1;
@@ -678,9 +681,14 @@ async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() 
         json!({"schema": 1, "sources": [data.join("missing")], "destination": data.join("other"), "retry": {"attempts": 0}}),
     )
     .await;
-    assert_eq!((good["state"].as_str(), bad["state"].as_str()), (Some("done"), Some("failed")), "{good} {bad}");
+    assert_eq!(
+        (good["state"].as_str(), bad["state"].as_str()),
+        (Some("done"), Some("failed")),
+        "{good} {bad}"
+    );
     let found = async |query: &str| {
-        let (status, page) = fixture.ask(Method::GET, &format!("/history?count=true&{query}"), None, None).await;
+        let (status, page) =
+            fixture.ask(Method::GET, &format!("/history?count=true&{query}"), None, None).await;
         assert_eq!(status, StatusCode::OK, "{page}");
         let ids: Vec<i64> =
             page["records"].as_array().unwrap().iter().map(|record| record["id"].as_i64().unwrap()).collect();
@@ -752,10 +760,16 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
         assert_eq!(len(name), len("at_s"), "{name}");
     }
     let (_, all) = fixture.ask(Method::GET, "/curves", None, None).await;
-    assert_eq!((all["curves"][0]["job"].as_str(), all["curves"].as_array().map(Vec::len)), (Some(id), Some(1)));
+    assert_eq!(
+        (all["curves"][0]["job"].as_str(), all["curves"].as_array().map(Vec::len)),
+        (Some(id), Some(1))
+    );
     let narrow = fixture.token(&[Scope::Read], Reach { local: Some(vec![]), peers: Some(BTreeMap::new()) });
     let seen = fixture.ask(Method::GET, "/host", Some(&narrow), None).await.1;
-    assert_eq!((seen["mounts"].clone(), seen["cores"].as_array().is_some_and(|all| !all.is_empty())), (json!([]), true));
+    assert_eq!(
+        (seen["mounts"].clone(), seen["cores"].as_array().is_some_and(|all| !all.is_empty())),
+        (json!([]), true)
+    );
     fixture.ask(Method::POST, &format!("/jobs/{id}/cancel"), None, None).await;
     for _ in 0..2000 {
         curve = fixture.ask(Method::GET, &path, None, None).await.1;
@@ -765,9 +779,15 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert_eq!(curve["at_s"], json!([]));
-    assert_eq!(fixture.ask(Method::GET, "/jobs/0000000000000000/curve", None, None).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        fixture.ask(Method::GET, "/jobs/0000000000000000/curve", None, None).await.0,
+        StatusCode::NOT_FOUND
+    );
     let host = fixture.ask(Method::GET, "/host", None, None).await.1;
-    assert!(host["moved"]["local_bytes"].as_u64().unwrap() > 0 && host["at_s"].as_f64().unwrap() > 0.0, "{host}");
+    assert!(
+        host["moved"]["local_bytes"].as_u64().unwrap() > 0 && host["at_s"].as_f64().unwrap() > 0.0,
+        "{host}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

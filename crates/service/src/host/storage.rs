@@ -105,7 +105,8 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<Size>) -> Vec
 
 /// What lies on disks of this host, which answer when they are asked how full they are: a server of other hosts may not.
 fn is_of_interest(file_system: &str) -> bool {
-    ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "ntfs3"].contains(&file_system)
+    ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "ntfs3"]
+        .contains(&file_system)
 }
 
 /// Spaces and the like are written as `\040`.
@@ -135,7 +136,9 @@ mod tests {
 
     #[test]
     fn names_with_spaces_are_read() {
-        for (text, name) in [("/a\\040b", "/a b"), ("/a\\", "/a\\"), ("/a\\134", "/a\\"), ("/\\x41", "/\\x41"), ("", "")] {
+        for (text, name) in
+            [("/a\\040b", "/a b"), ("/a\\", "/a\\"), ("/a\\134", "/a\\"), ("/\\x41", "/\\x41"), ("", "")]
+        {
             assert_eq!(unescaped(text), name);
         }
     }

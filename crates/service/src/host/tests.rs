@@ -39,7 +39,9 @@ fn a_server_is_read_as_it_was_recorded() {
     let interfaces: Vec<_> = host
         .interfaces
         .iter()
-        .map(|one| (one.name.as_str(), one.is_up, one.is_physical, one.speed_bps.map(|bps| bps / 1_000_000_000)))
+        .map(|one| {
+            (one.name.as_str(), one.is_up, one.is_physical, one.speed_bps.map(|bps| bps / 1_000_000_000))
+        })
         .collect();
     assert_eq!(
         interfaces,
@@ -70,7 +72,8 @@ fn a_server_is_read_as_it_was_recorded() {
     assert_eq!(host.disks[0].model.as_deref(), Some("SAMSUNG MZWLJ7T6HALA-00007"));
     assert_eq!((host.disks[0].busy_s, host.disks[0].is_made_of_others), (61.25, false));
     assert!(host.disks[2].is_made_of_others);
-    let mounts: Vec<_> = host.mounts.iter().map(|mount| (mount.point.as_str(), mount.device.as_str())).collect();
+    let mounts: Vec<_> =
+        host.mounts.iter().map(|mount| (mount.point.as_str(), mount.device.as_str())).collect();
     assert_eq!(mounts, [("/", "/dev/nvme0n1p2"), ("/srv/data", "/dev/md127"), ("/mnt/a disk", "/dev/sda1")]);
 
     let hottest = &host.temperatures[0];

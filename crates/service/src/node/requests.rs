@@ -56,7 +56,9 @@ impl Change {
             (None, None) => Ok(None),
             (Some(job), None) => Ok(Some(Spot::Before(job))),
             (None, Some(job)) => Ok(Some(Spot::After(job))),
-            (Some(_), Some(_)) => Err(Error::new(Code::BadOption, "a job goes before another one, or after it")),
+            (Some(_), Some(_)) => {
+                Err(Error::new(Code::BadOption, "a job goes before another one, or after it"))
+            }
         }
     }
 }
@@ -249,8 +251,9 @@ impl Node {
     ) -> Result<Vec<JobView>, Error> {
         caller.may(Deed::Any(Scope::Read))?;
         let all = self.jobs();
-        let is_wanted =
-            |active: &&Active| fits(wanted, &active.row) && caller.sees(&active.places) && !active.row.state.is_final();
+        let is_wanted = |active: &&Active| {
+            fits(wanted, &active.row) && caller.sees(&active.places) && !active.row.state.is_final()
+        };
         let mut queue: Vec<&Active> = all.values().filter(is_wanted).collect();
         queue.sort_by_key(|active| {
             (std::cmp::Reverse(active.row.priority), active.row.position, active.row.id)
@@ -463,7 +466,10 @@ impl Node {
         caller.may(Deed::At(Scope::Read, &active.places))?;
         match asked {
             Some(asked) if asked != active.row.priority => {
-                let what = format!("job {beside} has priority {}, and so has what stands beside it", active.row.priority);
+                let what = format!(
+                    "job {beside} has priority {}, and so has what stands beside it",
+                    active.row.priority
+                );
                 Err(Error::new(Code::BadOption, what))
             }
             _ => Ok(active.row.priority),

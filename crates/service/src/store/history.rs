@@ -143,8 +143,9 @@ pub(crate) fn list(
     count: usize,
     mut is_seen: impl FnMut(&Record) -> bool,
 ) -> rusqlite::Result<Vec<Record>> {
-    let mut statement = connection
-        .prepare_cached(&format!("SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"
+    ))?;
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,

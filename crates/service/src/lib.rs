@@ -13,6 +13,7 @@ mod clock;
 pub mod config;
 mod history;
 mod hooks;
+mod host;
 mod hub;
 mod job;
 mod metrics;

@@ -114,6 +114,8 @@ mod tests {
             set_cookie("farhaul", "v", 60, false),
             "farhaul=v; Path=/; Max-Age=60; HttpOnly; SameSite=Strict"
         );
-        assert!(set_cookie("farhaul", "", -1, true).ends_with("Max-Age=0; HttpOnly; SameSite=Strict; Secure"));
+        assert!(
+            set_cookie("farhaul", "", -1, true).ends_with("Max-Age=0; HttpOnly; SameSite=Strict; Secure")
+        );
     }
 }

@@ -117,6 +117,11 @@ impl Caller {
         }
     }
 
+    /// Whether all jobs are there for this caller.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.has(Scope::Read) && self.reach.local.is_none() && self.reach.peers.is_none()
+    }
+
     /// Whether jobs at these places are there at all for this caller.
     pub(crate) fn sees(&self, places: &Places) -> bool {
         self.may(Deed::At(Scope::Read, places)).is_ok()

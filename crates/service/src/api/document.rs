@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -40,7 +42,8 @@ pub(crate) fn description() -> OpenApi {
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A token (farhaul token create)"));
     components.security_schemes.insert("token".into(), SecurityScheme::Http(bearer.build()).into());
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    let cookie = ApiKeyValue::with_description("farhaul", "A log-in with a browser; the name has the port behind it");
+    let cookie =
+        ApiKeyValue::with_description("farhaul", "A log-in with a browser; the name has the port behind it");
     components.security_schemes.insert("login".into(), SecurityScheme::ApiKey(ApiKey::Cookie(cookie)).into());
     let none = Vec::<String>::new;
     api.security =

@@ -1,9 +1,15 @@
 //! What has ended: records, their curves and receipts, and what was used by whom.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+
 use axum::Json;
+use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -24,9 +30,12 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(show))
         .routes(routes!(curve))
         .routes(routes!(receipt))
+        .routes(routes!(manifest))
         .routes(routes!(usage))
 }
 
+/// Bytes of a manifest that are read at a time.
+const PIECE: u64 = 256 << 10;
 /// Sums of one answer.
 const SUMS_MAX: usize = 1000;
 
@@ -45,15 +54,19 @@ struct Which {
     state: Option<String>,
     /// Labels of the job: `name=value`, separated by commas.
     label: Option<String>,
-    /// A part of the source or the destination.
+    /// A part of the source, the destination, the peer, the error, the job's id or one of its labels (`name=value`).
     text: Option<String>,
     /// Ended at or after this moment (RFC 3339).
     since: Option<String>,
     /// Ended before this moment.
     until: Option<String>,
+    /// Say how many there are in all, too.
+    count: bool,
     /// Entries of a page, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// Entries before the page.
+    offset: Option<usize>,
     /// Where the page before this one has ended.
     cursor: Option<i64>,
 }
@@ -72,6 +85,7 @@ impl Which {
             since_ms: moment(self.since.as_deref())?,
             until_ms: moment(self.until.as_deref())?,
             before: self.cursor,
+            offset: self.offset.unwrap_or(0),
         })
     }
 }
@@ -82,6 +96,8 @@ struct Records {
     records: Vec<Record>,
     /// For the next page, if there is one.
     next_cursor: Option<i64>,
+    /// How many there are in all, if that was asked for.
+    count: Option<u64>,
 }
 
 /// Whether the caller may see a record: as it may see the job, or everything.
@@ -97,16 +113,38 @@ fn is_seen(node: &Node, caller: &Caller, record: &Record) -> bool {
 #[utoipa::path(get, path = "/history", tag = "history", params(Which),
     responses((status = 200, description = "A page of records", body = Records)))]
 async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Records>, Failure> {
-    let limit = page(which.limit)?;
-    let wanted = which.wanted()?;
-    let records = may.act("list history", "", move |node, caller| {
-        let sees_all = caller.has(Scope::Admin);
-        let is_seen = |record: &Record| sees_all || is_seen(node, caller, record);
-        node.store.read(|connection| history::list(connection, &wanted, limit, is_seen))
+    let (limit, with_count) = (page(which.limit)?, which.count);
+    let mut wanted = which.wanted()?;
+    let listed = may.act("list history", "", move |node, caller| {
+        if caller.has(Scope::Admin) {
+            return node.store.read(|connection| {
+                let count = with_count.then(|| history::count(connection, &wanted)).transpose()?;
+                Ok((history::list(connection, &wanted, limit, |_| true)?, count))
+            });
+        }
+        let mut left_out = std::mem::take(&mut wanted.offset);
+        let is_shown = |record: &Record| {
+            let is_seen = is_seen(node, caller, record);
+            let is_before = is_seen && left_out > 0;
+            left_out -= usize::from(is_before);
+            is_seen && !is_before
+        };
+        let records = node.store.read(|connection| history::list(connection, &wanted, limit, is_shown))?;
+        let all = Wanted { before: None, ..wanted.clone() };
+        let count = || -> Result<u64, Error> {
+            let mut count = 0;
+            let counted = |record: &Record| {
+                count += u64::from(is_seen(node, caller, record));
+                false
+            };
+            node.store.read(|connection| history::list(connection, &all, usize::MAX, counted))?;
+            Ok(count)
+        };
+        Ok((records, with_count.then(count).transpose()?))
     });
-    let records = records.await?;
+    let (records, count) = listed.await?;
     let next_cursor = records.last().filter(|_| records.len() == limit).map(|record| record.id);
-    Ok(Json(Records { records, next_cursor }))
+    Ok(Json(Records { records, next_cursor, count }))
 }
 
 /// A record, with the report of its last attempt.
@@ -160,7 +198,7 @@ async fn curve(may: May<ToRead>, At(id): At<i64>) -> Result<Json<Curve>, Failure
 #[utoipa::path(get, path = "/history/{id}/receipt", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The receipt (docs/receipts.md)", body = Object)))]
 async fn receipt(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {
-    let (_, papers) =
+    let (record, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
     let none = || {
         let what = format!("record {id} has no receipt");
@@ -168,7 +206,66 @@ async fn receipt(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure>
             .with_hint("ask for one when a job is submitted; over SSH there is none")
     };
     let text = papers.receipt.ok_or_else(none)?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+    let kind = (header::CONTENT_TYPE, "application/json".to_string());
+    Ok(([kind, saved_as(&record, "receipt.json")], text).into_response())
+}
+
+/// The name under which a browser keeps what it is given.
+fn saved_as(record: &Record, ending: &str) -> (header::HeaderName, String) {
+    let name = match (&record.job, record.run) {
+        (Some(job), Some(run)) => format!("{job}-{run}"),
+        _ => format!("record-{}", record.id),
+    };
+    (header::CONTENT_DISPOSITION, format!("attachment; filename=\"farhaul-{name}.{ending}\""))
+}
+
+/// What became of each entry of a run, as a file of lines (docs/verify.md).
+#[utoipa::path(get, path = "/history/{id}/manifest", tag = "history", params(("id" = i64, Path)),
+    responses((status = 200, description = "The manifest", body = String, content_type = "application/x-ndjson")))]
+async fn manifest(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {
+    let opened = may.act("show record", id.to_string(), move |node, caller| {
+        let (record, _) = find(node, caller, id)?;
+        let none = || Error::new(Code::NoSuchThing, format!("there is no manifest of record {id}"));
+        let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
+        let path = job.zip(record.run).map(|(job, run)| node.manifest_of_run(job, run)).ok_or_else(none)?;
+        match std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
+            Ok((len, file)) => Ok((record, file, len)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(none()),
+            Err(error) => Err(Error::of_host(format!("cannot read {}", path.display()), error)),
+        }
+    });
+    let (record, file, len) = opened.await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-ndjson".to_string()),
+        (header::CONTENT_LENGTH, len.to_string()),
+        saved_as(&record, "manifest.jsonl"),
+    ];
+    Ok((headers, Body::from_stream(pieces(file, len))).into_response())
+}
+
+/// The content of a file, as somebody takes it.
+fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> {
+    unfold((file, len), |(mut file, left)| async move {
+        if left == 0 {
+            return None;
+        }
+        let read = move || {
+            let mut piece = Vec::new();
+            let most = left.min(PIECE);
+            let read = std::io::Read::by_ref(&mut file).take(most).read_to_end(&mut piece);
+            let read =
+                read.and_then(|len| if len == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(piece) });
+            (file, read)
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok((file, Ok(piece))) => {
+                let left = left.saturating_sub(piece.len() as u64);
+                Some((Ok(piece), (file, left)))
+            }
+            Ok((file, Err(error))) => Some((Err(error), (file, 0))),
+            Err(_) => None,
+        }
+    })
 }
 
 /// What is summed up, and how.

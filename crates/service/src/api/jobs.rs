@@ -1,5 +1,6 @@
 //! Jobs: submitted, listed, looked at and steered.
 
+use std::collections::BTreeMap;
 use std::str::FromStr as _;
 
 use axum::Json;
@@ -14,8 +15,8 @@ use utoipa_axum::routes;
 
 use super::extract::{App, Ask, At, Document, May, ToControl, ToRead, ToSubmit};
 use super::problem::Failure;
-use crate::job::{JobId, JobSpec, State};
 use crate::history::recent::LiveCurve;
+use crate::job::{JobId, JobSpec, State};
 use crate::node::{Change, JobView, LiveRates, Submission};
 use crate::store::jobs::Wanted;
 use crate::store::log::{self, LogLine};
@@ -84,19 +85,39 @@ struct Which {
     text: Option<String>,
     /// Changed at or after this moment (RFC 3339).
     since: Option<String>,
+    /// `newest` by default; `queue` for those that are not over, in the order in which they start.
+    order: Order,
+    /// Say how many there are of each state, too.
+    counts: bool,
     /// Entries of a page, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Where the page before this one has ended.
+    /// Entries before the page; a cursor goes on behind a page also while jobs come and go.
+    offset: Option<usize>,
+    /// Where the page before this one has ended; not in the order of the queue.
     cursor: Option<String>,
 }
 
-/// A page of jobs, the newest first.
+/// In which order jobs come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    /// The newest first.
+    #[default]
+    Newest,
+    /// Those that are not over, in the order in which they start.
+    Queue,
+}
+
+/// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
 struct Jobs {
     jobs: Vec<JobView>,
     /// For the next page, if there is one.
     next_cursor: Option<String>,
+    /// How many of the wanted jobs there are of each state, whatever states are wanted; if that was asked for.
+    #[schema(value_type = Option<Object>)]
+    counts: Option<BTreeMap<&'static str, u64>>,
 }
 
 /// The jobs that the caller may see.
@@ -116,11 +137,24 @@ async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Jobs>, Fa
         text: which.text,
         since_ms: moment(which.since.as_deref())?,
         before: before.transpose()?,
+        offset: which.offset.unwrap_or(0),
     };
-    let jobs = may.act("list jobs", "", move |node, caller| node.list(caller, &wanted, limit)).await?;
-    let last = jobs.last().filter(|_| jobs.len() == limit);
+    let (order, with_counts) = (which.order, which.counts);
+    if order == Order::Queue && wanted.before.is_some() {
+        return Err(bad_query("in the order of the queue pages have an offset and no cursor"));
+    }
+    let listed = may.act("list jobs", "", move |node, caller| {
+        let jobs = match order {
+            Order::Newest => node.list(caller, &wanted, limit)?,
+            Order::Queue => node.queue(caller, &wanted, limit)?,
+        };
+        let counts = with_counts.then(|| node.counts(caller, &wanted)).transpose()?;
+        Ok((jobs, counts))
+    });
+    let (jobs, counts) = listed.await?;
+    let last = jobs.last().filter(|_| jobs.len() == limit && order == Order::Newest);
     let next_cursor = last.map(|job| job.id.to_string());
-    Ok(Json(Jobs { jobs, next_cursor }))
+    Ok(Json(Jobs { jobs, next_cursor, counts }))
 }
 
 /// Submits a job. The answer comes when it is on the disk; the job begins when there is room for it.

@@ -160,7 +160,9 @@ struct NewCode {
 async fn create_code(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<NewCode>), Failure> {
     let CodeWish { mut scopes } = body.read()?;
     if scopes.is_empty() {
-        return Err(Error::new(Code::BadOption, "a log-in needs a scope: read, submit, control or admin").into());
+        return Err(
+            Error::new(Code::BadOption, "a log-in needs a scope: read, submit, control or admin").into()
+        );
     }
     scopes.sort();
     scopes.dedup();

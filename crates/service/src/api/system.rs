@@ -1,6 +1,6 @@
 //! The node itself: its version, whether it is well, its store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -12,6 +12,7 @@ use utoipa_axum::routes;
 
 use super::extract::{App, Document, May, ToAdmin, ToRead};
 use super::problem::Failure;
+use crate::host::{self, HostView};
 use crate::job::State;
 use crate::store::jobs;
 
@@ -20,6 +21,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(version))
         .routes(routes!(live))
         .routes(routes!(ready))
+        .routes(routes!(host))
         .routes(routes!(backup))
         .routes(routes!(check))
 }
@@ -72,6 +74,25 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
         Ok(Health { status: "ok".into(), jobs: named.collect() })
     });
     health.await.map(Json)
+}
+
+/// The node's host: what its interfaces, processors, disks and sensors have counted so far. Two answers have the rates between
+/// them.
+#[utoipa::path(get, path = "/host", tag = "node",
+    responses((status = 200, description = "The counts", body = HostView)))]
+async fn host(may: May<ToRead>) -> Result<Json<HostView>, Failure> {
+    let view = may.act("look at the host", "", |node, caller| {
+        let mut view = host::look(Path::new("/"), &host::size_of);
+        view.moved = node.metrics.moved();
+        // Names of directories beyond its reach are none of a token's business.
+        if let Some(reach) = &caller.reach.local {
+            let is_near =
+                |point: &Path| reach.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
+            view.mounts.retain(|mount| is_near(Path::new(&mount.point)));
+        }
+        Ok(view)
+    });
+    view.await.map(Json)
 }
 
 /// Where a backup goes.

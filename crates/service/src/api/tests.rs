@@ -131,6 +131,8 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/api/v1/history/{id}", Scope::Read),
     ("get", "/api/v1/history/{id}/curve", Scope::Read),
     ("get", "/api/v1/history/{id}/receipt", Scope::Read),
+    ("get", "/api/v1/history/{id}/manifest", Scope::Read),
+    ("get", "/api/v1/host", Scope::Read),
     ("get", "/api/v1/usage", Scope::Read),
     ("get", "/api/v1/files", Scope::Read),
     ("get", "/api/v1/caps", Scope::Read),
@@ -376,7 +378,8 @@ async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
     assert_eq!(read("none").await, StatusCode::OK);
     assert_eq!(read("cross-site").await, StatusCode::FORBIDDEN);
     // A program that sends a token is no browser.
-    let request = Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
+    let request =
+        Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
     let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     assert_eq!(fixture.send(request, tcp(), String::new()).await.0, StatusCode::NOT_FOUND);
 }
@@ -384,7 +387,8 @@ async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
     let fixture = Fixture::new();
-    let make = async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
+    let make =
+        async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
     let (status, problem) = make().await;
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
     assert!(problem["hint"].as_str().unwrap().contains("--api-listen"), "{problem}");
@@ -526,6 +530,264 @@ async fn a_token_reaches_what_its_prefixes_say() {
     assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.0, StatusCode::FORBIDDEN);
     let path = format!("/jobs/{}/cancel", job["id"].as_str().unwrap());
     assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.1["state"], "cancelled");
+}
+
+/// Jobs that wait for a day far off, in the order in which they were submitted.
+async fn waiting_jobs(fixture: &Fixture, count: usize, priority: u8) -> Vec<String> {
+    let mut ids = Vec::new();
+    for number in 0..count {
+        let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": format!("/tmp/none/{number}"),
+            "priority": priority, "not_before": "2200-01-01T00:00:00Z", "labels": {"number": number.to_string()}});
+        let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+        assert_eq!(status, StatusCode::CREATED, "{job}");
+        ids.push(job["id"].as_str().unwrap().to_string());
+    }
+    ids
+}
+
+fn ids_of(page: &Value) -> Vec<String> {
+    page["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_moved_before_or_after_another_one_in_one_request() {
+    let fixture = Fixture::new();
+    let (five, nine) = (waiting_jobs(&fixture, 4, 5).await, waiting_jobs(&fixture, 2, 9).await);
+    let queue = async || ids_of(&fixture.ask(Method::GET, "/jobs?order=queue", None, None).await.1);
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at: usize| five[at].clone());
+    let [x, y] = [0, 1].map(|at: usize| nine[at].clone());
+    assert_eq!(queue().await, [&x, &y, &a, &b, &c, &d].map(Clone::clone));
+    let patch = async |id: &str, change: Value| {
+        fixture.ask(Method::PATCH, &format!("/jobs/{id}"), None, Some(change)).await
+    };
+    assert_eq!(patch(&d, json!({"before": a})).await.0, StatusCode::OK);
+    assert_eq!(queue().await, [&x, &y, &d, &a, &b, &c].map(Clone::clone));
+    assert_eq!(patch(&d, json!({"after": b})).await.0, StatusCode::OK);
+    assert_eq!(queue().await, [&x, &y, &a, &b, &d, &c].map(Clone::clone));
+    // It gets the priority of the one that it stands beside.
+    let (_, moved) = patch(&c, json!({"after": x})).await;
+    assert_eq!(moved["priority"], 9);
+    assert_eq!(queue().await, [&x, &c, &y, &a, &b, &d].map(Clone::clone));
+    let last = waiting_jobs(&fixture, 1, 5).await.remove(0);
+    patch(&a, json!({"after": last})).await;
+    let newest = waiting_jobs(&fixture, 1, 5).await.remove(0);
+    assert_eq!(queue().await, [&x, &c, &y, &b, &d, &last, &a, &newest].map(Clone::clone));
+    for (change, status) in [
+        (json!({"before": a, "after": b}), 422),
+        (json!({"before": d}), 422),
+        (json!({"before": x, "priority": 5}), 422),
+        (json!({"before": "0000000000000000"}), 404),
+        (json!({"before": "x"}), 422),
+        (json!({"position": 7}), 422),
+    ] {
+        assert_eq!(patch(&d, change.clone()).await.0.as_u16(), status, "{change}");
+    }
+    fixture.ask(Method::POST, &format!("/jobs/{b}/cancel"), None, None).await;
+    assert_eq!(patch(&d, json!({"before": b})).await.0, StatusCode::CONFLICT);
+    let page = fixture.ask(Method::GET, "/jobs?order=queue&offset=2&limit=2", None, None).await.1;
+    assert_eq!(ids_of(&page), [y, d]);
+    let path = format!("/jobs?order=queue&cursor={a}");
+    assert_eq!(fixture.ask(Method::GET, &path, None, None).await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_at_the_same_time_lose_no_job_and_make_no_two_places_one() {
+    let fixture = Fixture::new();
+    let ids = waiting_jobs(&fixture, 12, 5).await;
+    let moves = (0..60).map(|number: usize| {
+        let (one, other) = (&ids[number * 7 % 12], &ids[(number * 5 + 1) % 12]);
+        let change = if number % 2 == 0 { json!({"before": other}) } else { json!({"after": other}) };
+        let path = format!("/jobs/{one}");
+        let fixture = &fixture;
+        async move {
+            let (status, answer) = fixture.ask(Method::PATCH, &path, None, Some(change)).await;
+            assert!(status == StatusCode::OK || path.ends_with(other.as_str()), "{answer}");
+        }
+    });
+    futures_util::future::join_all(moves).await;
+    let (_, page) = fixture.ask(Method::GET, "/jobs?order=queue", None, None).await;
+    let mut positions: Vec<i64> =
+        page["jobs"].as_array().unwrap().iter().map(|job| job["position"].as_i64().unwrap()).collect();
+    assert!(positions.is_sorted(), "{positions:?}");
+    positions.dedup();
+    assert_eq!(positions.len(), 12);
+    // What is written is what is in memory, so that a restart keeps the order.
+    fixture.node.store.write(|_| Ok(())).unwrap();
+    let stored = "SELECT id FROM jobs ORDER BY priority DESC, position, id";
+    let stored: Vec<String> = fixture
+        .node
+        .store
+        .read(|connection| connection.prepare(stored)?.query_map([], |row| row.get(0))?.collect())
+        .unwrap();
+    assert_eq!(stored, ids_of(&page));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
+    let fixture = Fixture::new();
+    let ids = waiting_jobs(&fixture, 7, 5).await;
+    let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": "/srv/own/x", "not_before": "2200-01-01T00:00:00Z"});
+    let own =
+        fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.1["id"].as_str().unwrap().to_string();
+    fixture.ask(Method::POST, &format!("/jobs/{}/cancel", ids[0]), None, None).await;
+    fixture.node.store.write(|_| Ok(())).unwrap();
+    let get = async |query: &str| fixture.ask(Method::GET, &format!("/jobs{query}"), None, None).await.1;
+    let page = get("?counts=true&state=waiting&limit=1").await;
+    assert_eq!(page["counts"], json!({"waiting": 7, "cancelled": 1}));
+    assert_eq!(get("?limit=1").await["counts"], Value::Null);
+    assert_eq!(get("?counts=true&label=number%3D3").await["counts"], json!({"waiting": 1}));
+    let all = ids_of(&get("").await);
+    assert_eq!(ids_of(&get("?offset=3&limit=2").await), all[3..5]);
+    assert_eq!(ids_of(&get("?offset=99").await), [""; 0]);
+    let reach = Reach { local: Some(vec!["/srv/own".into()]), peers: None };
+    let token = fixture.token(&[Scope::Read], reach);
+    let (_, page) = fixture.ask(Method::GET, "/jobs?counts=true", Some(&token), None).await;
+    assert_eq!((ids_of(&page), page["counts"].clone()), (vec![own.clone()], json!({"waiting": 1})));
+    let (_, page) = fixture.ask(Method::GET, "/jobs?offset=1", Some(&token), None).await;
+    assert_eq!(ids_of(&page), [""; 0]);
+    let (_, page) = fixture.ask(Method::GET, "/jobs?order=queue", Some(&token), None).await;
+    assert_eq!(ids_of(&page), [own]);
+}
+
+/// A job that has ended, in whatever way; its record.
+async fn ended(fixture: &Fixture, spec: Value) -> Value {
+    let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    let path = format!("/history?job={}", job["id"].as_str().unwrap());
+    for _ in 0..2000 {
+        let (_, page) = fixture.ask(Method::GET, &path, None, None).await;
+        if let Some(record) = page["records"].get(0) {
+            return record.clone();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("it has not ended: {job}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() {
+    let fixture = Fixture::new();
+    let data = fixture.folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("Beamtime7.h5"), b"content").unwrap();
+    let good = ended(
+        &fixture,
+        json!({"schema": 1, "sources": [data.join("Beamtime7.h5")], "destination": data.join("copy"),
+            "labels": {"proposal": "P-4711"}}),
+    )
+    .await;
+    let bad = ended(
+        &fixture,
+        json!({"schema": 1, "sources": [data.join("missing")], "destination": data.join("other"), "retry": {"attempts": 0}}),
+    )
+    .await;
+    assert_eq!(
+        (good["state"].as_str(), bad["state"].as_str()),
+        (Some("done"), Some("failed")),
+        "{good} {bad}"
+    );
+    let found = async |query: &str| {
+        let (status, page) =
+            fixture.ask(Method::GET, &format!("/history?count=true&{query}"), None, None).await;
+        assert_eq!(status, StatusCode::OK, "{page}");
+        let ids: Vec<i64> =
+            page["records"].as_array().unwrap().iter().map(|record| record["id"].as_i64().unwrap()).collect();
+        (ids, page["count"].as_u64().unwrap())
+    };
+    let id = |record: &Value| record["id"].as_i64().unwrap();
+    let (good_id, bad_id) = (id(&good), id(&bad));
+    for (query, ids) in [
+        ("", vec![bad_id, good_id]),
+        ("text=beamtime7", vec![good_id]),
+        ("text=p-47", vec![good_id]),
+        ("text=proposal%3DP", vec![good_id]),
+        ("text=FH-NOT-FOUND", vec![bad_id]),
+        ("text=nothing+of+it", vec![]),
+        ("state=failed", vec![bad_id]),
+        ("since=2100-01-01T00:00:00Z", vec![]),
+    ] {
+        assert_eq!(found(query).await, (ids.clone(), ids.len() as u64), "{query}");
+    }
+    assert_eq!(found("limit=1").await, (vec![bad_id], 2));
+    assert_eq!(found("limit=1&offset=1").await, (vec![good_id], 2));
+    assert_eq!(found(&format!("limit=1&cursor={bad_id}")).await, (vec![good_id], 2));
+    let save = async |path: String| {
+        let request = Request::builder().uri(format!("/api/v1{path}")).header(header::HOST, "node");
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(Origin::OwnUser);
+        let response = fixture.router.clone().oneshot(request).await.unwrap();
+        let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_string());
+        let (saved, len) = (header(header::CONTENT_DISPOSITION), header(header::CONTENT_LENGTH));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (saved, len, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (saved, len, manifest) = save(format!("/history/{good_id}/manifest")).await;
+    let name = format!("attachment; filename=\"farhaul-{}-1.manifest.jsonl\"", good["job"].as_str().unwrap());
+    assert_eq!((saved, len), (Some(name), Some(manifest.len().to_string())));
+    assert!(manifest.lines().any(|line| line.contains("\"sent\"")), "{manifest}");
+    let get = async |path: String| fixture.ask(Method::GET, &path, None, None).await.0;
+    assert_eq!(get(format!("/history/{good_id}/receipt")).await, StatusCode::NOT_FOUND);
+    assert_eq!(get("/history/99999/manifest".into()).await, StatusCode::NOT_FOUND);
+    let manifest = fixture.node.manifest_of_run(bad["job"].as_str().unwrap().parse().unwrap(), 1);
+    let _ = std::fs::remove_file(manifest);
+    assert_eq!(get(format!("/history/{bad_id}/manifest")).await, StatusCode::NOT_FOUND);
+    // A token that reaches elsewhere sees none of it.
+    let token = fixture.token(&[Scope::Read], Reach { local: Some(vec!["/elsewhere".into()]), peers: None });
+    let (_, page) = fixture.ask(Method::GET, "/history?count=true", Some(&token), None).await;
+    assert_eq!((page["count"].as_u64(), page["records"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    let path = format!("/history/{good_id}/manifest");
+    assert_eq!(fixture.ask(Method::GET, &path, Some(&token), None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
+    let fixture = Fixture::new();
+    let spec = json!({"schema": 1, "sources": ["zero:"], "destination": "null:"});
+    let (_, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    let id = job["id"].as_str().unwrap();
+    let path = format!("/jobs/{id}/curve");
+    let mut curve = Value::Null;
+    for _ in 0..4000 {
+        curve = fixture.ask(Method::GET, &path, None, None).await.1;
+        if curve["at_s"].as_array().unwrap().len() >= 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let len = |name: &str| curve[name].as_array().unwrap().len();
+    assert!(len("at_s") >= 2, "{curve}");
+    for name in ["goodput_bps", "target_bps", "rtt_ms", "loss_fraction", "in_flight_bytes"] {
+        assert_eq!(len(name), len("at_s"), "{name}");
+    }
+    let (_, all) = fixture.ask(Method::GET, "/curves", None, None).await;
+    assert_eq!(
+        (all["curves"][0]["job"].as_str(), all["curves"].as_array().map(Vec::len)),
+        (Some(id), Some(1))
+    );
+    let narrow = fixture.token(&[Scope::Read], Reach { local: Some(vec![]), peers: Some(BTreeMap::new()) });
+    let seen = fixture.ask(Method::GET, "/host", Some(&narrow), None).await.1;
+    assert_eq!(
+        (seen["mounts"].clone(), seen["cores"].as_array().is_some_and(|all| !all.is_empty())),
+        (json!([]), true)
+    );
+    fixture.ask(Method::POST, &format!("/jobs/{id}/cancel"), None, None).await;
+    for _ in 0..2000 {
+        curve = fixture.ask(Method::GET, &path, None, None).await.1;
+        if curve["at_s"] == json!([]) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(curve["at_s"], json!([]));
+    assert_eq!(
+        fixture.ask(Method::GET, "/jobs/0000000000000000/curve", None, None).await.0,
+        StatusCode::NOT_FOUND
+    );
+    let host = fixture.ask(Method::GET, "/host", None, None).await.1;
+    assert!(
+        host["moved"]["local_bytes"].as_u64().unwrap() > 0 && host["at_s"].as_f64().unwrap() > 0.0,
+        "{host}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

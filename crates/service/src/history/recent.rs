@@ -95,9 +95,7 @@ impl Lists {
         self.rtt.push_back(rtt as f32);
         self.loss.push_back(loss as f32);
         self.in_flight.push_back(in_flight as f32);
-        for list in
-            [&mut self.rate, &mut self.target, &mut self.rtt, &mut self.loss, &mut self.in_flight]
-        {
+        for list in [&mut self.rate, &mut self.target, &mut self.rtt, &mut self.loss, &mut self.in_flight] {
             while list.len() > MOMENTS_MAX {
                 list.pop_front();
             }
@@ -224,8 +222,11 @@ mod tests {
 
     fn seen(second: u32, paths: usize) -> Snapshot {
         let count = u64::from(second);
-        let mut seen =
-            Snapshot { seconds: f64::from(second), goodput_bps: 1e6 * f64::from(second), ..Snapshot::default() };
+        let mut seen = Snapshot {
+            seconds: f64::from(second),
+            goodput_bps: 1e6 * f64::from(second),
+            ..Snapshot::default()
+        };
         seen.facts.packets_sent = 100 * count;
         // Every second one in ten is lost, but for the first 100 s.
         seen.facts.packets_lost = 10 * count.saturating_sub(100);

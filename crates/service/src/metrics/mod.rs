@@ -24,6 +24,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::host::Moved;
 use crate::job::State;
 use crate::node::Node;
 use running::Flows;
@@ -492,6 +493,19 @@ impl Metrics {
     /// A request of the API was answered. `route` is a template of the router.
     pub(crate) fn answered(&self, method: &'static str, route: &str, status: u16) {
         self.counted.requests.get_or_create(&OfRequest { method, route: route.into(), status }).inc();
+    }
+
+    /// Content bytes that were moved, those of transfers that run among them.
+    pub(crate) fn moved(&self) -> Moved {
+        self.flows.lock().in_any_case().look(&self.counted);
+        let bytes = |direction: Direction| {
+            self.counted.bytes.get_or_create(&OfDirection { direction: direction.name() }).get()
+        };
+        Moved {
+            sent_bytes: bytes(Direction::Sent),
+            received_bytes: bytes(Direction::Received),
+            local_bytes: bytes(Direction::Local),
+        }
     }
 
     // ---- how things are --------------------------------------------------------------------------------------------

@@ -95,8 +95,7 @@ impl Who {
         let mut who = match token {
             Some(row) => Who::of_token(row, proof),
             None => {
-                let caller =
-                    Caller { scopes: login.scopes, reach: Reach::default(), ..Caller::local() };
+                let caller = Caller { scopes: login.scopes, reach: Reach::default(), ..Caller::local() };
                 Who { caller, name: String::new(), proof, expires_ms: None }
             }
         };

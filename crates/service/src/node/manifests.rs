@@ -64,7 +64,7 @@ impl Node {
         from: u64,
         count: usize,
     ) -> Result<Page, Error> {
-        let path = self.folder.join("manifests").join(format!("{id}-{run}.jsonl"));
+        let path = self.manifest_of_run(id, run);
         let file = match File::open(&path) {
             Ok(file) => file,
             // A job that has not run yet has none.
@@ -101,7 +101,7 @@ impl Node {
 
     /// The paths of the entries that stand at the destination, as the manifest of a run says.
     pub(super) fn arrived(&self, id: JobId, run: u32) -> Result<BTreeSet<Vec<u8>>, Error> {
-        let path = self.folder.join("manifests").join(format!("{id}-{run}.jsonl"));
+        let path = self.manifest_of_run(id, run);
         let cannot = || Error::io(format!("cannot read {}", path.display()));
         let mut lines = BufReader::with_capacity(256 << 10, File::open(&path).map_err(cannot())?);
         let mut arrived = BTreeSet::new();

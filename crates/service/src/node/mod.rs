@@ -29,7 +29,7 @@ mod watches;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
@@ -77,6 +77,8 @@ pub(crate) struct Node {
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
     jobs: Mutex<BTreeMap<JobId, Active>>,
+    /// The last of all positions, changed under the lock of the jobs: whoever comes stands behind all others.
+    last_position: AtomicI64,
     to_conductor: Sender<Signal>,
     bell: courier::Bell,
     logins: logins::Logins,
@@ -136,6 +138,7 @@ impl Node {
             caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             jobs: Mutex::default(),
+            last_position: AtomicI64::new(0),
             to_conductor,
             clock,
             bell: courier::Bell::default(),
@@ -162,6 +165,7 @@ impl Node {
             }
             let places = Arc::new(places::of_spec(&row.spec)?);
             let id = row.id;
+            self.last_position.fetch_max(row.position, Relaxed);
             let mut active = Active { row, places, transfer: None, log_seq };
             if ran {
                 self.say(&mut active, "info", "the service was started again; the job goes on where it was");
@@ -217,7 +221,19 @@ impl Node {
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {
-        self.folder.join("manifests").join(format!("{}-{}.jsonl", row.id, row.run))
+        self.manifest_of_run(row.id, row.run)
+    }
+
+    /// Where what became of each entry of a run is kept, if it is.
+    pub(crate) fn manifest_of_run(&self, id: JobId, run: u32) -> PathBuf {
+        self.folder.join("manifests").join(format!("{id}-{run}.jsonl"))
+    }
+
+    /// The position of a job that comes now; the jobs are locked meanwhile.
+    fn next_position(&self, now_ms: i64) -> i64 {
+        let position = now_ms.max(self.last_position.load(Relaxed).saturating_add(1));
+        self.last_position.store(position, Relaxed);
+        position
     }
 
     // ---- what happens to a job -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 //! What callers may ask of jobs. Who may ask it is judged here, by the places of the job.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use farhaul_session::options::{Policy, RateOptions};
@@ -16,6 +17,7 @@ use crate::clock::timestamp;
 use crate::history::recent::LiveCurve;
 use crate::job::{JobId, JobSpec, Refused, State, Step};
 use crate::scheduler::calendar::Calendar;
+use crate::scheduler::queue::{self, Spot};
 use crate::store::idempotency::{self, Earlier};
 use crate::store::jobs::{self, Figures, JobRow, Steering};
 use crate::store::log;
@@ -40,8 +42,25 @@ pub struct Change {
     /// 0 to 9.
     #[schema(maximum = 9)]
     pub priority: Option<u8>,
-    /// Its place among those of its priority: lower ones start first.
-    pub position: Option<i64>,
+    /// It starts just before this job, which is not over; it gets that one's priority.
+    #[schema(value_type = Option<String>)]
+    pub before: Option<JobId>,
+    /// It starts just after this job, in the same way.
+    #[schema(value_type = Option<String>)]
+    pub after: Option<JobId>,
+}
+
+impl Change {
+    fn spot(&self) -> Result<Option<Spot>, Error> {
+        match (self.before, self.after) {
+            (None, None) => Ok(None),
+            (Some(job), None) => Ok(Some(Spot::Before(job))),
+            (None, Some(job)) => Ok(Some(Spot::After(job))),
+            (Some(_), Some(_)) => {
+                Err(Error::new(Code::BadOption, "a job goes before another one, or after it"))
+            }
+        }
+    }
 }
 
 /// The rate of a job's transfer over its last five minutes, or since it began.
@@ -74,14 +93,15 @@ impl Node {
             return self.repeated(caller, &earlier, hash);
         }
         // What is wrong with it is said now, not when its time has come.
-        let row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
+        let mut row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
         farhaul::check_copy(&self.prepared(&row.spec, row.confined.as_deref(), now_ms)?)?;
         let id = row.id;
-        let written = row.clone();
         let key = idempotency.map(|(key, _)| key);
         let owner = caller.subject.clone();
         let mut all = self.jobs();
         self.has_room(&all)?;
+        row.position = self.next_position(now_ms);
+        let written = row.clone();
         let result = self.store.write(move |transaction| {
             // Two requests with one key at the same time are one, too.
             if let Some(key) = &key {
@@ -206,11 +226,62 @@ impl Node {
         count: usize,
     ) -> Result<Vec<JobView>, Error> {
         caller.may(Deed::Any(Scope::Read))?;
-        let is_seen = |row: &JobRow| places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places));
-        let rows = self.store.read(|connection| jobs::list(connection, wanted, count, is_seen))?;
+        let (mut wanted, mut left_out) = (wanted.clone(), 0);
+        if !caller.sees_all() {
+            left_out = std::mem::take(&mut wanted.offset);
+        }
+        let is_seen = |row: &JobRow| {
+            let is_seen = sees(caller, row);
+            let is_before = is_seen && left_out > 0;
+            left_out -= usize::from(is_before);
+            is_seen && !is_before
+        };
+        let rows = self.store.read(|connection| jobs::list(connection, &wanted, count, is_seen))?;
         let all = self.jobs();
         let view = |row: &JobRow| all.get(&row.id).map_or_else(|| JobView::of_row(row), JobView::of_active);
         Ok(rows.iter().map(view).collect())
+    }
+
+    /// Some of the jobs that are not over, in the order in which they start.
+    pub(crate) fn queue(
+        &self,
+        caller: &Caller,
+        wanted: &jobs::Wanted,
+        count: usize,
+    ) -> Result<Vec<JobView>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let all = self.jobs();
+        let is_wanted = |active: &&Active| {
+            fits(wanted, &active.row) && caller.sees(&active.places) && !active.row.state.is_final()
+        };
+        let mut queue: Vec<&Active> = all.values().filter(is_wanted).collect();
+        queue.sort_by_key(|active| {
+            (std::cmp::Reverse(active.row.priority), active.row.position, active.row.id)
+        });
+        Ok(queue.into_iter().skip(wanted.offset).take(count).map(JobView::of_active).collect())
+    }
+
+    /// How many of the wanted jobs there are of each state, whatever states are wanted.
+    pub(crate) fn counts(
+        &self,
+        caller: &Caller,
+        wanted: &jobs::Wanted,
+    ) -> Result<BTreeMap<&'static str, u64>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        if caller.sees_all() {
+            let counts = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
+            return Ok(counts.into_iter().map(|(state, count)| (state.name(), count)).collect());
+        }
+        let all = jobs::Wanted { states: Vec::new(), before: None, offset: 0, ..wanted.clone() };
+        let mut counts = BTreeMap::new();
+        let count = |row: &JobRow| {
+            if sees(caller, row) {
+                *counts.entry(row.state.name()).or_default() += 1;
+            }
+            false
+        };
+        self.store.read(|connection| jobs::list(connection, &all, usize::MAX, count))?;
+        Ok(counts)
     }
 
     /// The last minutes of a job's transfer; nothing while it has none.
@@ -328,20 +399,38 @@ impl Node {
         Ok(view)
     }
 
-    /// Changes a job, also while it runs.
+    /// Changes a job, also while it runs. All of it happens at once, or nothing.
     pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &Change) -> Result<JobView, Error> {
         if change.priority.is_some_and(|priority| priority > 9) {
             return Err(Error::new(Code::BadOption, "a priority is between 0 and 9"));
         }
-        self.steer(caller, id, |node, active| {
+        let spot = change.spot()?;
+        self.steer_among(caller, id, |node, all| {
+            let Some(active) = all.get(&id) else { return Err(no_such(id)) };
             let mut row = active.row.clone();
             row.steering.policy = change.policy.or(row.steering.policy);
             if let Some(rate_bps) = change.rate_bps {
                 row.steering.rate_bps = Some((rate_bps > 0).then_some(rate_bps));
             }
             row.priority = change.priority.unwrap_or(row.priority);
-            row.position = change.position.unwrap_or(row.position);
+            let mut moved = Vec::new();
+            if let Some(spot) = spot {
+                row.priority = node.priority_beside(caller, all, id, spot, change.priority)?;
+                moved = places_in_queue(all, id, row.priority, spot)?;
+            }
             let rate: RateOptions = row.rate_options().checked()?;
+            for (other, position) in moved {
+                node.last_position.fetch_max(position, Relaxed);
+                match all.get_mut(&other) {
+                    _ if other == id => row.position = position,
+                    Some(active) => {
+                        active.row.position = position;
+                        node.changed(active);
+                    }
+                    None => {}
+                }
+            }
+            let Some(active) = all.get_mut(&id) else { return Err(no_such(id)) };
             active.row = row;
             if let Some(transfer) = &mut active.transfer {
                 transfer.handle.set_weight(super::conductor::weight_of(active.row.priority));
@@ -356,14 +445,58 @@ impl Node {
         })
     }
 
+    /// The priority of a job that goes beside another one: that one's.
+    fn priority_beside(
+        &self,
+        caller: &Caller,
+        all: &BTreeMap<JobId, Active>,
+        id: JobId,
+        spot: Spot,
+        asked: Option<u8>,
+    ) -> Result<u8, Error> {
+        let beside = spot.job();
+        if beside == id {
+            return Err(Error::new(Code::BadOption, "a job goes beside another one than itself"));
+        }
+        let Some(active) = all.get(&beside).filter(|active| !active.row.state.is_final()) else {
+            let row = self.stored(beside)?;
+            caller.may(Deed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+            return Err(is_over(beside, row.state));
+        };
+        caller.may(Deed::At(Scope::Read, &active.places))?;
+        match asked {
+            Some(asked) if asked != active.row.priority => {
+                let what = format!(
+                    "job {beside} has priority {}, and so has what stands beside it",
+                    active.row.priority
+                );
+                Err(Error::new(Code::BadOption, what))
+            }
+            _ => Ok(active.row.priority),
+        }
+    }
+
     fn steer(
         &self,
         caller: &Caller,
         id: JobId,
         act: impl FnOnce(&Node, &mut Active) -> Result<(), Error>,
     ) -> Result<JobView, Error> {
+        self.steer_among(caller, id, |node, all| match all.get_mut(&id) {
+            Some(active) => act(node, active),
+            None => Err(no_such(id)),
+        })
+    }
+
+    /// As [`Self::steer`], with the other jobs. The job is there, and not over.
+    fn steer_among(
+        &self,
+        caller: &Caller,
+        id: JobId,
+        act: impl FnOnce(&Node, &mut BTreeMap<JobId, Active>) -> Result<(), Error>,
+    ) -> Result<JobView, Error> {
         let mut all = self.jobs();
-        let Some(active) = all.get_mut(&id) else {
+        let Some(active) = all.get(&id) else {
             drop(all);
             let row = self.stored(id)?;
             caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
@@ -373,12 +506,46 @@ impl Node {
         if active.row.state.is_final() {
             return Err(is_over(id, active.row.state));
         }
-        act(self, active)?;
-        let view = JobView::of_active(active);
+        act(self, &mut all)?;
+        let view = all.get(&id).map(JobView::of_active).ok_or_else(|| no_such(id))?;
         drop(all);
         self.look();
         Ok(view)
     }
+}
+
+/// Whether a job is there at all for this caller.
+fn sees(caller: &Caller, row: &JobRow) -> bool {
+    caller.sees_all() || places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places))
+}
+
+/// Whether a job is wanted, as the store's own conditions have it.
+fn fits(wanted: &jobs::Wanted, row: &JobRow) -> bool {
+    let has_label = |(name, value): &(String, String)| row.spec.labels.0.get(name) == Some(value);
+    let has_text = |text: &String| {
+        let spec = serde_json::to_string(&row.spec).unwrap_or_default();
+        spec.to_lowercase().contains(&text.to_lowercase())
+    };
+    (wanted.states.is_empty() || wanted.states.contains(&row.state))
+        && wanted.labels.iter().all(has_label)
+        && wanted.peer.as_ref().is_none_or(|peer| row.peer.as_ref() == Some(peer))
+        && wanted.owner.as_ref().is_none_or(|owner| row.owner == *owner)
+        && wanted.since_ms.is_none_or(|since_ms| row.changed_ms >= since_ms)
+        && wanted.text.as_ref().is_none_or(has_text)
+}
+
+/// The positions that change when a job goes to this spot.
+fn places_in_queue(
+    all: &BTreeMap<JobId, Active>,
+    id: JobId,
+    priority: u8,
+    spot: Spot,
+) -> Result<Vec<(JobId, i64)>, Error> {
+    let others = all.values().map(|active| &active.row);
+    let others = others.filter(|row| row.id != id && row.priority == priority && !row.state.is_final());
+    let mut order: Vec<(i64, JobId)> = others.map(|row| (row.position, row.id)).collect();
+    order.sort_unstable();
+    queue::place(&order, id, spot).ok_or_else(|| no_such(spot.job()))
 }
 
 /// A job that has ended begins another run.

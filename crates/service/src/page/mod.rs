@@ -240,7 +240,11 @@ mod tests {
             ("/", "text/html; charset=utf-8", "no-cache"),
             ("/index.html", "text/html; charset=utf-8", "no-cache"),
             ("/favicon.svg", "image/svg+xml", "no-cache"),
-            ("/assets/index-a1b2.js", "text/javascript; charset=utf-8", "public, max-age=31536000, immutable"),
+            (
+                "/assets/index-a1b2.js",
+                "text/javascript; charset=utf-8",
+                "public, max-age=31536000, immutable",
+            ),
             ("/assets/small-c3.css", "text/css; charset=utf-8", "public, max-age=31536000, immutable"),
         ] {
             let (head, body) = ask(&files, path, &[]).await;
@@ -268,7 +272,8 @@ mod tests {
             ("identity", "", b"console.log('a long script')"),
             ("brotli, xgzip", "", b"console.log('a long script')"),
         ] {
-            let (head, content) = ask(&files, "/assets/index-a1b2.js", &[("accept-encoding", accepted)]).await;
+            let (head, content) =
+                ask(&files, "/assets/index-a1b2.js", &[("accept-encoding", accepted)]).await;
             assert_eq!((header(&head, "content-encoding"), &content[..]), (encoding, body), "{accepted}");
             assert_eq!(header(&head, "content-type"), "text/javascript; charset=utf-8");
             assert_eq!(header(&head, "vary"), "accept-encoding");
@@ -309,7 +314,12 @@ mod tests {
 
     #[tokio::test]
     async fn every_answer_is_guarded() {
-        for (files, path) in [(built(), "/"), (built(), "/assets/small-c3.css"), (built(), "/none"), (Named(BTreeMap::new()), "/")] {
+        for (files, path) in [
+            (built(), "/"),
+            (built(), "/assets/small-c3.css"),
+            (built(), "/none"),
+            (Named(BTreeMap::new()), "/"),
+        ] {
             let (head, _) = ask(&files, path, &[]).await;
             let policy = header(&head, "content-security-policy");
             assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");

@@ -108,13 +108,15 @@ pub(crate) struct Wanted {
     pub(crate) owner: Option<String>,
     pub(crate) states: Vec<String>,
     pub(crate) labels: Vec<(String, String)>,
-    /// A part of source or destination.
+    /// A part of source, destination, peer, error, or a label of the job.
     pub(crate) text: Option<String>,
     /// Ended at or after, and before.
     pub(crate) since_ms: Option<i64>,
     pub(crate) until_ms: Option<i64>,
     /// Only those with a lower number.
     pub(crate) before: Option<i64>,
+    /// So many of the first ones are left out.
+    pub(crate) offset: usize,
 }
 
 const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
@@ -124,7 +126,11 @@ const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
            AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
            AND (:since IS NULL OR ended_ms >= :since)
            AND (:until IS NULL OR ended_ms < :until)
-           AND (:text IS NULL OR instr(lower(source || ' ' || destination), lower(:text)) > 0)
+           AND (:text IS NULL
+             OR instr(lower(source || ' ' || destination || ' ' || coalesce(peer, '') || ' ' || coalesce(error_code, '')
+               || ' ' || coalesce(error, '') || ' ' || coalesce(history.job, '')), lower(:text)) > 0
+             OR EXISTS (SELECT 1 FROM labels WHERE labels.job = history.job
+               AND instr(lower(labels.name || '=' || labels.value), lower(:text)) > 0))
            AND NOT EXISTS (
              SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
                SELECT 1 FROM labels WHERE labels.job = history.job
@@ -137,13 +143,14 @@ pub(crate) fn list(
     count: usize,
     mut is_seen: impl FnMut(&Record) -> bool,
 ) -> rusqlite::Result<Vec<Record>> {
-    let mut statement = connection
-        .prepare_cached(&format!("SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"
+    ))?;
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
         ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
-        ":text": wanted.text, ":labels": labels,
+        ":text": wanted.text, ":labels": labels, ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let mut found = Vec::new();
     while found.len() < count
@@ -155,6 +162,22 @@ pub(crate) fn list(
         }
     }
     Ok(found)
+}
+
+/// How many of the wanted records there are, wherever a page begins.
+pub(crate) fn count(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<u64> {
+    let (states, labels) = lists(wanted)?;
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT count(*) FROM history WHERE {CONDITIONS}"))?;
+    let count = statement.query_row(
+        named_params! {
+            ":before": None::<i64>, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+            ":text": wanted.text, ":labels": labels,
+        },
+        |row| row.get::<_, i64>(0),
+    )?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 /// The record of this number.

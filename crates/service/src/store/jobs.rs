@@ -181,6 +181,27 @@ pub(crate) struct Wanted {
     pub(crate) since_ms: Option<i64>,
     /// Only those that were accepted before this one.
     pub(crate) before: Option<JobId>,
+    /// So many of the first ones are left out.
+    pub(crate) offset: usize,
+}
+
+const CONDITIONS: &str = "(:before IS NULL OR id < :before)
+           AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+           AND (:peer IS NULL OR peer = :peer)
+           AND (:owner IS NULL OR owner = :owner)
+           AND (:since IS NULL OR changed_ms >= :since)
+           AND (:text IS NULL OR instr(lower(spec), lower(:text)) > 0)
+           AND NOT EXISTS (
+             SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
+               SELECT 1 FROM labels WHERE labels.job = jobs.id
+                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
+
+/// States and labels as the conditions have them.
+fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {
+    let states: Vec<&str> = wanted.states.iter().map(|state| state.name()).collect();
+    let labels: Vec<[&str; 2]> =
+        wanted.labels.iter().map(|(name, value)| [name.as_str(), value.as_str()]).collect();
+    Ok((json(&states)?, json(&labels)?))
 }
 
 /// At most `count` of the wanted jobs, the newest first, that `is_seen` lets through.
@@ -190,27 +211,14 @@ pub(crate) fn list(
     count: usize,
     mut is_seen: impl FnMut(&JobRow) -> bool,
 ) -> rusqlite::Result<Vec<JobRow>> {
-    let states: Vec<&str> = wanted.states.iter().map(|state| state.name()).collect();
-    let labels: Vec<[&str; 2]> =
-        wanted.labels.iter().map(|(name, value)| [name.as_str(), value.as_str()]).collect();
-    let question = format!(
-        "SELECT {COLUMNS} FROM jobs
-         WHERE (:before IS NULL OR id < :before)
-           AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
-           AND (:peer IS NULL OR peer = :peer)
-           AND (:owner IS NULL OR owner = :owner)
-           AND (:since IS NULL OR changed_ms >= :since)
-           AND (:text IS NULL OR instr(lower(spec), lower(:text)) > 0)
-           AND NOT EXISTS (
-             SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
-               SELECT 1 FROM labels WHERE labels.job = jobs.id
-                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))
-         ORDER BY id DESC"
-    );
+    let (states, labels) = lists(wanted)?;
+    let question =
+        format!("SELECT {COLUMNS} FROM jobs WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset");
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
-        ":before": wanted.before.as_ref().map(JobId::as_str), ":states": json(&states)?, ":labels": json(&labels)?,
+        ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
         ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+        ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let mut found = Vec::new();
     while found.len() < count
@@ -222,6 +230,21 @@ pub(crate) fn list(
         }
     }
     Ok(found)
+}
+
+/// How many of the wanted jobs there are of each state, whatever states are wanted.
+pub(crate) fn counts_of(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<Vec<(State, u64)>> {
+    let (_, labels) = lists(wanted)?;
+    let question = format!("SELECT state, count(*) FROM jobs WHERE {CONDITIONS} GROUP BY state");
+    let mut statement = connection.prepare_cached(&question)?;
+    let counts = statement.query_map(
+        named_params! {
+            ":before": None::<&str>, ":states": "[]", ":labels": labels, ":peer": wanted.peer,
+            ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+        },
+        |row| Ok((state(row, 0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))),
+    )?;
+    counts.collect()
 }
 
 /// How many jobs there are of each state.

@@ -29,7 +29,9 @@ pub fn open(args: &Open) -> Result<(), Error> {
         if !args.shown.quiet
             && let Some(Err(error)) = shown
         {
-            printer::line(&format!("no browser was opened ({error}): open the address yourself, within a minute"));
+            printer::line(&format!(
+                "no browser was opened ({error}): open the address yourself, within a minute"
+            ));
         }
     }
     Ok(())

@@ -410,9 +410,10 @@ impl Node {
         let owner = Caller { subject: watch.owner.clone(), reach: Reach::default(), ..Caller::local() };
         let mut row = self.accepted(&owner, spec, peer_of(&places.0), now_ms)?;
         (row.id, row.confined) = (id, watch.confined.clone());
-        let (written, watch) = (row.clone(), watch.id.clone());
         let mut all = self.jobs();
         self.has_room(&all)?;
+        row.position = self.next_position(now_ms);
+        let (written, watch) = (row.clone(), watch.id.clone());
         self.store.write(move |transaction| {
             jobs::insert(transaction, &written)?;
             watches::change(transaction, &watch, &changes)

@@ -1,0 +1,142 @@
+//! Temperatures, energy and power, as far as the host measures them and lets the node's user read it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::files;
+
+/// One temperature.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct Temperature {
+    /// What measures it: `coretemp`, `nvme`, `acpitz`.
+    pub chip: String,
+    /// What of it: `Package id 0`, `Composite`.
+    pub label: String,
+    /// Degrees Celsius.
+    pub celsius: f64,
+    /// From here on it is too hot; none where nothing says so.
+    pub critical_celsius: Option<f64>,
+}
+
+/// Energy that a part of the host has used.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct Energy {
+    /// Of what: `package-0`, `dram`, `psys`.
+    pub name: String,
+    /// Its name within the host, by which it is told from others of the same kind.
+    pub zone: String,
+    /// The zone that it belongs to, whose energy has its own in it, but for `dram`, which is counted beside its package.
+    pub part_of: Option<String>,
+    /// What has been used since the counter began.
+    pub joules: f64,
+    /// The counter begins anew from 0 here.
+    pub wraps_at_joules: f64,
+}
+
+/// Power that something measures by itself.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct Power {
+    /// What measures it: `power_meter` (the whole host, by ACPI), `amdgpu`.
+    pub chip: String,
+    /// What of it.
+    pub label: String,
+    /// Watts now, or in the mean of the last interval of its own.
+    pub watts: f64,
+}
+
+/// The chips of hwmon, with their names. From: the kernel's Documentation/hwmon/sysfs-interface.rst.
+fn chips(root: &Path) -> Vec<(String, PathBuf)> {
+    let named = |(name, folder): (String, PathBuf)| {
+        (files::text(&folder.join("name")).filter(|chip| !chip.is_empty()).unwrap_or(name), folder)
+    };
+    files::entries(&root.join("sys/class/hwmon")).into_iter().map(named).collect()
+}
+
+/// Of chips; of the kernel's zones where there are no chips. From: also Documentation/driver-api/thermal/sysfs-api.rst.
+pub(super) fn temperatures(root: &Path) -> Vec<Temperature> {
+    let mut all = Vec::new();
+    for (chip, folder) in chips(root) {
+        let mut inputs: Vec<u32> = files::entries(&folder)
+            .iter()
+            .filter_map(|(name, _)| files::index(name, "temp", "_input"))
+            .collect();
+        inputs.sort_unstable();
+        for number in inputs {
+            let value = |what: &str| files::number(&folder.join(format!("temp{number}_{what}")));
+            let Some(millidegrees) = value("input") else { continue };
+            let label = files::text(&folder.join(format!("temp{number}_label")));
+            all.push(Temperature {
+                chip: chip.clone(),
+                label: label.unwrap_or_else(|| format!("temp{number}")),
+                celsius: millidegrees as f64 / 1e3,
+                critical_celsius: value("crit").filter(|crit| *crit > 0).map(|crit| crit as f64 / 1e3),
+            });
+        }
+    }
+    if !all.is_empty() {
+        return all;
+    }
+    let zones = files::entries(&root.join("sys/class/thermal"));
+    let zones = zones.iter().filter(|(name, _)| name.starts_with("thermal_zone"));
+    let read = |(name, folder): &(String, PathBuf)| {
+        let celsius = files::number(&folder.join("temp"))? as f64 / 1e3;
+        let label = files::text(&folder.join("type")).unwrap_or_else(|| name.clone());
+        Some(Temperature { chip: "thermal".into(), label, celsius, critical_celsius: None })
+    };
+    zones.filter_map(read).collect()
+}
+
+/// What processors count. From: the kernel's Documentation/power/powercap/powercap.rst.
+pub(super) fn energy(root: &Path) -> Vec<Energy> {
+    let zones = files::entries(&root.join("sys/class/powercap"));
+    let read = |(zone, folder): &(String, PathBuf)| {
+        // The same counters are there twice, once in memory and once by instructions of the processor.
+        if !zone.starts_with("intel-rapl:") {
+            return None;
+        }
+        let microjoules = files::count(&folder.join("energy_uj"))?;
+        let wraps_at = files::count(&folder.join("max_energy_range_uj"))?;
+        // `intel-rapl:0:1` is a part of `intel-rapl:0`.
+        let above = zone.rsplit_once(':').map(|(above, _)| above).filter(|above| above.contains(':'));
+        Some(Energy {
+            name: files::text(&folder.join("name"))?,
+            zone: zone.clone(),
+            part_of: above.map(ToString::to_string),
+            joules: microjoules as f64 / 1e6,
+            wraps_at_joules: wraps_at as f64 / 1e6,
+        })
+    };
+    zones.iter().filter_map(read).collect()
+}
+
+/// Since a way was found to guess keys by it, kernels let only root read what is used. Parts of others count, too.
+pub(super) fn is_hidden(root: &Path) -> bool {
+    let zones = files::entries(&root.join("sys/class/powercap"));
+    let counters = zones.iter().map(|(_, folder)| folder.join("energy_uj"));
+    counters.into_iter().any(|counter| counter.exists() && files::count(&counter).is_none())
+}
+
+/// What chips measure.
+pub(super) fn power(root: &Path) -> Vec<Power> {
+    let mut all = Vec::new();
+    for (chip, folder) in chips(root) {
+        for (name, _) in files::entries(&folder) {
+            let number = files::index(&name, "power", "_average").or_else(|| {
+                // One that has both counts once.
+                let number = files::index(&name, "power", "_input")?;
+                (!folder.join(format!("power{number}_average")).exists()).then_some(number)
+            });
+            let Some(number) = number else { continue };
+            let Some(microwatts) = files::count(&folder.join(&name)) else { continue };
+            let label = files::text(&folder.join(format!("power{number}_label")));
+            all.push(Power {
+                chip: chip.clone(),
+                label: label.unwrap_or_else(|| format!("power{number}")),
+                watts: microwatts as f64 / 1e6,
+            });
+        }
+    }
+    all
+}

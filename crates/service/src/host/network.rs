@@ -1,0 +1,54 @@
+//! Network interfaces.
+
+use std::path::Path;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::files;
+
+/// One interface.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct Interface {
+    /// Such as `eth0`.
+    pub name: String,
+    /// It works, and a cable is in it.
+    pub is_up: bool,
+    /// It is a device of its own, and not made of others (a bridge, a tunnel, a bond).
+    pub is_physical: bool,
+    /// Bits a second that it is for; none where it does not say.
+    pub speed_bps: Option<u64>,
+    /// Bytes that have come in.
+    pub received_bytes: u64,
+    /// Bytes that have gone out.
+    pub sent_bytes: u64,
+    /// Packets that have come in, and were lost here.
+    pub received_dropped: u64,
+    /// Packets that were to go out, and were lost here.
+    pub sent_dropped: u64,
+}
+
+/// All but the loopback. From: the kernel's Documentation/ABI/testing/sysfs-class-net.
+pub(super) fn interfaces(root: &Path) -> Vec<Interface> {
+    let all = files::entries(&root.join("sys/class/net"));
+    let read = |(name, folder): &(String, std::path::PathBuf)| {
+        let count = |file: &str| files::count(&folder.join("statistics").join(file));
+        let state = files::text(&folder.join("operstate")).unwrap_or_default();
+        // Tunnels and the like do not know whether they are up.
+        let has_carrier = || files::count(&folder.join("carrier")) == Some(1);
+        Some(Interface {
+            name: name.clone(),
+            is_up: state == "up" || state == "unknown" && has_carrier(),
+            is_physical: folder.join("device").exists(),
+            speed_bps: files::number(&folder.join("speed"))
+                .and_then(|megabits| u64::try_from(megabits).ok())
+                .filter(|megabits| *megabits > 0)
+                .map(|megabits| megabits * 1_000_000),
+            received_bytes: count("rx_bytes")?,
+            sent_bytes: count("tx_bytes")?,
+            received_dropped: count("rx_dropped").unwrap_or(0),
+            sent_dropped: count("tx_dropped").unwrap_or(0),
+        })
+    };
+    all.iter().filter(|(name, _)| name != "lo").filter_map(read).collect()
+}

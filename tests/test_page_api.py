@@ -1,0 +1,304 @@
+"""What the page is made with, through the real binary: logging in with a browser, the page's own files, curves, the host, the queue,
+history and its papers."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+import pytest
+
+from harness.hosts import wait_until
+from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_USAGE, binary
+from harness.service import Service
+from harness.trees import make_file
+
+MIB = 1 << 20
+#: What a browser says of requests that a page of the same origin makes.
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Node:
+    """A service of this host's, with a home of its own, that listens on loopback."""
+
+    def __init__(self, folder, listens=True):
+        self.folder, self.state = folder, folder / "state"
+        self.port = free_port()
+        self.env = {"HOME": os.fspath(folder), "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1",
+                    "FARHAUL_API": os.fspath(self.state / "api.sock")}
+        self.listen = ["--api-listen", f"127.0.0.1:{self.port}"] if listens else []
+        self.process = None
+        self.start()
+
+    def start(self):
+        serve = [binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", "--state", self.state, *self.listen]
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(serve, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: self.try_run("jobs").returncode == 0, what="the service answers")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(timeout=30)
+
+    def try_run(self, *arguments, env=None):
+        command = [os.fspath(one) for one in (binary(), *arguments)]
+        return subprocess.run(command, env={**self.env, **(env or {})}, capture_output=True, text=True, timeout=60)
+
+    def run(self, *arguments, expect=0, env=None):
+        done = self.try_run(*arguments, env=env)
+        assert done.returncode == expect, f"{arguments}: {done}"
+        self.stderr = done.stderr
+        return done.stdout
+
+    def json(self, *arguments):
+        return json.loads(self.run(*arguments, "--json"))
+
+    def audit(self):
+        return [json.loads(line) for line in (self.state / "audit.log").read_text().splitlines()]
+
+    def browser(self):
+        return Browser(self.port)
+
+
+class Browser:
+    """Keeps the cookie that it is given, as browsers do, and says where its pages are from."""
+
+    def __init__(self, port):
+        self.port, self.cookie = port, None
+
+    def ask(self, method, path, body=None, headers=OWN_PAGE):
+        """Status, headers and body of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            sent = dict(headers)
+            if self.cookie:
+                sent["Cookie"] = self.cookie
+            if body is not None:
+                sent["Content-Type"] = "application/json"
+                body = json.dumps(body)
+            connection.request(method, path, body=body, headers=sent)
+            answer = connection.getresponse()
+            content = answer.read()
+            if set_cookie := answer.headers["Set-Cookie"]:
+                self.cookie = None if "Max-Age=0" in set_cookie else set_cookie.split(";")[0]
+            return answer.status, answer.headers, content
+
+    def api(self, method, path, body=None, expect=200):
+        status, _, content = self.ask(method, f"/api/v1{path}", body)
+        assert status == expect, (status, content)
+        return json.loads(content) if content else None
+
+    def log_in(self, token):
+        return self.api("POST", "/login", {"token": token})
+
+
+@pytest.fixture
+def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_a_log_in_outlives_the_service_and_ends_with_its_token(node):
+    token = node.run("token", "create", "--scope", "read,control", "--name", "Ada", "-q").strip()
+    browser, other = node.browser(), node.browser()
+    assert browser.api("GET", "/me", expect=401)["code"] == "FH-NO-TOKEN"
+    me = browser.log_in(token)
+    assert (me["name"], me["scopes"], me["known_by"]) == ("Ada", ["read", "control"], "login"), me
+    other.log_in(token)
+    assert token[4:] not in browser.cookie and browser.cookie != other.cookie
+    node.stop()
+    node.start()
+    assert browser.api("GET", "/me") == me
+    assert browser.api("GET", "/jobs") == {"jobs": [], "next_cursor": None, "counts": None}
+    # Neither other sites, nor what does not say where it is from, changes anything with a cookie.
+    path = "/api/v1/jobs/0000000000000000/cancel"
+    for headers, status in [(OWN_PAGE, 404), ({"Origin": f"http://127.0.0.1:{node.port}"}, 404), ({}, 403),
+                            ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Origin": "http://evil.example"}, 403)]:
+        assert browser.ask("POST", path, headers=headers)[0] == status, headers
+    browser.api("POST", "/tokens", {"scopes": ["admin"]}, expect=403)
+    other.api("POST", "/logout", expect=204)
+    assert other.cookie is None
+    other.api("GET", "/me", expect=401)
+    node.run("token", "revoke", node.json("token", "list")[0]["id"])
+    assert "revoked" in browser.api("GET", "/me", expect=401)["detail"]
+    # Who guesses is shut out, and all of it is written down.
+    codes = [other.ask("POST", "/api/v1/login", {"token": f"fhp_{number:047d}"})[0] for number in range(30)]
+    assert codes[0] == 401 and codes[-1] == 429, codes
+    done = {(line["action"], line["target"], line["outcome"]) for line in node.audit()}
+    assert {("log in", "by token", "ok"), ("log in", "by token", "refused"), ("log out", "", "ok")} <= done, done
+
+
+def test_open_prints_and_shows_a_link_that_works_once(node, tmp_path):
+    address = node.run("open", "--print", "--scope", "read").strip()
+    page, code = address.split("#code=")
+    assert page == f"http://127.0.0.1:{node.port}/"
+    browser = node.browser()
+    me = browser.api("POST", "/login", {"code": code})
+    assert (me["subject"], me["scopes"]) == ("local", ["read"]), me
+    browser.api("GET", "/jobs")
+    browser.api("GET", "/store/check", expect=403)
+    node.browser().api("POST", "/login", {"code": code}, expect=401)
+    # Where there is a screen, a browser is given a file that only this user can read: others see the arguments of programs.
+    programs, runtime = tmp_path / "bin", tmp_path / "run"
+    programs.mkdir()
+    runtime.mkdir(mode=0o700)
+    (programs / "xdg-open").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/arguments.new; mv {tmp_path}/arguments.new {tmp_path}/arguments\n')
+    (programs / "xdg-open").chmod(0o755)
+    screen = {"DISPLAY": ":0", "XDG_RUNTIME_DIR": os.fspath(runtime), "PATH": f"{programs}:{os.environ['PATH']}"}
+    address = node.run("open", env=screen).strip()
+    wait_until(lambda: (tmp_path / "arguments").exists(), what="a browser is opened")
+    shown = pathlib.Path((tmp_path / "arguments").read_text().strip())
+    assert address in shown.read_text() and shown.stat().st_mode & 0o777 == 0o600
+    assert node.browser().api("POST", "/login", {"code": address.split("=")[1]})["scopes"] == ["admin"]
+    # A token makes no code: who has one logs in with it.
+    token = node.run("token", "create", "--scope", "admin", "-q").strip()
+    (tmp_path / "token").write_text(token)
+    over_tcp = {"FARHAUL_API": f"http://127.0.0.1:{node.port}", "FARHAUL_TOKEN_FILE": os.fspath(tmp_path / "token")}
+    node.run("open", "--print", env=over_tcp, expect=EXIT_AUTH)
+    log = (node.folder / "log").read_text() + (node.state / "audit.log").read_text()
+    assert code not in log
+
+
+def test_open_says_how_where_no_browser_reaches_the_service(tmp_path):
+    node = Node(tmp_path, listens=False)
+    try:
+        assert node.run("open", "--print", expect=EXIT_USAGE) == ""
+        assert "--api-listen 127.0.0.1:33080" in node.stderr
+    finally:
+        node.stop()
+
+
+def test_the_page_needs_no_token_and_is_guarded(node):
+    browser = node.browser()
+    status, headers, content = browser.ask("GET", "/", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+    assert status == 200 and b"<!doctype html>" in content.lower() and b"Farhaul" in content
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';") and "unsafe" not in policy
+    expected = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin"}
+    assert {name: headers[name] for name in expected} == expected
+    status, headers, empty = browser.ask("HEAD", "/")
+    assert status == 200 and empty == b"" and headers["Content-Type"].startswith("text/html")
+    for path in ("/nothing", "/assets/none.js", "/a/b/c", "/assets/..%2findex.html"):
+        status, headers, content = browser.ask("GET", path)
+        assert (status, headers["Content-Type"]) == (404, "text/html; charset=utf-8"), path
+    for path in ("/api/v1/nothing", "/api", "/api/v2/jobs"):
+        status, headers, _ = browser.ask("GET", path)
+        assert (status, headers["Content-Type"]) == (404, "application/problem+json"), path
+    assert browser.ask("GET", "/", headers={"Host": "evil.example"})[0] == 421
+    status, headers, _ = browser.ask("GET", "/api/v1/jobs")
+    assert (status, headers["Cache-Control"], headers["X-Content-Type-Options"]) == (401, "no-store", "nosniff")
+    assert browser.ask("POST", "/")[0] == 405
+
+
+def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
+    browser = node.browser()
+    browser.api("POST", "/login", {"code": node.run("open", "--print").strip().split("=")[1]})
+    job = browser.api("POST", "/jobs", {"schema": 1, "sources": ["zero:"], "destination": "null:"}, expect=201)["id"]
+    curve = lambda: browser.api("GET", f"/jobs/{job}/curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 3, 30, 0.2, "it has a curve")
+    seen = curve()
+    assert {len(seen[name]) for name in seen if name != "paths"} == {len(seen["at_s"])}
+    assert seen["at_s"] == sorted(seen["at_s"]) and max(seen["goodput_bps"]) > 1e6, seen
+    (one,) = browser.api("GET", "/curves")["curves"]
+    assert one["job"] == job and one["begin_s"] <= one["end_s"] and all(isinstance(rate, int) for rate in one["goodput_bps"])
+    detail = browser.api("GET", f"/jobs/{job}")
+    assert {"in_flight_bytes", "retransmitted_fraction", "loss_now_fraction", "paths"} <= set(detail["progress"])
+    before = browser.api("GET", "/host")
+    time.sleep(1)
+    after = browser.api("GET", "/host")
+    assert after["at_s"] > before["at_s"] and after["moved"]["local_bytes"] > before["moved"]["local_bytes"]
+    busy = lambda host: sum(core["busy_s"] for core in host["cores"])
+    assert busy(after) > busy(before) and after["memory"]["bytes"] > after["memory"]["available_bytes"] > 0
+    browser.api("POST", f"/jobs/{job}/pause")
+    assert browser.api("GET", f"/jobs/{job}")["state"] == "paused"
+    browser.api("POST", f"/jobs/{job}/cancel")
+    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="it is cancelled")
+    assert curve()["at_s"] == []
+
+
+def over_socket(path, request):
+    """The answer of the API at this Unix socket, which is in the file system of all hosts."""
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(os.fspath(path))
+    with contextlib.closing(connection):
+        connection.request("GET", f"/api/v1{request}")
+        answer = connection.getresponse()
+        content = answer.read()
+    assert answer.status == 200, content
+    return json.loads(content)
+
+
+def test_a_curve_has_what_the_network_does(own_net):
+    service = Service(own_net, own_net.alpha, far=own_net.daemon)
+    id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
+    curve = lambda: over_socket(service.socket, f"/jobs/{id}/curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "it has a curve")
+    seen = curve()
+    assert seen["rtt_ms"][-1] > 0 and seen["in_flight_bytes"][-1] > 0 and seen["paths"] == [], seen
+    assert 20e6 < seen["target_bps"][-1] < 60e6 and 20e6 < seen["goodput_bps"][-1] < 60e6, seen
+    transfer = over_socket(service.socket, f"/jobs/{id}")["transfer"]
+    assert len(transfer["traffic"]) == 1 and transfer["traffic"][0]["bytes_moved"] > MIB, transfer
+    assert transfer["packets_sent"] > 0 and transfer["segments_sent"] > 0 and transfer["in_flight_bytes"] >= 0, transfer
+    service.run("cancel", id)
+
+
+def test_the_queue_is_reordered_in_one_request_and_keeps_its_order(node):
+    browser = node.browser()
+    browser.log_in(node.run("token", "create", "--scope", "read,submit,control", "-q").strip())
+    later = {"schema": 1, "sources": ["zero:1"], "destination": "null:", "not_before": "2200-01-01T00:00:00Z"}
+    a, b, c, d = (browser.api("POST", "/jobs", later, expect=201)["id"] for _ in range(4))
+    queue = lambda: [job["id"] for job in browser.api("GET", "/jobs?order=queue")["jobs"]]
+    assert queue() == [a, b, c, d]
+    browser.api("PATCH", f"/jobs/{d}", {"before": a})
+    browser.api("PATCH", f"/jobs/{a}", {"after": c})
+    assert queue() == [d, b, c, a]
+    page = browser.api("GET", "/jobs?counts=true&limit=1&offset=2")
+    assert (page["counts"], [job["id"] for job in page["jobs"]]) == ({"waiting": 4}, [b])
+    node.stop()
+    node.start()
+    assert queue() == [d, b, c, a]
+
+
+def test_history_is_searched_and_its_papers_are_saved(node, tmp_path):
+    make_file(tmp_path / "Run7.h5", MIB)
+    (tmp_path / "there").mkdir()
+    id = node.run("submit", tmp_path / "Run7.h5", tmp_path / "there", "--label", "proposal=P-4711", "--wait").strip()
+    node.run("submit", tmp_path / "none", tmp_path / "x", "--retry", "0", "--wait", expect=EXIT_FILES)
+    browser = node.browser()
+    browser.log_in(node.run("token", "create", "--scope", "read", "-q").strip())
+    for query, states in [("run7", ["done"]), ("p-4711", ["done"]), ("FH-NOT-FOUND", ["failed"]), ("nowhere", [])]:
+        found = browser.api("GET", f"/history?count=true&text={query}")
+        assert ([record["state"] for record in found["records"]], found["count"]) == (states, len(states)), query
+    (record,) = browser.api("GET", f"/history?job={id}")["records"]
+    status, headers, content = browser.ask("GET", f"/api/v1/history/{record['id']}/manifest")
+    assert (status, headers["Content-Disposition"]) == (200, f'attachment; filename="farhaul-{id}-1.manifest.jsonl"')
+    (tmp_path / "manifest").write_bytes(content)
+    node.run("verify", tmp_path / "manifest", tmp_path / "there")
+
+
+def test_submit_prints_the_document_that_it_would_send(node):
+    arguments = ["submit", "/data/run7/", "fh://hpc/in", "--label", "run=7", "--priority", "8", "--rate", "2G", "--exclude", "*.tmp"]
+    printed = node.run(*arguments, "--print", env={"FARHAUL_API": "/nonexistent/api.sock"})
+    document = json.loads(printed)
+    assert (document["sources"], document["priority"], document["labels"]) == (["/data/run7/"], 8, {"run": "7"}), document
+    (node.folder / "spec").write_text(printed)
+    assert node.run("submit", "--spec", node.folder / "spec", "--print") == printed
+    assert node.json("jobs") == []
+    id = node.run(*arguments, "--not-before", "2200-01-01T00:00:00Z").strip()
+    browser = node.browser()
+    browser.log_in(node.run("token", "create", "--scope", "read", "-q").strip())
+    kept = browser.api("GET", f"/jobs/{id}/document")
+    kept.pop("not_before")
+    assert kept == document

@@ -11,6 +11,7 @@ mod caps;
 mod client;
 mod clock;
 pub mod config;
+mod drain;
 mod history;
 mod hooks;
 mod hub;

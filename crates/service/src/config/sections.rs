@@ -100,7 +100,7 @@ keys! {
         allow_root: bool = false, Restart, "", "",
             "Run also as root; one node serves as one user, who should be another";
         drain: Span = seconds(30), Live, "", "",
-            "At an end that was asked for running transfers have so long to end by themselves (not obeyed yet)";
+            "When it is told to end, transfers that run have so long to end by themselves; 0s stops them at once";
         state: AbsolutePath = around().state(), Restart,
             "$XDG_STATE_HOME/farhaul/service", "\"/var/lib/farhaul\"",
             "Directory of the jobs' store and what else is kept: on a local disk, below no root that is served";

@@ -36,7 +36,7 @@ const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// How often it is looked whether the clock was set.
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
-const STOP_TIME: Duration = Duration::from_secs(20);
+pub(crate) const STOP_TIME: Duration = Duration::from_secs(20);
 /// How often what is too old is forgotten, and how much at a time.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 const FORGET_COUNT: usize = 500;
@@ -180,6 +180,9 @@ impl Work {
     }
 
     fn chosen<'a>(&self, jobs: impl Iterator<Item = &'a Active> + Clone) -> Vec<JobId> {
+        if self.node.is_draining() {
+            return Vec::new();
+        }
         let occupant =
             |active: &'a Active| Occupant { peer: active.row.peer.as_deref(), owner: &active.row.owner };
         let is_queued = |active: &&Active| active.row.state == State::Queued;
@@ -363,7 +366,11 @@ impl Node {
     /// What those that run have done in the last second, and what is to be done about it.
     fn look_at_transfers(&self, jobs: &mut std::collections::BTreeMap<JobId, Active>, now_ms: i64) {
         let mut all = Vec::new();
-        let held_max = Duration::from_secs(self.settings().held_session_s);
+        // One that is held would keep a service that is ending for as long as it may.
+        let held_max = match self.is_draining() {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.settings().held_session_s),
+        };
         for active in jobs.values_mut().filter(|active| active.transfer.is_some()) {
             self.write_heard(active);
             let Some(transfer) = &mut active.transfer else { continue };

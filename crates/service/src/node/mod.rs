@@ -28,7 +28,7 @@ mod watches;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
@@ -50,7 +50,7 @@ use crate::store::{Store, jobs, log};
 
 pub(crate) use browse::Listing;
 pub(crate) use caps::CapView;
-pub(crate) use conductor::Conductor;
+pub(crate) use conductor::{Conductor, STOP_TIME};
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
 pub use settings::{Identity, Peer, Settings};
@@ -75,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) live_caps: Arc<LiveCaps>,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
+    /// The service is ending: no job begins any more.
+    draining: AtomicBool,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
     bell: courier::Bell,
@@ -131,6 +133,7 @@ impl Node {
             live_caps: Arc::new(LiveCaps::new()),
             caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
+            draining: AtomicBool::new(false),
             jobs: Mutex::default(),
             to_conductor,
             clock,
@@ -197,6 +200,21 @@ impl Node {
     pub(crate) fn look(&self) {
         // Without a conductor the service is ending, or has not begun yet.
         let _ = self.to_conductor.send(Signal::Look);
+    }
+
+    /// The service is ending: no job begins any more, those that run go on, and those that are held give their sessions back.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+        self.look();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Jobs with a transfer, held ones among them.
+    pub(crate) fn transfers(&self) -> usize {
+        self.jobs().values().filter(|active| active.transfer.is_some()).count()
     }
 
     /// Ends all transfers resumably, and the conductor.

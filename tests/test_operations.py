@@ -1,0 +1,168 @@
+"""What who runs a node does with it: it is told to end, gets its sockets from the service manager, keeps only so much of its history,
+shares places and rates among its peers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from harness.hosts import USER, wait_until
+from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, EXIT_OK, ROOT, Daemon, cp, finish, start_cp
+from harness.service import Service
+from harness.trees import make_file, sha256
+
+MIB = 1 << 20
+ACTIVATION = ROOT / "tests/harness/activation.py"
+
+
+class Manager:
+    """The end of $NOTIFY_SOCKET that a service manager has."""
+
+    def __init__(self, folder):
+        self.path = folder / "notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(os.fspath(self.path))
+        self.socket.settimeout(20)
+
+    def hear(self, word):
+        """The next message that has this word."""
+        while True:
+            message = self.socket.recv(4096).decode()
+            if word in message:
+                return message
+
+
+def ready(service):
+    """The status and the document of /health/ready."""
+    asked = ["curl", "-sS", "-w", "\n%{http_code}", "--unix-socket", service.socket, "http://localhost/api/v1/health/ready"]
+    body, _, status = subprocess.run(asked, check=True, stdout=subprocess.PIPE).stdout.decode().rpartition("\n")
+    return int(status), json.loads(body)
+
+
+def draining(service):
+    service.daemon.process.terminate()
+    wait_until(lambda: ready(service)[0] == 503, 20, 0.05, "the service says that it is ending")
+
+
+def client(service, *arguments, **options):
+    """`farhaul cp` of the other host, whose key the service knows."""
+    service.daemon.keys.write_text(service.net.key)
+    identity = ["-i", service.net.alpha.home / ".config/farhaul/id_ed25519"]
+    trust = ["--fingerprint", service.daemon.fingerprint]
+    return start_cp(service.net.beta, *trust, *identity, *arguments, **options)
+
+
+def moves(service, id):
+    wait_until(lambda: (service.job(id).get("progress") or {}).get("bytes_done", 0) > 0, 30, 0.1, "the job moves")
+
+
+def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
+    manager = Manager(own_net.folder("manager"))
+    env = {"FARHAUL_SERVE_DRAIN": "1h", "FARHAUL_JOBS_RUNNING_MAX": "1", "NOTIFY_SOCKET": str(manager.path)}
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, env=env)
+    source = make_file(own_net.folder("source") / "a", 6 * MIB)
+    running = service.submit(source, *service.to_far("a"), "--rate", "12M")
+    waiting = service.submit("zero:10", "null:")
+    pushing = client(service, "--rate", "12M", source, service.daemon.url("in", host="alpha"))
+    moves(service, running)
+    wait_until(lambda: "session begins" in service.daemon.log_text(), what="the client is there")
+    draining(service)
+    status, problem = ready(service)
+    assert (status, problem["code"]) == (503, "FH-BUSY") and "ending" in problem["detail"], problem
+    told = manager.hear("STOPPING=1")
+    assert "EXTEND_TIMEOUT_USEC=60000000" in told and "waits for 1 job and 1 session of a client" in told, told
+    late = finish(client(service, "--busy-wait", "0", source, service.daemon.url("late", host="alpha")))
+    assert late.code == EXIT_CONNECT and "is busy: the daemon is ending" in late.stderr, late
+    # What is submitted by now is kept for later, like what waited.
+    after = service.submit("zero:10", "null:")
+    assert [service.job(id)["state"] for id in (running, waiting, after)] == ["running", "queued", "queued"]
+    assert finish(pushing).code == EXIT_OK
+    assert service.daemon.process.wait(timeout=60) == 0
+    assert sha256(service.daemon.root / "in") == sha256(source)
+    service.daemon.start()
+    service.wait(running, waiting, after)
+    record = next(record for record in service.json("history") if record["job"] == running)
+    assert (record["state"], record["attempts"]) == ("done", 1), record
+    assert "started again" not in service.run("logs", running)
+
+
+@pytest.mark.parametrize("drain, again", [("0s", False), ("1s", False), ("1h", True)])
+def test_what_does_not_end_in_time_stops_and_goes_on_later(own_net, drain, again):
+    """The time is over, or somebody does not want to wait for it."""
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, env={"FARHAUL_SERVE_DRAIN": drain})
+    id = service.submit("random:8G", service.far.url("null:"), *service.to_far("null:")[1:], "--rate", "12M")
+    pushing = client(service, "--rate", "12M", "random:8G", service.daemon.url("in", host="alpha"))
+    moves(service, id)
+    wait_until(lambda: "session begins" in service.daemon.log_text(), what="the client is there")
+    if again:
+        draining(service)
+    service.daemon.process.send_signal(signal.SIGINT)
+    assert service.daemon.process.wait(timeout=30) == 0
+    assert finish(pushing).code in (EXIT_LOST, EXIT_INTERRUPTED)
+    service.daemon.start()
+    wait_until(lambda: service.job(id)["state"] == "running", 30, 0.1, "the job goes on")
+    assert service.job(id)["attempt"] == 1
+    service.run("cancel", id)
+
+
+def test_a_job_that_is_held_does_not_keep_a_service_from_ending(own_net):
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, env={"FARHAUL_SERVE_DRAIN": "1h"})
+    id = service.submit("random:8G", *service.to_far("null"), "--rate", "12M")
+    moves(service, id)
+    service.run("pause", id)
+    service.daemon.process.terminate()
+    assert service.daemon.process.wait(timeout=30) == 0
+    service.daemon.start()
+    assert service.job(id)["state"] == "paused"
+    service.run("cancel", id)
+
+
+def at(address, *kinds):
+    return [f"farhaul.socket={kind}:{address}" for kind in kinds]
+
+
+@pytest.mark.parametrize("user", [None, USER], ids=["of its own user", "of root"])
+def test_sockets_of_the_service_manager_are_taken(own_net, user):
+    """By name or by what they are: sessions by UDP and TCP, the API by its socket and by TCP, the metrics."""
+    folder = own_net.folder("run")
+    os.chmod(folder, 0o755)
+    api = folder / "api.sock"
+    sockets = [*at("[::]:34001", "udp", "tcp"), f"farhaul.socket=unix:{api}", "api=tcp:[::1]:34002", "metrics=tcp:[::1]:34003"]
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=34001, user=user, listen="[::]:34009", sockets=sockets)
+    wait_until(lambda: " serving " in daemon.log_text(), what="it serves")
+    assert "[::]:34001" in daemon.log_text() and "34009" not in daemon.log_text()
+    source = make_file(own_net.folder("source") / "a", 3 * MIB)
+    trust = ["--fingerprint", daemon.fingerprint]
+    by_udp = cp(own_net.alpha, *trust, "--flows", "4", source, daemon.url("udp"))
+    with own_net.beta.dropping("meta l4proto udp"):
+        by_tcp = cp(own_net.alpha, *trust, source, daemon.url("tcp"))
+    assert (by_udp.report["transport"], by_tcp.report["transport"]) == ("udp", "tcp")
+    assert sha256(daemon.root / "udp") == sha256(daemon.root / "tcp") == sha256(source)
+    run = lambda *argv: own_net.beta.run(argv, user=user, env={"FARHAUL_API": str(api)}, check=True).stdout.decode()
+    assert run("farhaul", "jobs") == "no jobs\n"
+    token = run("farhaul", "token", "create", "--scope", "read").strip()
+    ask = lambda port, path: run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", f"Authorization: Bearer {token}",
+                                 f"http://[::1]:{port}{path}")
+    assert [ask(34002, path) for path in ("/metrics", "/api/v1/jobs")] == ["200", "200"]
+    assert [ask(34003, path) for path in ("/metrics", "/api/v1/jobs")] == ["200", "404"]
+    assert daemon.stop() == 0
+    assert api.exists(), "it is the manager's"
+
+
+@pytest.mark.parametrize("sockets, part", [
+    (["farhaul.socket=file:/dev/null"], "hands over farhaul.socket, which is no socket for that"),
+    (["web=tcp:[::]:34001"], "hands over web, which is no socket for that"),
+    (at("[::]:34001", "udp"), "UDP [::]:34001 was handed over without TCP"),
+    ([*at("[::]:34001", "udp", "tcp"), *at("[::]:34002", "tcp")], "TCP [::]:34002 was handed over without UDP"),
+    ([*at("[::]:34001", "udp", "tcp"), "metrics=tcp:[::]:34003"], "at [::]:34003 without TLS"),
+])
+def test_sockets_that_are_for_nothing_are_refused_in_one_line(own_net, sockets, part):
+    known = own_net.daemon
+    argv = ["python3", ACTIVATION, *sockets, "--", "farhaul", "serve", "--root", known.root, "--authorized-keys", known.keys,
+            "--identity", known.identity, "--state", own_net.folder("other") / "state"]
+    done = own_net.beta.run(list(map(str, argv)), timeout=20)
+    (line,) = [line for line in done.stderr.decode().splitlines() if line.startswith("error")]
+    assert done.returncode != 0 and part in line and b"hint:" in done.stderr, done

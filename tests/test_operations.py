@@ -120,6 +120,24 @@ def test_a_job_that_is_held_does_not_keep_a_service_from_ending(own_net):
     service.run("cancel", id)
 
 
+def test_a_history_that_is_too_large_loses_its_oldest_records(own_net):
+    service = Service(own_net, own_net.alpha, far=own_net.daemon)
+    source = own_net.folder("source")
+    for number in range(4000):
+        (source / f"{number}-{'x' * 150}").touch()
+    jobs = [service.submit(f"{source}/", service.net.folder("near") / "in", "--wait", "-q") for _ in range(3)]
+    manifests = lambda: sorted(path.name for path in (service.state / "manifests").iterdir())
+    records = lambda: [record["job"] for record in service.json("history")]
+    assert records() == jobs[::-1] and len(manifests()) == 3
+    of_one = max(path.stat().st_size for path in (service.state / "manifests").iterdir())
+    # Two have room, and not three.
+    service.daemon.env = {"FARHAUL_HISTORY_SIZE_MAX": str(int(2.5 * of_one))}
+    service.daemon.restart()
+    wait_until(lambda: records() == [jobs[2], jobs[1]], 20, 0.1, "the oldest record goes")
+    assert manifests() == sorted(f"{job}-1.jsonl" for job in jobs[1:])
+    assert service.job(jobs[0])["state"] == "done"
+
+
 def at(address, *kinds):
     return [f"farhaul.socket={kind}:{address}" for kind in kinds]
 

@@ -154,7 +154,7 @@ keys! {
         keep: Span = seconds(90 * DAY), Live, "", "",
             "Older records are deleted";
         size_max: Size = Size(1 << 30), Live, "", "",
-            "The oldest records are deleted when all together are larger (not obeyed yet)";
+            "The oldest records are deleted when all together, with their curves and manifests, are larger";
         curves: bool = true, Live, "", "",
             "Keep rate, loss and round trip of each job over time, at most 600 points";
     }

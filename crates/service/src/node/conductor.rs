@@ -15,7 +15,7 @@ use super::before::Before;
 use super::courier::Courier;
 use super::ending::direction_of;
 use super::transfer::{Stop, Transfer};
-use super::{Active, Node, Signal, outbox, watches};
+use super::{Active, Kept, Node, Signal, outbox, watches};
 use crate::caps::spec::Subject;
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, When};
@@ -37,9 +37,8 @@ const LOOK_OFTEN: Duration = Duration::from_millis(100);
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
 pub(crate) const STOP_TIME: Duration = Duration::from_secs(20);
-/// How often what is too old is forgotten, and how much at a time.
+/// How often what is too old, or too much, is forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
-const FORGET_COUNT: usize = 500;
 
 /// The thread, with those beside it: the courier and the watched folders. They end when the service does.
 pub(crate) struct Conductor {
@@ -87,7 +86,7 @@ struct Work {
     steps: Steps,
     serial: u64,
     looked: Option<Instant>,
-    forgot: Option<Instant>,
+    forgot: Option<(Instant, Kept)>,
 }
 
 impl Work {
@@ -167,9 +166,10 @@ impl Work {
             }
         }
         drop(jobs);
-        if self.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET_EVERY) {
-            self.forgot = Some(Instant::now());
-            node.forget_old(now_ms);
+        let kept = node.settings().kept;
+        if self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept) {
+            self.forgot = Some((Instant::now(), kept));
+            node.forget(kept, now_ms);
         }
         let change = node.follow_schedules().map(|change| change.as_millisecond());
         let next_ms = [next_ms, change].into_iter().flatten().min();
@@ -436,24 +436,5 @@ impl Node {
             let json = serde_json::to_string(&event).unwrap_or_default();
             self.log(active, "warning", &event.to_string(), &json);
         }
-    }
-
-    /// Jobs, records and manifests of long ago go.
-    fn forget_old(&self, now_ms: i64) {
-        let kept_s = i64::try_from(self.settings().history_s).unwrap_or(i64::MAX);
-        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
-        let folder = self.folder.join("manifests");
-        self.store.later(move |transaction| {
-            crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;
-            crate::store::deliveries::forget(transaction, before_ms, FORGET_COUNT)?;
-            for id in crate::store::jobs::forget(transaction, before_ms, FORGET_COUNT)? {
-                for run in 1.. {
-                    if std::fs::remove_file(folder.join(format!("{id}-{run}.jsonl"))).is_err() {
-                        break;
-                    }
-                }
-            }
-            Ok(())
-        });
     }
 }

@@ -3,7 +3,7 @@
 //! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
 //! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
 //! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
-//! `outbox.rs` says what is told when a run has ended, `feed.rs` what of its files, and `courier.rs` is the thread that tells it.
+//! `forgetting.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `feed.rs` what of its files, and `courier.rs` is the thread that tells it.
 //! `watches/` makes jobs of files that appear in folders.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
@@ -16,6 +16,7 @@ mod conductor;
 mod courier;
 mod ending;
 mod feed;
+mod forgetting;
 mod manifests;
 mod outbox;
 mod places;
@@ -51,6 +52,7 @@ use crate::store::{Store, jobs, log};
 pub(crate) use browse::Listing;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
+pub use forgetting::Kept;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
 pub use settings::{Identity, Peer, Settings};
@@ -229,7 +231,7 @@ impl Node {
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {
-        self.folder.join("manifests").join(format!("{}-{}.jsonl", row.id, row.run))
+        manifests::manifest_path(&self.folder, row.id.as_str(), row.run)
     }
 
     // ---- what happens to a job -------------------------------------------------------------------------------------

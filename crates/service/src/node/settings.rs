@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use farhaul::{CopyJob, Location};
 use farhaul_session::{Code, Error};
 
-use super::WatchSpec;
+use super::{Kept, WatchSpec};
 use crate::config::values::{self, HostPattern, Secret};
 use crate::config::{Config, HookEvent};
 use crate::hooks::webhook::{Webhook, Webhooks};
@@ -29,8 +29,8 @@ pub struct Settings {
     pub held_session_s: u64,
     /// Attempts and pauses of jobs that say nothing of them.
     pub retry: RetryRule,
-    /// Jobs, records and manifests are kept for so long, in seconds.
-    pub history_s: u64,
+    /// How much is kept of what has been.
+    pub kept: Kept,
     /// Whether the curves of runs are kept.
     pub curves: bool,
     /// By which keys the node shows itself.
@@ -58,7 +58,7 @@ impl Default for Settings {
             unfinished_max: 100_000,
             held_session_s: 600,
             retry: RetryRule::default(),
-            history_s: 90 * 86_400,
+            kept: Kept::default(),
             curves: true,
             identities: BTreeMap::new(),
             peers: Vec::new(),
@@ -141,7 +141,7 @@ impl Settings {
                 first_delay: Span(jobs.retry_first.0.as_secs()),
                 longest_delay: Span(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
             },
-            history_s: config.history.keep.0.as_secs(),
+            kept: Kept { seconds: config.history.keep.0.as_secs(), bytes: config.history.size_max.0 },
             curves: config.history.curves,
             identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
             peers: config.peers.iter().filter_map(peer).collect(),

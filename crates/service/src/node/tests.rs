@@ -88,6 +88,14 @@ impl Fixture {
         }
     }
 
+    pub(super) fn wait_until(&self, is_so: impl Fn(&Fixture) -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so(self) {
+            assert!(Instant::now() < until, "it does not come about");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(super) fn wait_for(&self, id: JobId, state: State) -> JobView {
         self.wait(id, |view| view.state == state)
     }
@@ -251,8 +259,10 @@ fn a_job_repeats_and_follows_no_step_of_the_clock() {
     spec.repeat = Some(Repeat { every: Some(Span(3600)), ..Repeat::default() });
     let every = fixture.submit(spec.clone());
     fixture.wait(every, |view| view.run == 2 && view.state == State::Waiting);
-    // 04:00 tomorrow, which is less than a day and more than a minute away in any zone.
-    spec.repeat = Some(Repeat { cron: Some("0 4 * * *".into()), time_zone: Some("UTC".into()), every: None });
+    // Between eleven and twelve hours from now, which is later than what runs every hour, and less than a day away.
+    let hour = (fixture.node().clock.now_ms() / 3_600_000 + 12) % 24;
+    let cron = Some(format!("0 {hour} * * *"));
+    spec.repeat = Some(Repeat { cron, time_zone: Some("UTC".into()), every: None });
     let cron = fixture.submit(spec);
     let due = fixture.wait_for(cron, State::Waiting).due.unwrap();
     // A clock that is set forward by a week: what runs every hour does not, what runs at a time of day does, once.

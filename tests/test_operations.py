@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness.hosts import USER, wait_until
-from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, EXIT_OK, ROOT, Daemon, cp, finish, start_cp
+from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, EXIT_OK, EXIT_USAGE, ROOT, Daemon, cp, finish, start_cp
 from harness.service import Service
 from harness.trees import make_file, sha256
 
@@ -136,6 +136,67 @@ def test_a_history_that_is_too_large_loses_its_oldest_records(own_net):
     wait_until(lambda: records() == [jobs[2], jobs[1]], 20, 0.1, "the oldest record goes")
     assert manifests() == sorted(f"{job}-1.jsonl" for job in jobs[1:])
     assert service.job(jobs[0])["state"] == "done"
+
+
+def configured(service, text):
+    """The running service has this configuration from now on."""
+    service.config.write_text(text)
+    lines = service.daemon.log_text().count("the configuration was read anew")
+    service.daemon.process.send_signal(signal.SIGHUP)
+    read = lambda: service.daemon.log_text().count("the configuration was read anew") > lines
+    wait_until(read, 20, 0.05, "the configuration is read")
+
+
+@pytest.fixture
+def configurable(own_net):
+    config = own_net.folder("config") / "farhaul.toml"
+    config.touch()
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=["--config", config])
+    service.config = config
+    return service
+
+
+def test_a_peer_has_as_many_places_as_its_table_says(configurable):
+    service = configurable
+    peer = '[peers.far]\nhost = "be*"\nrunning_max = {}\n'
+    configured(service, peer.format(1))
+    endless = [service.submit("random:8G", *service.to_far(f"null{n}"), "--rate", "8M") for n in range(3)]
+    states = lambda: sorted(service.job(id)["state"] for id in endless)
+    wait_until(lambda: states() == ["queued", "queued", "running"], 20, 0.1, "one has a place")
+    # Another peer has its own places, and a copy within the host needs none.
+    service.submit("zero:5", "null:", "--wait")
+    assert states() == ["queued", "queued", "running"]
+    configured(service, peer.format(2))
+    wait_until(lambda: states() == ["queued", "running", "running"], 20, 0.1, "two have one")
+    configured(service, "")
+    wait_until(lambda: states() == ["running"] * 3, 20, 0.1, "as many as is usual")
+    service.run("cancel", *endless)
+
+
+def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
+    service = configurable
+    far = service.far
+    configured(service, '[caps.uplink]\nrate = "40M"\n'
+               f'[peers.far]\nhost = "beta"\nfingerprint = "{far.fingerprint}"\ncap = "uplink"\n')
+    job = service.submit("random:8G", far.url("in"))
+    sessions = lambda: {cap["name"]: cap["sessions"] for cap in service.json("cap", "list")}["uplink"]
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the job is in it")
+    service.daemon.keys.write_text(far.identity.with_suffix(".pub").read_text())
+    client = start_cp(service.net.beta, "-i", far.identity, "--fingerprint", service.daemon.fingerprint, "random:8G",
+                      service.daemon.url("in", host="alpha"))
+    wait_until(lambda: sessions() == 2, 20, 0.1, "so is the node there when it comes as a client")
+    client.terminate()
+    assert finish(client).code == EXIT_INTERRUPTED
+    # It stays so when somebody sets another rate.
+    service.run("cancel", job)
+    subprocess.run(["curl", "-sS", "--fail-with-body", "-X", "PUT", "--unix-socket", service.socket, "-H", "Content-Type: application/json",
+                    "-d", '{"rate_bps": 30000000}', "http://localhost/api/v1/caps/uplink"], check=True)
+    job = service.submit("random:8G", far.url("in"))
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the next job is in it")
+    service.run("cancel", job)
+    service.config.write_text('[peers.far]\nhost = "beta"\ncap = "uplnk"\n[caps.uplink]\nrate = "40M"\n')
+    checked = service.host.run(["farhaul", "config", "check", "--config", service.config])
+    assert checked.returncode == EXIT_USAGE and b"there is no [caps.uplnk]; did you mean" in checked.stdout, checked
 
 
 def at(address, *kinds):

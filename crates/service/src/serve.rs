@@ -55,7 +55,7 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
     let tls = tls(config)?;
     let (node, signals) = Node::open(state.path(), clock, Settings::of(config))?;
-    node.set_base_caps(crate::caps::spec::of_config(config))?;
+    node.set_base_caps(config)?;
     let conductor = Conductor::start(&node, signals)?;
     let Passed { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
@@ -238,7 +238,7 @@ impl Reloading {
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        self.node.set_base_caps(crate::caps::spec::of_config(&new))?;
+        self.node.set_base_caps(&new)?;
         self.node.set_settings(Settings::of(&new));
         self.gate.change(&new);
         self.audit.set_chain(chain(&new));

@@ -212,10 +212,10 @@ keys! {
         fingerprint: Option<Fingerprint> = None, Live, "what is in known_hosts",
             "\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"",
             "The key that the host must show";
-        running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs", "2",
-            "Jobs with it that run at a time (not obeyed yet)";
+        running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs for each", "2",
+            "Jobs that run at a time with all hosts of this table together";
         cap: Option<String> = None, Live, "none", "\"campus-uplink\"",
-            "Name of a cap that all traffic with it counts in (not obeyed yet)";
+            "Name of a cap that its hosts count in like those of peers there, and its fingerprint like a principal";
     }
 
     /// Limits of rate, a tree: what a cap has left goes to those below it that want more

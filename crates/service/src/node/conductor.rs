@@ -183,13 +183,16 @@ impl Work {
         if self.node.is_draining() {
             return Vec::new();
         }
-        let occupant =
-            |active: &'a Active| Occupant { peer: active.row.peer.as_deref(), owner: &active.row.owner };
+        let settings = self.node.settings();
+        let occupant = |active: &'a Active| Occupant {
+            peer: settings.places_of(active.row.peer.as_deref(), &active.places.0),
+            owner: &active.row.owner,
+        };
         let is_queued = |active: &&Active| active.row.state == State::Queued;
         // One that is held has a session, and takes no place: it does not go on before somebody wants it to.
         let runs = |active: &&Active| active.transfer.is_some() && active.row.state == State::Running;
         let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
-        let places = self.node.settings().running;
+        let places = settings.running;
         if running.len() >= places.all {
             return Vec::new();
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, Location};
+use farhaul::{CopyJob, DEFAULT_PORT, Location, Place};
 use farhaul_session::{Code, Error};
 
 use super::{Kept, WatchSpec};
@@ -12,7 +12,7 @@ use crate::config::{Config, HookEvent};
 use crate::hooks::webhook::{Webhook, Webhooks};
 use crate::hooks::{Bounds, Hook, When};
 use crate::job::{JobSpec, Labels, RetryRule, Span};
-use crate::scheduler::choice::Places;
+use crate::scheduler::choice::{self, Places};
 use crate::watch::After;
 
 /// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
@@ -89,16 +89,18 @@ pub struct Identity {
     pub ssh_user: Option<String>,
 }
 
-/// Another host.
+/// Another host, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
+    /// The table's name.
+    pub name: String,
     /// The host in places: `hpc`, `hpc:4000`, `*.example.org`.
     pub host: HostPattern,
     /// The identity for it.
     pub identity: Option<String>,
     /// The key that its daemon must have.
     pub fingerprint: Option<String>,
-    /// Jobs with it that run at a time, if another number than usual.
+    /// Jobs with all that it fits together that run at a time, in place of those with each host.
     pub running_max: Option<usize>,
 }
 
@@ -117,6 +119,7 @@ impl Settings {
         };
         let peer = |(name, peer): (&String, &crate::config::Peer)| {
             Some(Peer {
+                name: name.clone(),
                 host: peer.host.clone().or_else(|| HostPattern::of(name))?,
                 identity: peer.identity.clone(),
                 fingerprint: peer.fingerprint.as_ref().map(ToString::to_string),
@@ -160,6 +163,25 @@ impl Settings {
 
     fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
+    }
+
+    /// With whom a job of these places is counted that has this peer: with that one, or with all of a table that has places of
+    /// its own.
+    pub(crate) fn places_of<'a>(
+        &'a self,
+        peer: Option<&'a str>,
+        places: &[Place],
+    ) -> Option<choice::Peer<'a>> {
+        let name = peer?;
+        let host = places.iter().find_map(|place| match place {
+            Place::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
+            Place::Ssh(host, _) => Some((&host.name, host.port)),
+            Place::Local(_) | Place::Pipe => None,
+        });
+        let table = host.and_then(|(name, port)| self.peer(name, port));
+        let own = table.and_then(|table| Some((table.name.as_str(), table.running_max?)));
+        let (name, running_max) = own.unwrap_or((name, self.running.per_peer));
+        Some(choice::Peer { name, running_max })
     }
 
     /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
@@ -269,6 +291,7 @@ mod tests {
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
         let identity = |file: &str| Identity { key_file: Some(file.into()), ..Identity::default() };
         let peer = |host: &str, name: &str, fingerprint: Option<&str>| Peer {
+            name: name.into(),
             host: HostPattern::of(host).unwrap(),
             identity: Some(name.into()),
             fingerprint: fingerprint.map(Into::into),
@@ -299,6 +322,33 @@ mod tests {
         assert_eq!(file(ask("fh://dtn.example.org/x", None)), "/b");
         assert_eq!(file(ask("fh://dtn.example.org/x", Some("a"))), "/a");
         assert_eq!(ask("fh://hpc/x", Some("none")).unwrap_err().code(), Code::BadOption);
+    }
+
+    #[test]
+    fn jobs_with_the_hosts_of_a_table_are_counted_together_if_it_says_how_many_run() {
+        let peer = |name: &str, host: &str, running_max| Peer {
+            name: name.into(),
+            host: HostPattern::of(host).unwrap(),
+            identity: None,
+            fingerprint: None,
+            running_max,
+        };
+        let settings = Settings {
+            peers: vec![peer("hpc", "*.hpc", Some(9)), peer("other", "other", None)],
+            ..Settings::default()
+        };
+        let counted = |place: &str| {
+            let places = [Place::parse("/a".as_ref()).unwrap(), Place::parse(place.as_ref()).unwrap()];
+            let peer = super::super::peer_of(&places);
+            let found = settings.places_of(peer.as_deref(), &places);
+            found.map(|found| (found.name.to_string(), found.running_max))
+        };
+        let usual = settings.running.per_peer;
+        assert_eq!(counted("fh://a.hpc/x"), Some(("hpc".into(), 9)));
+        assert_eq!(counted("u@b.hpc:x"), Some(("hpc".into(), 9)));
+        assert_eq!(counted("fh://other/x"), Some(("fh://other:33001".into(), usual)));
+        assert_eq!(counted("fh://third/x"), Some(("fh://third:33001".into(), usual)));
+        assert_eq!(counted("/x"), None);
     }
 
     #[test]

@@ -199,6 +199,62 @@ def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
     assert checked.returncode == EXIT_USAGE and b"there is no [caps.uplnk]; did you mean" in checked.stdout, checked
 
 
+def test_metrics_have_addresses_of_their_own_with_the_rules_of_the_api(own_net):
+    folder = own_net.folder("config")
+    config, certificate, key = folder / "farhaul.toml", folder / "tls.crt", folder / "tls.key"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=alpha",
+            "-addext", "subjectAltName=DNS:alpha", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    listen = '[metrics]\nlisten = ["[::]:34050"]\n'
+    config.write_text(listen)
+    checked = own_net.alpha.run(["farhaul", "config", "check", "--config", config])
+    assert checked.returncode == EXIT_USAGE and b"which needs tls_cert and tls_key of api" in checked.stdout, checked
+    config.write_text(f'{listen}[api]\nhosts = ["alpha"]\ntls_cert = "{certificate}"\ntls_key = "{key}"\nmax_connections = 3\n')
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=["--config", config])
+    token = service.run("token", "create", "--scope", "read").strip()
+
+    def ask(path, *headers, to="https://alpha:34050"):
+        argv = ["curl", "-s", "--cacert", certificate, "-o", "/dev/null", "-w", "%{http_code}"]
+        argv += [word for header in headers for word in ("-H", header)]
+        return own_net.beta.run([*map(str, argv), to + path]).stdout.decode()
+
+    bearer = f"Authorization: Bearer {token}"
+    assert ask("/metrics", bearer) == "200"
+    assert ask("/metrics") == "401"
+    assert ask("/metrics", bearer, "Host: elsewhere.example") == "421"
+    assert ask("/metrics?token=x", bearer) == "400"
+    assert [ask(path, bearer) for path in ("/api/v1/jobs", "/api/v1/health/live", "/")] == ["404"] * 3
+    assert ask("/metrics", bearer, to="http://alpha:34050") == "000", "nothing is said in the clear"
+    # They share the API's connections: when these are taken, there is no other.
+    held = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for one in held:
+        one.connect(os.fspath(service.socket))
+    assert ask("/metrics", bearer) == "000"
+    held[0].close()
+    wait_until(lambda: ask("/metrics", bearer) == "200", 20, 0.1, "there is room again")
+
+
+def test_a_hook_is_told_of_as_many_files_as_it_wants(configurable):
+    service = configurable
+    folder = service.config.parent
+    told, hook = folder / "told", folder / "hook"
+    told.touch()
+    hook.write_text(f"#!/bin/sh\ncat >>{told}\n")
+    hook.chmod(0o755)
+    source = service.net.folder("source")
+    for number in range(5):
+        make_file(source / f"{number}", 10)
+    configured(service, f'[hooks.each]\non = ["file"]\nprogram = "{hook}"\nbatch_files = 2\nbatch_wait = "1h"\n')
+    service.submit(f"{source}/", service.net.folder("near") / "in", "--wait")
+    batches = lambda: [len(json.loads(line)["files"]) for line in told.read_text().splitlines()]
+    wait_until(lambda: sum(batches()) == 5, 20, 0.1, "all were told")
+    assert batches() == [2, 2, 1]
+    service.config.write_text(service.config.read_text().replace("= 2", "= 20000").replace("1h", "2h"))
+    checked = service.host.run(["farhaul", "config", "check", "--config", service.config])
+    for part in (b"hooks.each.batch_files: must be at most 10000", b"hooks.each.batch_wait: must be at most 1h"):
+        assert part in checked.stdout, checked
+
+
 def at(address, *kinds):
     return [f"farhaul.socket={kind}:{address}" for kind in kinds]
 

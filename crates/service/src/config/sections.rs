@@ -175,7 +175,7 @@ keys! {
     /// Figures for Prometheus
     pub struct Metrics {
         listen: Vec<Address> = Vec::new(), Restart, "", "[\"127.0.0.1:33090\"]",
-            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there (not obeyed yet)";
+            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there";
     }
 
     /// Calls of other programs when jobs end
@@ -248,6 +248,10 @@ keys! {
             "Its arguments";
         time_limit: Span = seconds(60), Live, "", "",
             "It is killed after so long, with all that it has started";
+        batch_files: NonZeroU32 = count(1000), Live, "", "",
+            "On file: the most files that it is told of together";
+        batch_wait: Span = seconds(5), Live, "", "",
+            "On file: it is told when the first of them has waited for so long, if not before";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
             "It runs only for jobs with these labels";
     }

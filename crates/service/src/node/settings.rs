@@ -276,7 +276,11 @@ fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
             labels: hook.labels.clone(),
-            batch: Bounds::default(),
+            batch: Bounds {
+                count: usize::try_from(hook.batch_files.get()).unwrap_or(usize::MAX),
+                wait_s: u32::try_from(hook.batch_wait.0.as_secs()).unwrap_or(u32::MAX),
+                ..Bounds::default()
+            },
         })
     };
     hook.on.iter().filter_map(one).collect()
@@ -373,6 +377,8 @@ mod tests {
             all,
             [(When::Post, 60), (When::File, 60), (When::Post, 60), (When::Fail, 60), (When::Pre, 10)]
         );
+        let batches = settings.hooks.iter().map(|hook| (hook.batch.count, hook.batch.wait_s));
+        assert_eq!(batches.collect::<Vec<_>>(), [(1000, 5), (200, 30), (1000, 5), (1000, 5), (1000, 5)]);
         assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();

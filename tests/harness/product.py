@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 
-from .hosts import HarnessError, call, wait_until
+from .hosts import USER_ID, HarnessError, call, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PORT = 33001
@@ -114,7 +114,7 @@ class Daemon:
     """`farhaul serve` on a host, with a root and authorized keys of its own."""
 
     def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None, env=None,
-                 mask=("--mask", "000")):
+                 mask=("--mask", "000"), sockets=()):
         self.pair = pair
         self.host = host
         self.user = user
@@ -130,6 +130,8 @@ class Daemon:
         # What is compared with its source has that one's modes, unless the test is about the mask (`mask=()` is the default one).
         self.arguments = [*mask, *arguments]
         self.env = env
+        #: Words of `activation.py`: what it binds and hands over.
+        self.sockets = sockets
         self.listen = listen or f"[::]:{port}"
         self.log = self.directory / "log"
         self.process = None
@@ -143,8 +145,15 @@ class Daemon:
             self.fingerprint = re.search(r"SHA256:[A-Za-z0-9+/]{43}", (done.stdout + done.stderr).decode()).group(0)
         argv = ["farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
                 "--identity", self.identity, "--state", self.directory / "state", *self.arguments]
+        # Tests that end a daemon want it to be gone; those that are about its end say how long that may take.
+        env = {"FARHAUL_SERVE_DRAIN": "0s", **(self.env or {})}
+        user = self.user
+        if self.sockets:
+            become = [] if user is None else ["--user", USER_ID]
+            argv = ["python3", os.fspath(ROOT / "tests/harness/activation.py"), *map(str, become), *self.sockets, "--", *argv]
+            env, user = {**self.host.environment(user), **env}, None
         with open(self.log, "ab") as log:
-            self.process = self.host.start(argv, user=self.user, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = self.host.start(argv, user=user, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(lambda: self.process.poll() is not None or self.is_listening(), what="the daemon listens")
         if self.process.poll() is not None:
             raise AssertionError(f"farhaul serve ended with {self.process.returncode}: {self.log_text()}")
@@ -181,7 +190,6 @@ class Daemon:
 
 
 def user_id(_name):
-    from .hosts import USER_ID
     return f"{USER_ID}:{USER_ID}"
 
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ListenConfig {
     /// Addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that somebody else has bound: with any of these nothing is bound here, and `listen` does not count.
+    pub held: HeldSockets,
     pub identity: Identity,
     /// Says who is let in.
     pub authenticator: Arc<dyn Authenticator>,
@@ -57,33 +60,85 @@ pub struct ListenConfig {
     pub caps: Option<Arc<CapsOf>>,
 }
 
+/// Sockets that the service manager has bound for us and keeps, so that who comes while no daemon runs waits for the next one.
+#[derive(Debug, Default)]
+pub struct HeldSockets {
+    /// Bound, one for each address.
+    pub udp: Vec<std::net::UdpSocket>,
+    /// Listening, one at each address of `udp`.
+    pub tcp: Vec<StdTcpListener>,
+}
+
+/// Both sockets of an address.
+pub(crate) type Door = (std::net::UdpSocket, StdTcpListener, SocketAddr);
+
 /// A daemon that listens, ready to [`run`](Daemon::run).
 pub struct Daemon {
     config: ListenConfig,
-    sockets: Vec<(std::net::UdpSocket, StdTcpListener, SocketAddr)>,
+    sockets: Vec<Door>,
     stop: DaemonStop,
 }
 
-/// Ends a daemon from another thread: no new sessions, and the running ones stop resumably.
+/// Ends a daemon from another thread, in one step or in two.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonStop {
+    shut: Arc<AtomicBool>,
     flag: Stop,
     wake: Arc<Notify>,
+    sessions: Arc<AtomicUsize>,
+}
+
+/// Counts a session for as long as it is there.
+pub(crate) struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl DaemonStop {
+    /// Lets no further session in: who comes is told that the daemon is ending. The running ones go on, with all the
+    /// connections that they want.
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the daemon: no new sessions, and the running ones stop resumably.
     pub fn stop(&self) {
+        self.shut();
         self.flag.stop();
         self.wake.notify_one();
+    }
+
+    /// Sessions that run.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.flag.is_set()
+    }
+
+    /// One more session runs.
+    pub(crate) fn count(&self) -> Running {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(&self.sessions))
     }
 }
 
 impl Daemon {
     /// Takes the addresses.
-    pub fn bind(config: ListenConfig) -> Result<Daemon, Error> {
-        let mut sockets = Vec::new();
-        for &address in &config.listen {
-            sockets.push(bind_both(address)?);
+    pub fn bind(mut config: ListenConfig) -> Result<Daemon, Error> {
+        let mut sockets = std::mem::take(&mut config.held).paired()?;
+        if sockets.is_empty() {
+            for &address in &config.listen {
+                sockets.push(bind_both(address)?);
+            }
         }
         if sockets.is_empty() {
             return Err(Error::new(Code::BadOption, "no address to listen on"));
@@ -119,9 +174,8 @@ impl Daemon {
             quic: quic.clone(),
             admit: config.admit,
             handler,
-            stop: stop.flag.clone(),
+            stop: stop.clone(),
             strangers: Mutex::default(),
-            live: Arc::new(()),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -148,20 +202,49 @@ impl Daemon {
             Ok::<_, Error>(())
         })?;
         runtime.shutdown_timeout(Duration::from_millis(200));
-        wait_for_sessions(&shared);
+        wait_for_sessions(&stop);
         Ok(())
     }
 }
 
-fn wait_for_sessions(shared: &Arc<Shared>) {
+fn wait_for_sessions(stop: &DaemonStop) {
     let until = Instant::now() + SESSIONS_END_TIME;
-    while Arc::strong_count(&shared.live) > 1 && Instant::now() < until {
+    while stop.sessions() > 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
+impl HeldSockets {
+    /// Both of each address, ready to be used as those that are bound here.
+    pub(crate) fn paired(self) -> Result<Vec<Door>, Error> {
+        let HeldSockets { udp, mut tcp } = self;
+        let mut doors = Vec::new();
+        for udp in udp {
+            let address = udp.local_addr().map_err(unusable)?;
+            let is_beside = |tcp: &StdTcpListener| tcp.local_addr().is_ok_and(|other| other == address);
+            let Some(at) = tcp.iter().position(is_beside) else { return Err(alone("UDP", "TCP", address)) };
+            let tcp = tcp.swap_remove(at);
+            tcp.set_nonblocking(true).and_then(|()| UdpLink::share_listening(&udp)).map_err(unusable)?;
+            doors.push((udp, tcp, address));
+        }
+        match tcp.first() {
+            Some(tcp) => Err(alone("TCP", "UDP", tcp.local_addr().map_err(unusable)?)),
+            None => Ok(doors),
+        }
+    }
+}
+
+fn unusable(error: std::io::Error) -> Error {
+    Error::with_source(Code::CannotListen, "cannot use a socket that was handed over", error)
+}
+
+fn alone(here: &str, missing: &str, address: SocketAddr) -> Error {
+    Error::new(Code::BadConfig, format!("{here} {address} was handed over without {missing} {address}"))
+        .with_hint("a socket unit for sessions has ListenDatagram= and ListenStream= with the same address")
+}
+
 /// Both sockets on the same port.
-fn bind_both(address: SocketAddr) -> Result<(std::net::UdpSocket, StdTcpListener, SocketAddr), Error> {
+fn bind_both(address: SocketAddr) -> Result<Door, Error> {
     let failed = |kind: &'static str| {
         move |error: std::io::Error| {
             Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {error}"))

@@ -62,11 +62,20 @@ impl Fixture {
         caps: Option<Arc<CapsOf>>,
         admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
     ) -> Fixture {
+        Fixture::start_on(HeldSockets::default(), caps, admit)
+    }
+
+    fn start_on(
+        held: HeldSockets,
+        caps: Option<Arc<CapsOf>>,
+        admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
+    ) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         keygen(&path("client"), "client").unwrap();
         std::fs::copy(path("client.pub"), path("authorized")).unwrap();
         let daemon = Daemon::bind(ListenConfig {
+            held,
             memory: MemoryLimits::default(),
             rate_max_bps: None,
             caps,
@@ -581,6 +590,66 @@ fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
 }
 
 #[test]
+fn a_daemon_that_is_ending_lets_no_session_in_and_those_that_run_get_further_carriers() {
+    let fixture = Fixture::start();
+    let (mut near, far) = fixture.connect(true);
+    fixture.stop.shut();
+    let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
+    for datagrams in [false, true] {
+        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None).unwrap_err();
+        assert!(error.code() == Code::Busy, "{error:?}");
+        assert!(error.to_string().contains("is busy: the daemon is ending"), "{error}");
+    }
+    let flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
+    let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+    assert_eq!(arrived.recv_timeout(Duration::from_secs(5)).unwrap().index, flow.index);
+}
+
+/// Both sockets of a port of the loopback interface, as a service manager makes them.
+fn bound_by_another() -> (UdpSocket, TcpListener) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
+            return (udp, tcp);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_listens_on_sockets_that_it_is_handed() {
+    let (udp, tcp) = bound_by_another();
+    let kept = (udp.try_clone().unwrap(), tcp.try_clone().unwrap());
+    let address = tcp.local_addr().unwrap();
+    let held = HeldSockets { udp: vec![udp], tcp: vec![tcp] };
+    let fixture = Fixture::start_on(held, None, |_, client| all_of(client));
+    assert_eq!(fixture.address, address);
+    for datagrams in [true, false] {
+        let (near, far) = fixture.connect(datagrams);
+        assert_eq!(near.session.transport, if datagrams { Transport::Udp } else { Transport::Tcp });
+        assert_eq!(near.session.master, far.session.master);
+    }
+    drop(fixture);
+    // They stay with who made them, for the next daemon.
+    let held = HeldSockets { udp: vec![kept.0], tcp: vec![kept.1] };
+    assert_eq!(Fixture::start_on(held, None, |_, client| all_of(client)).address, address);
+}
+
+#[test]
+fn sockets_that_are_handed_over_are_two_for_each_address() {
+    let ((udp, tcp), (other, _)) = (bound_by_another(), bound_by_another());
+    let named = other.local_addr().unwrap();
+    let error = HeldSockets { udp: vec![udp.try_clone().unwrap(), other], tcp: vec![tcp] }.paired();
+    let error = error.expect_err("one has no TCP beside it");
+    assert!(
+        error.code() == Code::BadConfig && error.to_string().contains(&format!("UDP {named}")),
+        "{error}"
+    );
+    let (_, tcp) = bound_by_another();
+    let error = HeldSockets { udp: vec![], tcp: vec![tcp] }.paired().expect_err("there is no UDP beside it");
+    assert!(error.to_string().contains("without UDP"), "{error}");
+}
+
+#[test]
 fn a_crowd_behind_one_address_gets_in() {
     let fixture = Fixture::start();
     let known = format!("127.0.0.1:{} {}\n", fixture.address.port(), fixture.key());
@@ -652,6 +721,7 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
 fn a_second_daemon_on_the_same_port_is_refused() {
     let fixture = Fixture::start();
     let result = Daemon::bind(ListenConfig {
+        held: HeldSockets::default(),
         memory: MemoryLimits::default(),
         rate_max_bps: None,
         caps: None,

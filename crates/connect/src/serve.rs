@@ -13,9 +13,7 @@ use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::CapPlace;
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{
-    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
-};
+use farhaul_session::setup::{Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Transport};
 use farhaul_session::{Limits, Minimum, session_bytes_max};
 use farhaul_text::printable;
 use tokio::net::TcpStream;
@@ -28,6 +26,7 @@ use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
 use super::identity::Identity;
+use super::listen::DaemonStop;
 use super::principal::{Authenticated, Guest, Pass, Principal};
 use super::registry::{NotAdmitted, Registered};
 use super::rights::Allowed;
@@ -58,10 +57,8 @@ pub(crate) struct Shared {
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
     pub(crate) handler: Arc<Handler>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: DaemonStop,
     pub(crate) strangers: Mutex<Strangers>,
-    /// One clone for each session thread: the count tells how many run.
-    pub(crate) live: Arc<()>,
 }
 
 /// Lines of the log that strangers can cause in [`STRANGERS_TIME`].
@@ -371,7 +368,7 @@ struct Prepared {
 
 /// Judges a hello and enters its session.
 fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> Result<Prepared, Refusal> {
-    if shared.stop.is_set() {
+    if shared.stop.is_shut() {
         return Err(Refusal::new(Code::Busy, "the daemon is ending"));
     }
     let options = &hello.opening.network;
@@ -411,7 +408,7 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     let key = &client.caller.key;
     let mut registered = shared.callers.registry.register(key, &who, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum, rate);
-    if shared.stop.is_set() {
+    if shared.stop.is_stopped() {
         // It may have been too late for who ends all sessions.
         registered.stop.stop();
     }
@@ -512,9 +509,9 @@ fn start(
         peer_version: printable(hello.version.as_bytes(), 40),
     };
     let handler = Arc::clone(&shared.handler);
-    let live = Arc::clone(&shared.live);
+    let running = shared.stop.count();
     let spawned = std::thread::Builder::new().name("session".into()).spawn(move || {
-        let _live = live;
+        let _running = running;
         if let Err(panic) = contained(|| handler(established)) {
             tracing::error!(error = %panic, "a session");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_connect::{
-    AuthorizedKeys, Bounds, Daemon, DaemonStop, DaemonTarget, Identity, ListenConfig, keygen,
+    AuthorizedKeys, Bounds, Daemon, DaemonStop, DaemonTarget, HeldSockets, Identity, ListenConfig, keygen,
 };
 use farhaul_control::{ServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
@@ -34,6 +34,7 @@ impl Host {
         std::fs::copy(client.with_extension("pub"), &keys).unwrap();
         let bounds = Bounds { root: vec![root.clone()], ..Bounds::default() };
         let daemon = Daemon::bind(ListenConfig {
+            held: HeldSockets::default(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: identity.clone(),
             authenticator: Arc::new(AuthorizedKeys::load(&keys, bounds).unwrap()),

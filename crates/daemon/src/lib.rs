@@ -3,13 +3,14 @@
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
 //! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
-//! what is logged (`journal.rs`), who else sees it (`observer.rs`) and when it ends (`signals.rs`). The services are
+//! what is logged (`journal.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`ending.rs`). The services are
 //! `copy`, `read` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
 
 mod admission;
+mod ending;
 mod journal;
 mod observer;
 mod own_files;
@@ -25,6 +26,9 @@ use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::rate_cap::CapPlace;
 use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 
+use ending::Ending;
+pub use ending::EndsToo;
+pub use farhaul_connect::HeldSockets;
 use journal::Journal;
 pub use observer::{Ended, Observer, Visitor, Visits};
 use own_files::Own;
@@ -33,10 +37,11 @@ use own_files::Own;
 pub type CapsOf = dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync;
 
 /// What `farhaul serve` was told.
-#[derive(Clone)]
 pub struct ServeConfig {
     /// Addresses and ports, each for UDP and TCP. `[::]` takes IPv4 too.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that were handed over; with any of these, `listen` does not count.
+    pub held: HeldSockets,
     /// Nothing outside it is read or written.
     pub root: PathBuf,
     /// Public keys of those who are let in, one a line, with what each may not do before it; read again when
@@ -66,9 +71,11 @@ pub struct ServeConfig {
     pub reload: Arc<dyn Fn() + Send + Sync>,
     /// Called when it serves.
     pub ready: Arc<dyn Fn() + Send + Sync>,
+    /// What ends together with it, and says how long sessions may go on by then.
+    pub ends_too: Arc<dyn EndsToo>,
 }
 
-/// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
+/// Serves until SIGTERM or SIGINT, then lets nobody in any more, gives sessions time to end, and stops the others resumably.
 pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let root = usable_root(&config.root)?;
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
@@ -82,6 +89,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let keys = authorized.len();
     let daemon = Daemon::bind(ListenConfig {
         listen: config.listen,
+        held: config.held,
         identity: identity.clone(),
         authenticator: Arc::new(authorized),
         admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
@@ -92,12 +100,9 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let stop = daemon.stop_handle();
     let journal = Arc::new(Journal::new(config.observer));
     let shown = journal.clone();
-    let end = move |signal| {
-        tracing::info!(signal, "ending");
-        stop.stop();
-    };
-    let reload = config.reload.clone();
-    signals::watch(end, move || shown.show_running(), move || reload())
+    let ending = Ending::new(stop, config.ends_too);
+    let reload = config.reload;
+    signals::watch(move |signal| ending.signal(signal), move || shown.show_running(), move || reload())
         .map_err(Error::io("cannot watch for signals"))?;
 
     let addresses: Vec<String> = daemon.local_addrs().iter().map(ToString::to_string).collect();

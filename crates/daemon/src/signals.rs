@@ -4,10 +4,12 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Calls `end` with the name of the first SIGTERM or SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP, from a thread of its own. The second
-/// signal that ends ends the process at once.
+use crate::ending::Signalled;
+
+/// Calls `end` with the name of each SIGTERM and SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP, from a thread of its own. Ends the
+/// process where `end` says that it has been told before.
 pub(crate) fn watch(
-    end: impl FnOnce(&'static str) + Send + 'static,
+    end: impl Fn(&'static str) -> Signalled + Send + 'static,
     show: impl Fn() + Send + 'static,
     reload: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
@@ -23,20 +25,23 @@ pub(crate) fn watch(
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async move {
-            let mut next = async || {
-                loop {
-                    tokio::select! {
-                        _ = term.recv() => return ("SIGTERM", 143),
-                        _ = int.recv() => return ("SIGINT", 130),
-                        _ = usr1.recv() => show(),
-                        _ = hup.recv() => reload(),
+            loop {
+                let (name, code) = tokio::select! {
+                    _ = term.recv() => ("SIGTERM", 143),
+                    _ = int.recv() => ("SIGINT", 130),
+                    _ = usr1.recv() => {
+                        show();
+                        continue;
                     }
+                    _ = hup.recv() => {
+                        reload();
+                        continue;
+                    }
+                };
+                if end(name) == Signalled::Again {
+                    std::process::exit(code);
                 }
-            };
-            let (name, _) = next().await;
-            end(name);
-            let (_, code) = next().await;
-            std::process::exit(code);
+            }
         });
     })?;
     Ok(())

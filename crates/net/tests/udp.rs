@@ -1,6 +1,6 @@
 //! The UDP back end on real sockets of this host.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -112,30 +112,42 @@ fn a_dual_stack_socket_speaks_both_and_shows_plain_addresses() {
 
 #[test]
 fn a_connected_twin_takes_its_peers_datagrams_from_the_listening_socket() {
+    let made_here = |wildcard| UdpLink::bind_listening(addr(wildcard)).unwrap();
+    let handed_over = |wildcard| {
+        let socket = UdpSocket::bind(addr(wildcard)).unwrap();
+        UdpLink::share_listening(&socket).unwrap();
+        // One of another user is none that only our own user's may stand beside.
+        socket2::SockRef::from(&socket).set_reuse_port(false).unwrap();
+        socket
+    };
     for (wildcard, ip) in [("[::]:0", "127.0.0.1"), ("[::]:0", "[::1]"), ("0.0.0.0:0", "127.0.0.1")] {
-        let listening = UdpLink::bind_listening(addr(wildcard)).unwrap();
-        let mut listening = UdpLink::from_socket(listening).unwrap();
-        let at = addr(&format!("{ip}:{}", listening.local_addr().unwrap().port()));
-        let mut clients: Vec<UdpLink> = (0..4)
-            .map(|_| {
-                let mut client = UdpLink::bind(SocketAddr::new(at.ip(), 0)).unwrap();
-                client.set_remote(at).unwrap();
-                client
-            })
-            .collect();
-        let mut twins: Vec<UdpLink> = clients[..3]
-            .iter()
-            .map(|client| UdpLink::reuseport_connected(at, client.local_addr().unwrap()).unwrap())
-            .collect();
-        for (client, twin) in clients.iter_mut().zip(&mut twins) {
-            assert_arrives(client, twin, &[1472; 100]);
-            assert_arrives(twin, client, &[1472; 100]);
-        }
-        assert_arrives(&mut clients[3], &mut listening, &[1200; 10]);
-        assert_eq!(listening.recv(&mut RecvBatch::new()).unwrap(), 0, "nothing else came here");
-        drop(twins.remove(0));
-        assert_arrives(&mut clients[0], &mut listening, &[1200; 10]);
+        a_twin_stands_beside(made_here(wildcard), ip);
+        a_twin_stands_beside(handed_over(wildcard), ip);
     }
+}
+
+fn a_twin_stands_beside(listening: UdpSocket, ip: &str) {
+    let mut listening = UdpLink::from_socket(listening).unwrap();
+    let at = addr(&format!("{ip}:{}", listening.local_addr().unwrap().port()));
+    let mut clients: Vec<UdpLink> = (0..4)
+        .map(|_| {
+            let mut client = UdpLink::bind(SocketAddr::new(at.ip(), 0)).unwrap();
+            client.set_remote(at).unwrap();
+            client
+        })
+        .collect();
+    let mut twins: Vec<UdpLink> = clients[..3]
+        .iter()
+        .map(|client| UdpLink::reuseport_connected(at, client.local_addr().unwrap()).unwrap())
+        .collect();
+    for (client, twin) in clients.iter_mut().zip(&mut twins) {
+        assert_arrives(client, twin, &[1472; 100]);
+        assert_arrives(twin, client, &[1472; 100]);
+    }
+    assert_arrives(&mut clients[3], &mut listening, &[1200; 10]);
+    assert_eq!(listening.recv(&mut RecvBatch::new()).unwrap(), 0, "nothing else came here");
+    drop(twins.remove(0));
+    assert_arrives(&mut clients[0], &mut listening, &[1200; 10]);
 }
 
 #[test]

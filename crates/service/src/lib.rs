@@ -11,6 +11,7 @@ mod caps;
 mod client;
 mod clock;
 pub mod config;
+mod drain;
 mod history;
 mod hooks;
 mod host;
@@ -36,7 +37,7 @@ pub use job::{
     FinishBy, JOB_SCHEMA, JobId, JobOptions, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span,
     State,
 };
-pub use node::{Identity, Peer, Settings, WatchSpec};
+pub use node::{Identity, Kept, Peer, Settings, WatchSpec};
 pub use scheduler::choice::Places;
 pub use serve::{ServiceConfig, default_sockets, default_state, serve};
 pub use watch::After;

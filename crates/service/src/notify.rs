@@ -147,6 +147,8 @@ pub struct Passed {
     pub api: Vec<UnixListener>,
     /// For the API by TCP, which takes the name `api` (`FileDescriptorName=`).
     pub api_tcp: Vec<TcpListener>,
+    /// For the metrics alone, which takes the name `metrics`.
+    pub metrics: Vec<TcpListener>,
 }
 
 /// What a descriptor is.
@@ -164,10 +166,11 @@ enum Purpose {
     Tcp,
     Api,
     ApiTcp,
+    Metrics,
 }
 
 impl Passed {
-    /// Sorts descriptors by their names (`udp`, `tcp`, `api`) and by what they are. One whose name the unit
+    /// Sorts descriptors by their names (`udp`, `tcp`, `api`, `metrics`) and by what they are. One whose name the unit
     /// does not give is sorted by what it is alone.
     pub fn sorted(descriptors: Vec<(String, OwnedFd)>) -> Result<Passed, Error> {
         let mut passed = Passed::default();
@@ -179,7 +182,7 @@ impl Passed {
                     format!("the service manager hands over {name}, which is no socket for that"),
                 )
                 .with_hint(
-                    "FileDescriptorName= is udp (ListenDatagram=), tcp or api (ListenStream=), or not given",
+                    "FileDescriptorName= is udp (ListenDatagram=), tcp, api or metrics (ListenStream=), or not given",
                 )
             })?;
             match purpose {
@@ -187,14 +190,10 @@ impl Passed {
                 Purpose::Tcp => passed.tcp.push(descriptor.into()),
                 Purpose::Api => passed.api.push(descriptor.into()),
                 Purpose::ApiTcp => passed.api_tcp.push(descriptor.into()),
+                Purpose::Metrics => passed.metrics.push(descriptor.into()),
             }
         }
         Ok(passed)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.udp.is_empty() && self.tcp.is_empty() && self.api.is_empty() && self.api_tcp.is_empty()
     }
 }
 
@@ -206,6 +205,7 @@ fn purpose(name: &str, kind: Kind) -> Option<Purpose> {
         ("tcp", Kind::Tcp) => Some(Purpose::Tcp),
         ("api", Kind::Unix) => Some(Purpose::Api),
         ("api", Kind::Tcp) => Some(Purpose::ApiTcp),
+        ("metrics", Kind::Tcp) => Some(Purpose::Metrics),
         (_, Kind::Udp) if is_nameless => Some(Purpose::Udp),
         (_, Kind::Tcp) if is_nameless => Some(Purpose::Tcp),
         (_, Kind::Unix) if is_nameless => Some(Purpose::Api),
@@ -342,21 +342,24 @@ mod tests {
             named("api", unix("a")),
             named("farhaul.socket", unix("b")),
             named("api", tcp()),
+            named("metrics", tcp()),
         ]);
         let passed = passed.unwrap();
         let counts = (passed.udp.len(), passed.tcp.len(), passed.api.len(), passed.api_tcp.len());
-        assert_eq!(counts, (2, 2, 2, 1));
-        assert!(!passed.is_empty() && Passed::sorted(vec![]).unwrap().is_empty());
+        assert_eq!((counts, passed.metrics.len()), ((2, 2, 2, 1), 1));
     }
 
     #[test]
     fn what_is_no_socket_for_its_name_is_refused() {
         let file = || -> OwnedFd { std::fs::File::open("/dev/null").unwrap().into() };
         let (one, other) = UnixStream::pair().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let unix = || -> OwnedFd { UnixListener::bind(folder.path().join("socket")).unwrap().into() };
         for (name, descriptor) in [
             ("udp", tcp()),
             ("tcp", udp()),
             ("api", udp()),
+            ("metrics", unix()),
             ("web", tcp()),
             ("udp", file()),
             ("unknown", file()),

@@ -3,26 +3,29 @@
 //! What it is told is the configuration alone ([`Loaded`]), whose values come from files, the environment and the command line. SIGHUP reads
 //! it anew: what can change while all goes on does, and for the rest a line says that it needs a restart.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farhaul_daemon::ServeConfig;
+use farhaul_daemon::{CapsOf, EndsToo, HeldSockets, Observer, ServeConfig};
 use farhaul_handover::Held as _;
 use farhaul_session::{Error, MemoryLimits, Testing};
 use tokio::sync::watch;
 
-use crate::api::{self, Gate, Listeners, Tls};
+use crate::api::{self, At, Doors, Gate, Listeners, Serves, Tls};
 use crate::audit::{Audit, Chain};
 use crate::caps::spec::Subject;
 use crate::clock::Clock;
+use crate::config::values::Address;
 use crate::config::{Config, Loaded, Reload, Sources};
+use crate::drain::Drain;
 use crate::hooks::webhook::OwnAddresses;
 use crate::metrics::Door;
 use crate::node::{Conductor, Node, Settings};
-use crate::notify::{Manager, Watchdog};
+use crate::notify::{Manager, Passed, Watchdog};
 use crate::state_dir::{Socket, StateDir};
 
 /// What `farhaul serve` was told.
@@ -31,6 +34,8 @@ pub struct ServiceConfig {
     pub sources: Sources,
     /// What it was when it was read.
     pub loaded: Loaded,
+    /// Sockets that the service manager has bound; with some of a kind, the addresses of that kind do not count.
+    pub passed: Passed,
     /// Mode bits of group and others that nothing gets, which the process's own mask has, too.
     pub mask: u32,
     /// What goes wrong at this end, for tests.
@@ -39,9 +44,10 @@ pub struct ServiceConfig {
     pub clock: Clock,
 }
 
-/// Serves until SIGTERM or SIGINT; sessions and jobs then stop resumably.
+/// Serves until SIGTERM or SIGINT. Then nothing begins any more, what runs has `drain` of the configuration to end by itself, and
+/// what is left stops so that it can go on later.
 pub fn serve(told: ServiceConfig) -> Result<(), Error> {
-    let ServiceConfig { sources, loaded, mask, testing, clock } = told;
+    let ServiceConfig { sources, loaded, passed, mask, testing, clock } = told;
     let config = &loaded.config;
     config.allows_user(rustix::process::geteuid().as_raw())?;
     let root = config.serve.root.as_ref().map(|root| root.as_path());
@@ -49,34 +55,65 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
     let tls = tls(config)?;
     let (node, signals) = Node::open(state.path(), clock, Settings::of(config))?;
-    node.set_base_caps(crate::caps::spec::of_config(config))?;
+    node.set_base_caps(config)?;
     let conductor = Conductor::start(&node, signals)?;
-    let socket = Socket::listen(config.api.socket.as_path())?;
+    let Passed { udp, tcp, api, api_tcp, metrics } = passed;
+    let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
     let gate = Arc::new(Gate::new(config));
-    let answering = Answering::start(&node, &socket, config, tls.clone(), gate.clone(), audit.clone());
-    let reloading =
-        Reloading { sources, now: Mutex::new(config.clone()), node: node.clone(), audit, tls, gate };
+    let answering = Answering::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
+    let now = Mutex::new(config.clone());
+    let reloading = Arc::new(Reloading { sources, now, node: node.clone(), audit, tls, gate });
     let served = answering.and_then(|answering| {
-        let reload = move || reloading.reload();
-        let daemon = daemon(config, &loaded.files, state.path(), mask, testing)?;
-        let caps = node.live_caps.clone();
-        let daemon = ServeConfig {
-            reload: Arc::new(reload),
-            caps: Arc::new(move |principal, address| caps.place(&Subject::client(principal, address))),
-            observer: Some(Arc::new(Door(node.clone()))),
-            ..daemon
+        let at_the_door = match tcp.is_empty() {
+            true => config.serve.listen.iter().map(|address| address.0).collect(),
+            false => tcp.iter().filter_map(|tcp| tcp.local_addr().ok()).collect::<Vec<_>>(),
         };
-        let conductor_moves = node.clone();
+        let listening = [&answering.addresses[..], &at_the_door].concat();
+        node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
+        let caps = node.live_caps.clone();
+        let (latest, conductor_moves) = (reloading.clone(), node.clone());
+        let beside = Beside {
+            held: HeldSockets { udp, tcp },
+            reload: Arc::new(move || reloading.reload()),
+            caps: Arc::new(move |principal, address| caps.place(&Subject::client(principal, address))),
+            ends_too: Arc::new(Drain::new(node.clone(), move || latest.drain())),
+            observer: Arc::new(Door(node.clone())),
+        };
+        let daemon = daemon(config, &loaded.files, state.path(), (mask, testing), beside)?;
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
         let served = farhaul_daemon::serve(daemon);
-        Manager.stopping("ending", None);
         answering.stop();
         served
     });
     node.stop();
     conductor.wait();
-    drop(socket);
+    drop(own_socket);
     served
+}
+
+/// What the API answers at: sockets that were handed over, or those that the configuration names; and our own, whose name goes with
+/// the service.
+fn doors(
+    (unix, tcp, metrics): (Vec<UnixListener>, Vec<TcpListener>, Vec<TcpListener>),
+    config: &Config,
+) -> Result<(Doors, Option<Socket>), Error> {
+    let (unix, own) = match unix.is_empty() {
+        false => (unix, None),
+        true => {
+            let own = Socket::listen(config.api.socket.as_path())?;
+            let listener = own.listener.try_clone();
+            (vec![listener.map_err(Error::io("cannot listen on the socket of the API"))?], Some(own))
+        }
+    };
+    let at = |serves, held: Vec<TcpListener>, named: &[Address]| -> Vec<(Serves, At)> {
+        match held.is_empty() {
+            false => held.into_iter().map(|held| (serves, At::Held(held))).collect(),
+            true => named.iter().map(|address| (serves, At::Address(address.0))).collect(),
+        }
+    };
+    let mut tcp = at(Serves::Everything, tcp, &config.api.listen);
+    tcp.extend(at(Serves::Metrics, metrics, &config.metrics.listen));
+    Ok((Doors { unix, tcp }, own))
 }
 
 fn chain(config: &Config) -> Chain {
@@ -90,13 +127,22 @@ fn tls(config: &Config) -> Result<Option<Tls>, Error> {
     }
 }
 
-/// What the daemon is told of it.
+/// What the daemon is told besides the configuration.
+struct Beside {
+    held: HeldSockets,
+    reload: Arc<dyn Fn() + Send + Sync>,
+    caps: Arc<CapsOf>,
+    ends_too: Arc<dyn EndsToo>,
+    observer: Arc<dyn Observer>,
+}
+
+/// All that the daemon is told.
 fn daemon(
     config: &Config,
     files: &[PathBuf],
     state: &Path,
-    mask: u32,
-    testing: Testing,
+    (mask, testing): (u32, Testing),
+    beside: Beside,
 ) -> Result<ServeConfig, Error> {
     let serve = &config.serve;
     let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
@@ -133,10 +179,12 @@ fn daemon(
         memory,
         rate_max_bps: serve.max_rate.map(|rate| rate.0),
         own,
-        caps: Arc::new(|_, _| Vec::new()),
-        reload: Arc::new(|| {}),
+        held: beside.held,
+        caps: beside.caps,
+        reload: beside.reload,
         ready: Arc::new(|| Manager.ready("serving")),
-        observer: None,
+        observer: Some(beside.observer),
+        ends_too: beside.ends_too,
     })
 }
 
@@ -161,8 +209,16 @@ struct Reloading {
 }
 
 impl Reloading {
+    /// How long what runs may take when the service ends.
+    fn drain(&self) -> Duration {
+        self.now.lock().in_any_case().serve.drain.0
+    }
+
     /// Reads it anew. One that has a fault changes nothing.
     fn reload(&self) {
+        if self.node.is_draining() {
+            return tracing::warn!("the service is ending: the configuration is not read any more");
+        }
         Manager.reloading();
         match self.take_over() {
             Ok(()) => tracing::info!("the configuration was read anew"),
@@ -182,7 +238,7 @@ impl Reloading {
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        self.node.set_base_caps(crate::caps::spec::of_config(&new))?;
+        self.node.set_base_caps(&new)?;
         self.node.set_settings(Settings::of(&new));
         self.gate.change(&new);
         self.audit.set_chain(chain(&new));
@@ -196,6 +252,8 @@ impl Reloading {
 struct Answering {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
+    /// By TCP.
+    addresses: Vec<SocketAddr>,
 }
 
 /// How long requests may take to end when the service does.
@@ -204,7 +262,7 @@ const REQUESTS_END_TIME: Duration = Duration::from_secs(2);
 impl Answering {
     fn start(
         node: &Arc<Node>,
-        socket: &Socket,
+        doors: Doors,
         config: &Config,
         tls: Option<Tls>,
         gate: Arc<Gate>,
@@ -216,28 +274,33 @@ impl Answering {
             .enable_all()
             .build()
             .map_err(Error::no_thread)?;
-        let listen: Vec<SocketAddr> = config.api.listen.iter().map(|address| address.0).collect();
-        let unix =
-            socket.listener.try_clone().map_err(Error::io("cannot listen on the socket of the API"))?;
         let connections_max = usize::try_from(config.api.max_connections.get()).unwrap_or(usize::MAX);
-        let listeners = runtime.block_on(Listeners::bind(unix, &listen, tls.as_ref(), connections_max))?;
-        for address in listeners.addresses() {
-            tracing::info!(%address, tls = tls.is_some(), "the API listens");
+        let listeners = runtime.block_on(Listeners::bind(doors, tls.as_ref(), connections_max))?;
+        for (address, serves) in listeners.addresses() {
+            match serves {
+                Serves::Everything => tracing::info!(%address, tls = tls.is_some(), "the API listens"),
+                Serves::Metrics => tracing::info!(%address, tls = tls.is_some(), "metrics are served"),
+            }
             gate.add_own(address.ip());
         }
-        let door = config.serve.listen.iter().map(|address| address.0);
-        let listening = listeners.addresses().into_iter().chain(door).collect();
+        let pages: Vec<SocketAddr> = listeners
+            .addresses()
+            .into_iter()
+            .filter(|(_, serves)| *serves == Serves::Everything)
+            .map(|(address, _)| address)
+            .collect();
         let name = config.api.hosts.first().map(|name| name.as_str());
-        node.set_pages(&listeners.addresses(), tls.is_some(), name);
-        node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
-        let router = api::service(node.clone(), gate, audit);
+        node.set_pages(&pages, tls.is_some(), name);
+        let addresses = listeners.addresses().into_iter().map(|(address, _)| address).collect();
+        let answered = node.clone();
+        let router = move |serves| api::service(answered.clone(), gate.clone(), audit.clone(), serves);
         let (stop, stopped) = watch::channel(false);
         let run = move || {
             runtime.block_on(listeners.serve(router, stopped));
             runtime.shutdown_timeout(REQUESTS_END_TIME);
         };
         let thread = std::thread::Builder::new().name("api".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(Answering { stop, thread })
+        Ok(Answering { stop, thread, addresses })
     }
 
     fn stop(self) {

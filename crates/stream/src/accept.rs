@@ -10,7 +10,8 @@ use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
 use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::{
     Admitted, Allowed, Asked, Authenticated, AuthorizedKeys, Bounds, DEFAULT_PORT, Daemon, DaemonStop,
-    Established, Identity, ListenConfig, Rights, Way, default_identity_path, endpoint_in_program,
+    Established, HeldSockets, Identity, ListenConfig, Rights, Way, default_identity_path,
+    endpoint_in_program,
 };
 use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::{Code, Error};
@@ -102,6 +103,7 @@ impl Listener {
         let names = options.names;
         let admit = move |opening: &Opening, client: &Authenticated| judge(opening, &names, client);
         let daemon = Daemon::bind(ListenConfig {
+            held: HeldSockets::default(),
             listen: options.listen,
             identity,
             authenticator: authorized,

@@ -16,6 +16,7 @@ export type HistoryRecord = Schemas["Record"];
 export type Point = Schemas["Point"];
 export type LiveCurve = Schemas["LiveCurve"];
 export type Me = Schemas["Me"];
+export type HostView = Schemas["HostView"];
 export type CapView = Schemas["CapView"];
 export type Cap = Schemas["Cap"];
 export type FileView = Schemas["FileView"];

@@ -30,9 +30,7 @@ fn service(args: &Serve) -> Result<ServiceConfig, Error> {
     let sources = sources(args);
     let loaded = sources.load().map_err(Error::from)?;
     begin_log(args, &loaded.config);
-    if !Passed::sorted(descriptors::passed())?.is_empty() {
-        printer::warning("sockets of the service manager are not taken over; addresses are bound anew");
-    }
+    let passed = Passed::sorted(descriptors::passed())?;
     if let Some(cpus) = &loaded.config.serve.cpus {
         cpus.0.apply()?;
     }
@@ -40,6 +38,7 @@ fn service(args: &Serve) -> Result<ServiceConfig, Error> {
     Ok(ServiceConfig {
         sources,
         loaded,
+        passed,
         mask,
         testing: args.testing.of_engine(),
         clock: args.clock.clone().map_or_else(Clock::of_host, Clock::shifted_by),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, DaemonStop, Identity, ListenConfig};
+use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, DaemonStop, HeldSockets, Identity, ListenConfig};
 use farhaul_connect::{DaemonTarget, keygen};
 use farhaul_copy::{Location, ServerPolicy, admit_within};
 use farhaul_session::Testing;
@@ -75,6 +75,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let path = |name: &str| folder.join(name);
     let bounds = Bounds { root: vec![path("root")], ..Bounds::default() };
     let daemon = Daemon::bind(ListenConfig {
+        held: HeldSockets::default(),
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         identity: Identity::load_or_generate(&path("host"), "").unwrap(),
         authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), bounds).unwrap()),

@@ -73,13 +73,25 @@ impl UdpLink {
         open::bound(local, open::Port::Shared)
     }
 
+    /// Makes of a bound socket that somebody else has opened what [`UdpLink::bind_listening`] makes.
+    pub fn share_listening(socket: &UdpSocket) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        open::share(socket.as_fd(), open::Port::SharedWithAny)
+    }
+
     /// A twin of a listening socket on the same port, which receives what comes from `remote` to `local`; the listening
-    /// socket (made by [`UdpLink::bind_listening`]) gets the rest. `local` is one address, no wildcard.
+    /// socket (of [`UdpLink::bind_listening`] or [`UdpLink::share_listening`]) gets the rest. `local` is one address, no wildcard.
     ///
     /// Datagrams of others that arrive between bind and connect (microseconds) are dropped, as the network may do.
     pub fn reuseport_connected(local: SocketAddr, remote: SocketAddr) -> io::Result<UdpLink> {
         let (local, remote) = (sys::canonical(local), sys::canonical(remote));
-        let socket = open::bound(local, open::Port::Shared)?;
+        let socket = match open::bound(local, open::Port::Shared) {
+            // The listening socket is one that another user has opened.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                open::bound(local, open::Port::SharedWithAny)?
+            }
+            bound => bound?,
+        };
         socket.connect(remote)?;
         UdpLink::from_socket(socket)
     }

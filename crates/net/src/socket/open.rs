@@ -9,11 +9,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::sys::{option, set_option};
 
-/// Whether other sockets of ours may have the same port.
+/// Whether other sockets may have the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Port {
     Own,
+    /// Those that are shared, too, and that our own user has opened: the kernel looks who it was.
     Shared,
+    /// Those that are shared, too, whoever has opened them: the one that a service manager hands over, and those beside it.
+    SharedWithAny,
 }
 
 /// A bound socket. One of IPv6 takes IPv4 too when it is bound to the wildcard.
@@ -23,11 +26,20 @@ pub(super) fn bound(local: SocketAddr, port: Port) -> io::Result<UdpSocket> {
     if local.is_ipv6() {
         socket.set_only_v6(!local.ip().is_unspecified())?;
     }
-    if port == Port::Shared {
-        socket.set_reuse_port(true)?;
-    }
+    share(socket.as_fd(), port)?;
     socket.bind(&local.into())?;
     Ok(socket.into())
+}
+
+/// Lets others have the port of this socket.
+pub(super) fn share(socket: BorrowedFd<'_>, port: Port) -> io::Result<()> {
+    if port != Port::Own {
+        set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    match port {
+        Port::Own | Port::Shared => Ok(()),
+        Port::SharedWithAny => set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
+    }
 }
 
 /// Everything that a link wants of a socket but its buffers. What makes it fast or tells more is tried; what makes it

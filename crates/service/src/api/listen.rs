@@ -74,53 +74,103 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
     Ok(Arc::new(config))
 }
 
+/// What is answered at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// The whole API.
+    Everything,
+    /// Figures for collectors, and nothing else.
+    Metrics,
+}
+
+/// How a TCP listener comes about.
+pub(crate) enum At {
+    /// It is bound here.
+    Address(SocketAddr),
+    /// Somebody else has bound it.
+    Held(std::net::TcpListener),
+}
+
+/// What is to be listened on.
+pub(crate) struct Doors {
+    /// Only our user can open them.
+    pub(crate) unix: Vec<std::os::unix::net::UnixListener>,
+    pub(crate) tcp: Vec<(Serves, At)>,
+}
+
 /// What the API listens on.
 pub(crate) struct Listeners {
-    unix: UnixListener,
-    tcp: Vec<(TcpListener, Option<Tls>)>,
+    unix: Vec<UnixListener>,
+    tcp: Vec<Tcp>,
     connections_max: usize,
 }
 
+struct Tcp {
+    listener: TcpListener,
+    tls: Option<Tls>,
+    serves: Serves,
+}
+
 impl Listeners {
-    /// Takes the addresses, beside a socket that only our user can open. Beyond this host an address needs TLS.
+    /// Takes the addresses. Beyond this host an address needs TLS.
     pub(crate) async fn bind(
-        unix: std::os::unix::net::UnixListener,
-        listen: &[SocketAddr],
+        Doors { unix, tcp }: Doors,
         tls: Option<&Tls>,
         connections_max: usize,
     ) -> Result<Listeners, Error> {
-        let cannot = |what: String| move |error| Error::with_source(Code::CannotListen, what, error);
-        let unix = unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix));
+        let taken = |unix: std::os::unix::net::UnixListener| {
+            unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix))
+        };
+        let unix = unix.into_iter().map(taken).collect::<std::io::Result<Vec<_>>>();
         let unix = unix.map_err(cannot("cannot listen on the socket of the API".into()))?;
-        let mut tcp = Vec::new();
-        for address in listen {
-            if tls.is_none() && !address.ip().is_loopback() {
-                let what = format!("the API would be reached from other hosts at {address} without TLS");
-                return Err(Error::new(Code::BadOption, what)
-                    .with_hint("give it --tls-cert and --tls-key, or listen on 127.0.0.1"));
-            }
-            let listener = TcpListener::bind(address).await;
-            let listener = listener.map_err(cannot(format!("cannot listen on TCP {address}")))?;
-            tcp.push((listener, tls.cloned()));
+        let mut listeners = Listeners { unix, tcp: Vec::new(), connections_max };
+        for (serves, at) in tcp {
+            let listener = listener(at, tls.is_some()).await?;
+            listeners.tcp.push(Tcp { listener, tls: tls.cloned(), serves });
         }
-        Ok(Listeners { unix, tcp, connections_max })
+        Ok(listeners)
     }
 
-    /// The addresses that were taken.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.tcp.iter().filter_map(|(listener, _)| listener.local_addr().ok()).collect()
+    /// The addresses that were taken, and what is answered there.
+    pub(crate) fn addresses(&self) -> Vec<(SocketAddr, Serves)> {
+        self.tcp.iter().filter_map(|tcp| Some((tcp.listener.local_addr().ok()?, tcp.serves))).collect()
     }
 
     /// Answers until told to stop; requests that have begun are finished, events end.
-    pub(crate) async fn serve(self, router: Router, stop: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, router: impl Fn(Serves) -> Router, stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(serve_unix(self.unix, router.clone(), places.clone(), stop.clone()));
-        for (listener, tls) in self.tcp {
-            tasks.spawn(serve_tcp(listener, tls, router.clone(), places.clone(), stop.clone()));
+        for unix in self.unix {
+            tasks.spawn(serve_unix(unix, router(Serves::Everything), places.clone(), stop.clone()));
+        }
+        for Tcp { listener, tls, serves } in self.tcp {
+            tasks.spawn(serve_tcp(listener, tls, router(serves), places.clone(), stop.clone()));
         }
         while tasks.join_next().await.is_some() {}
     }
+}
+
+fn cannot(what: String) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::with_source(Code::CannotListen, what, error)
+}
+
+async fn listener(at: At, has_tls: bool) -> Result<TcpListener, Error> {
+    let address = match &at {
+        At::Address(address) => *address,
+        At::Held(held) => {
+            held.local_addr().map_err(cannot("cannot use a socket that was handed over".into()))?
+        }
+    };
+    if !has_tls && !address.ip().to_canonical().is_loopback() {
+        let what = format!("the API would be reached from other hosts at {address} without TLS");
+        return Err(Error::new(Code::BadOption, what)
+            .with_hint("give it --tls-cert and --tls-key, or listen on 127.0.0.1"));
+    }
+    let listener = match at {
+        At::Address(address) => TcpListener::bind(address).await,
+        At::Held(held) => held.set_nonblocking(true).and_then(|()| TcpListener::from_std(held)),
+    };
+    listener.map_err(cannot(format!("cannot listen on TCP {address}")))
 }
 
 async fn serve_unix(

@@ -39,7 +39,7 @@ use extract::App;
 
 pub(crate) use gate::Gate;
 
-pub(crate) use listen::{Listeners, Tls};
+pub(crate) use listen::{At, Doors, Listeners, Serves, Tls};
 pub use problem::Problem;
 
 /// All routes, and their description.
@@ -64,12 +64,16 @@ fn all_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().nest("/api/v1", routes()).merge(metrics::router())
 }
 
-/// What answers requests.
-pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>) -> Router {
+/// What answers requests at an address.
+pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serves: Serves) -> Router {
     let counted = node.metrics.clone();
     let deeds = Deeds::new(audit, node.clock.clone());
     let app = App::new(node, gate.clone(), Arc::new(deeds));
-    let (router, _) = all_routes().split_for_parts();
+    let routes = match serves {
+        Serves::Everything => all_routes(),
+        Serves::Metrics => metrics::router(),
+    };
+    let (router, _) = routes.split_for_parts();
     router
         .merge(page::router())
         .fallback(page::no_route)

@@ -60,11 +60,15 @@ async fn live(_: May<ToRead>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// New jobs are taken.
+/// New jobs are taken and begin. A node that was told to end, or whose disk is full, answers 503.
 #[utoipa::path(get, path = "/health/ready", tag = "node",
     responses((status = 200, description = "They are", body = Health)))]
 async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
     let health = may.act("look at health", "", |node, _| {
+        if node.is_draining() {
+            let what = "the node is ending: what runs may end by itself, and nothing else begins";
+            return Err(Error::new(Code::Busy, what).with_hint("ask again when it has been started anew"));
+        }
         if node.store.is_failing() {
             let what = "the store cannot be written: new jobs are refused";
             return Err(Error::new(Code::Busy, what).with_hint("free space on its disk"));

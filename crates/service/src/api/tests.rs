@@ -32,7 +32,7 @@ impl Fixture {
         config.api.hosts = vec![Name::read("node").unwrap()];
         let audit =
             Arc::new(Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off).unwrap());
-        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit);
+        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit, Serves::Everything);
         Fixture { folder, node, router, conductor }
     }
 

@@ -34,6 +34,9 @@ const WEIGHT_MAX: u32 = 1000;
 /// Arguments of a hook.
 const ARGS_MAX: usize = 64;
 
+/// Files that a hook is told of together.
+const BATCH_FILES_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
+
 const BODY_MIN: u64 = 64 << 10;
 const BODY_MAX: u64 = 64 << 20;
 
@@ -259,6 +262,8 @@ impl List {
         }
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
         self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
+        self.span(&["hooks", name, "batch_wait"], hook.batch_wait.0, least, Duration::from_secs(3600));
+        self.most(&["hooks", name, "batch_files"], Some(hook.batch_files), BATCH_FILES_MAX);
     }
 
     fn watch(&mut self, name: &str, watch: &Watch) {

@@ -100,7 +100,7 @@ keys! {
         allow_root: bool = false, Restart, "", "",
             "Run also as root; one node serves as one user, who should be another";
         drain: Span = seconds(30), Live, "", "",
-            "At an end that was asked for running transfers have so long to end by themselves (not obeyed yet)";
+            "When it is told to end, transfers that run have so long to end by themselves; 0s stops them at once";
         state: AbsolutePath = around().state(), Restart,
             "$XDG_STATE_HOME/farhaul/service", "\"/var/lib/farhaul\"",
             "Directory of the jobs' store and what else is kept: on a local disk, below no root that is served";
@@ -156,7 +156,7 @@ keys! {
         keep: Span = seconds(90 * DAY), Live, "", "",
             "Older records are deleted";
         size_max: Size = Size(1 << 30), Live, "", "",
-            "The oldest records are deleted when all together are larger (not obeyed yet)";
+            "The oldest records are deleted when all together, with their curves and manifests, are larger";
         curves: bool = true, Live, "", "",
             "Keep rate, loss and round trip of each job over time, at most 600 points";
     }
@@ -177,7 +177,7 @@ keys! {
     /// Figures for Prometheus
     pub struct Metrics {
         listen: Vec<Address> = Vec::new(), Restart, "", "[\"127.0.0.1:33090\"]",
-            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there (not obeyed yet)";
+            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there";
     }
 
     /// Calls of other programs when jobs end
@@ -214,10 +214,10 @@ keys! {
         fingerprint: Option<Fingerprint> = None, Live, "what is in known_hosts",
             "\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"",
             "The key that the host must show";
-        running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs", "2",
-            "Jobs with it that run at a time (not obeyed yet)";
+        running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs for each", "2",
+            "Jobs that run at a time with all hosts of this table together";
         cap: Option<String> = None, Live, "none", "\"campus-uplink\"",
-            "Name of a cap that all traffic with it counts in (not obeyed yet)";
+            "Name of a cap that its hosts count in like those of peers there, and its fingerprint like a principal";
     }
 
     /// Limits of rate, a tree: what a cap has left goes to those below it that want more
@@ -250,6 +250,10 @@ keys! {
             "Its arguments";
         time_limit: Span = seconds(60), Live, "", "",
             "It is killed after so long, with all that it has started";
+        batch_files: NonZeroU32 = count(1000), Live, "", "",
+            "On file: the most files that it is told of together";
+        batch_wait: Span = seconds(5), Live, "", "",
+            "On file: it is told when the first of them has waited for so long, if not before";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
             "It runs only for jobs with these labels";
     }

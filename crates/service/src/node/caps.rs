@@ -13,7 +13,8 @@ use crate::caps::live::Use;
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
 use crate::clock::timestamp;
-use crate::config::values::Zone;
+use crate::config::Config;
+use crate::config::values::{HostPattern, Zone};
 use crate::hub::Body;
 use crate::metrics::CapFigures;
 use crate::store::caps;
@@ -42,12 +43,44 @@ pub struct CapView {
 pub(super) struct AllCaps {
     pub(super) base: Caps,
     pub(super) set: Caps,
+    pub(super) assigned: Vec<Assigned>,
+}
+
+/// A peer of the configuration whose traffic is to count in a cap, also where that was set anew since.
+#[derive(Debug, Clone)]
+pub(super) struct Assigned {
+    cap: String,
+    host: HostPattern,
+    /// By which it is known when it comes as a client.
+    key: Option<String>,
+}
+
+impl Assigned {
+    fn of_config(config: &Config) -> Vec<Assigned> {
+        let assigned = |(name, peer): (&String, &crate::config::Peer)| {
+            Some(Assigned {
+                cap: peer.cap.clone()?,
+                host: peer.host.clone().or_else(|| HostPattern::of(name))?,
+                key: peer.fingerprint.as_ref().map(ToString::to_string),
+            })
+        };
+        config.peers.iter().filter_map(assigned).collect()
+    }
 }
 
 impl AllCaps {
     fn all(&self) -> Caps {
         let mut all = self.base.clone();
         all.extend(self.set.clone());
+        for Assigned { cap, host, key } in &self.assigned {
+            let Some(cap) = all.get_mut(cap) else { continue };
+            if !cap.peers.contains(host) {
+                cap.peers.push(host.clone());
+            }
+            if let Some(key) = key.as_ref().filter(|key| !cap.principals.contains(key)) {
+                cap.principals.push(key.clone());
+            }
+        }
         all
     }
 }
@@ -72,10 +105,11 @@ impl Node {
         self.caps.lock().in_any_case().all()
     }
 
-    /// The configuration has these caps.
-    pub(crate) fn set_base_caps(&self, base: Caps) -> Result<(), Error> {
+    /// The configuration has these caps, and peers that are in them.
+    pub(crate) fn set_base_caps(&self, config: &Config) -> Result<(), Error> {
         let mut caps = self.caps.lock().in_any_case();
-        let changed = AllCaps { base, set: caps.set.clone() };
+        let (base, assigned) = (spec::of_config(config), Assigned::of_config(config));
+        let changed = AllCaps { base, set: caps.set.clone(), assigned };
         spec::check(&changed.all())?;
         *caps = changed;
         self.apply_caps(&caps);
@@ -174,4 +208,49 @@ impl Node {
 fn no_such(name: &str) -> Error {
     let name = farhaul_text::printable(name.as_bytes(), 80);
     Error::new(Code::NoSuchThing, format!("there is no cap {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Fixture;
+    use super::*;
+    use crate::caps::spec::{Subject, cap_of};
+    use crate::config::values::{Fingerprint, Rate, Written as _};
+    use crate::config::{Cap as CapTable, Peer as PeerTable};
+
+    #[test]
+    fn a_peer_is_in_the_cap_that_its_table_names_also_when_that_is_set_anew() {
+        let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";
+        let mut config = Config::default();
+        config.caps.insert("uplink".into(), CapTable { rate: Some(Rate(8_000_000)), ..CapTable::default() });
+        let hpc = PeerTable {
+            host: HostPattern::read("*.hpc.example.org"),
+            fingerprint: Fingerprint::read(key),
+            cap: Some("uplink".into()),
+            ..PeerTable::default()
+        };
+        config.peers.insert("hpc".into(), hpc);
+        config.peers.insert("near".into(), PeerTable { cap: Some("uplink".into()), ..PeerTable::default() });
+        config.peers.insert("other".into(), PeerTable::default());
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        node.set_base_caps(&config).unwrap();
+        let in_cap = |principal: &str, host: &str| {
+            let peer = Some((host.to_string(), Some(33_001)));
+            cap_of(&node.caps(), &Subject { principal: principal.into(), peer, ..Subject::default() })
+                .to_string()
+        };
+        let all = || {
+            [("local", "dtn.hpc.example.org"), ("local", "near"), (key, "192.0.2.1"), ("local", "other")]
+                .map(|(principal, host)| in_cap(principal, host))
+        };
+        assert_eq!(all(), ["uplink", "uplink", "uplink", HOST]);
+        let set = Cap { rate_bps: Some(9_000_000), ..Cap::default() };
+        node.set_cap(&Caller::local(), "uplink", set).unwrap();
+        assert_eq!(all(), ["uplink", "uplink", "uplink", HOST]);
+        assert_eq!(node.show_cap(&Caller::local(), "uplink").unwrap().now_bps, Some(9_000_000));
+        config.peers.clear();
+        node.set_base_caps(&config).unwrap();
+        assert_eq!(all(), [HOST; 4]);
+    }
 }

@@ -15,7 +15,7 @@ use super::before::Before;
 use super::courier::Courier;
 use super::ending::direction_of;
 use super::transfer::{Stop, Transfer};
-use super::{Active, Node, Signal, outbox, watches};
+use super::{Active, Kept, Node, Signal, outbox, watches};
 use crate::caps::spec::Subject;
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, When};
@@ -36,10 +36,9 @@ const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// How often it is looked whether the clock was set.
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
-const STOP_TIME: Duration = Duration::from_secs(20);
-/// How often what is too old is forgotten, and how much at a time.
+pub(crate) const STOP_TIME: Duration = Duration::from_secs(20);
+/// How often what is too old, or too much, is forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
-const FORGET_COUNT: usize = 500;
 
 /// The thread, with those beside it: the courier and the watched folders. They end when the service does.
 pub(crate) struct Conductor {
@@ -87,7 +86,7 @@ struct Work {
     steps: Steps,
     serial: u64,
     looked: Option<Instant>,
-    forgot: Option<Instant>,
+    forgot: Option<(Instant, Kept)>,
 }
 
 impl Work {
@@ -167,9 +166,10 @@ impl Work {
             }
         }
         drop(jobs);
-        if self.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET_EVERY) {
-            self.forgot = Some(Instant::now());
-            node.forget_old(now_ms);
+        let kept = node.settings().kept;
+        if self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept) {
+            self.forgot = Some((Instant::now(), kept));
+            node.forget(kept, now_ms);
         }
         let change = node.follow_schedules().map(|change| change.as_millisecond());
         let next_ms = [next_ms, change].into_iter().flatten().min();
@@ -180,13 +180,19 @@ impl Work {
     }
 
     fn chosen<'a>(&self, jobs: impl Iterator<Item = &'a Active> + Clone) -> Vec<JobId> {
-        let occupant =
-            |active: &'a Active| Occupant { peer: active.row.peer.as_deref(), owner: &active.row.owner };
+        if self.node.is_draining() {
+            return Vec::new();
+        }
+        let settings = self.node.settings();
+        let occupant = |active: &'a Active| Occupant {
+            peer: settings.places_of(active.row.peer.as_deref(), &active.places.0),
+            owner: &active.row.owner,
+        };
         let is_queued = |active: &&Active| active.row.state == State::Queued;
         // One that is held has a session, and takes no place: it does not go on before somebody wants it to.
         let runs = |active: &&Active| active.transfer.is_some() && active.row.state == State::Running;
         let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
-        let places = self.node.settings().running;
+        let places = settings.running;
         if running.len() >= places.all {
             return Vec::new();
         }
@@ -363,7 +369,11 @@ impl Node {
     /// What those that run have done in the last second, and what is to be done about it.
     fn look_at_transfers(&self, jobs: &mut std::collections::BTreeMap<JobId, Active>, now_ms: i64) {
         let mut all = Vec::new();
-        let held_max = Duration::from_secs(self.settings().held_session_s);
+        // One that is held would keep a service that is ending for as long as it may.
+        let held_max = match self.is_draining() {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.settings().held_session_s),
+        };
         for active in jobs.values_mut().filter(|active| active.transfer.is_some()) {
             self.write_heard(active);
             let Some(transfer) = &mut active.transfer else { continue };
@@ -429,24 +439,5 @@ impl Node {
             let json = serde_json::to_string(&event).unwrap_or_default();
             self.log(active, "warning", &event.to_string(), &json);
         }
-    }
-
-    /// Jobs, records and manifests of long ago go.
-    fn forget_old(&self, now_ms: i64) {
-        let kept_s = i64::try_from(self.settings().history_s).unwrap_or(i64::MAX);
-        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
-        let folder = self.folder.join("manifests");
-        self.store.later(move |transaction| {
-            crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;
-            crate::store::deliveries::forget(transaction, before_ms, FORGET_COUNT)?;
-            for id in crate::store::jobs::forget(transaction, before_ms, FORGET_COUNT)? {
-                for run in 1.. {
-                    if std::fs::remove_file(folder.join(format!("{id}-{run}.jsonl"))).is_err() {
-                        break;
-                    }
-                }
-            }
-            Ok(())
-        });
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::feed::{Feed, Next, Told};
+use super::manifests::manifest_path;
 use super::outbox::{self, WebhookTarget};
 use super::{Node, programs};
 use crate::hooks::webhook::{
@@ -265,8 +266,7 @@ impl Work {
             if self.programs >= PROGRAMS_MAX || self.jobs.contains(&feed.row.job) {
                 continue;
             }
-            let manifest = self.node.folder.join("manifests");
-            let manifest = manifest.join(format!("{}-{}.jsonl", feed.row.job, feed.row.run));
+            let manifest = manifest_path(&self.node.folder, &feed.row.job, feed.row.run);
             let now = self.began.elapsed();
             match feed.next(&manifest, now) {
                 Next::Wait(due) => {

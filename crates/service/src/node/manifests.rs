@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use farhaul_session::{Code, Error};
@@ -16,6 +17,11 @@ use crate::job::JobId;
 const SCAN_MAX: u64 = 64 << 20;
 /// A line of a manifest is no longer.
 pub(super) const LINE_MAX: u64 = 1 << 20;
+
+/// Where the manifest of a run lies.
+pub(super) fn manifest_path(folder: &Path, job: &str, run: u32) -> PathBuf {
+    folder.join("manifests").join(format!("{job}-{run}.jsonl"))
+}
 
 /// Entries, and where the next page begins if there may be one.
 pub(crate) type Page = (Vec<Box<RawValue>>, Option<u64>);
@@ -64,7 +70,7 @@ impl Node {
         from: u64,
         count: usize,
     ) -> Result<Page, Error> {
-        let path = self.manifest_of_run(id, run);
+        let path = manifest_path(&self.folder, id.as_str(), run);
         let file = match File::open(&path) {
             Ok(file) => file,
             // A job that has not run yet has none.
@@ -101,7 +107,7 @@ impl Node {
 
     /// The paths of the entries that stand at the destination, as the manifest of a run says.
     pub(super) fn arrived(&self, id: JobId, run: u32) -> Result<BTreeSet<Vec<u8>>, Error> {
-        let path = self.manifest_of_run(id, run);
+        let path = manifest_path(&self.folder, id.as_str(), run);
         let cannot = || Error::io(format!("cannot read {}", path.display()));
         let mut lines = BufReader::with_capacity(256 << 10, File::open(&path).map_err(cannot())?);
         let mut arrived = BTreeSet::new();

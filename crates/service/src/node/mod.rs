@@ -3,8 +3,9 @@
 //! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
 //! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
 //! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
-//! `outbox.rs` says what is told when a run has ended, `feed.rs` what of its files, and `courier.rs` is the thread that tells it.
-//! `watches/` makes jobs of files that appear in folders. `logins.rs` says who a caller is.
+//! `forgetting.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `feed.rs` what of
+//! its files, and `courier.rs` is the thread that tells it. `watches/` makes jobs of files that appear in folders. `logins.rs`
+//! says who a caller is.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
@@ -16,6 +17,7 @@ mod conductor;
 mod courier;
 mod ending;
 mod feed;
+mod forgetting;
 pub(crate) mod logins;
 mod manifests;
 mod outbox;
@@ -29,7 +31,7 @@ mod watches;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
@@ -51,7 +53,8 @@ use crate::store::{Store, jobs, log};
 
 pub(crate) use browse::Listing;
 pub(crate) use caps::CapView;
-pub(crate) use conductor::Conductor;
+pub(crate) use conductor::{Conductor, STOP_TIME};
+pub use forgetting::Kept;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, LiveRates, Submission};
 pub use settings::{Identity, Peer, Settings};
@@ -76,6 +79,8 @@ pub(crate) struct Node {
     pub(crate) live_caps: Arc<LiveCaps>,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
+    /// The service is ending: no job begins any more.
+    draining: AtomicBool,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     /// The last of all positions, changed under the lock of the jobs: whoever comes stands behind all others.
     last_position: AtomicI64,
@@ -137,6 +142,7 @@ impl Node {
             live_caps: Arc::new(LiveCaps::new()),
             caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
+            draining: AtomicBool::new(false),
             jobs: Mutex::default(),
             last_position: AtomicI64::new(0),
             to_conductor,
@@ -209,6 +215,21 @@ impl Node {
         let _ = self.to_conductor.send(Signal::Look);
     }
 
+    /// The service is ending: no job begins any more, those that run go on, and those that are held give their sessions back.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Relaxed);
+        self.look();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Jobs with a transfer, held ones among them.
+    pub(crate) fn transfers(&self) -> usize {
+        self.jobs().values().filter(|active| active.transfer.is_some()).count()
+    }
+
     /// Ends all transfers resumably, and the conductor.
     pub(crate) fn stop(&self) {
         let _ = self.to_conductor.send(Signal::Stop);
@@ -226,7 +247,7 @@ impl Node {
 
     /// Where what became of each entry of a run is kept, if it is.
     pub(crate) fn manifest_of_run(&self, id: JobId, run: u32) -> PathBuf {
-        self.folder.join("manifests").join(format!("{id}-{run}.jsonl"))
+        manifests::manifest_path(&self.folder, id.as_str(), run)
     }
 
     /// The position of a job that comes now; the jobs are locked meanwhile.

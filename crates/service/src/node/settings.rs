@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, Location};
+use farhaul::{CopyJob, DEFAULT_PORT, Location, Place};
 use farhaul_session::{Code, Error};
 
-use super::WatchSpec;
+use super::{Kept, WatchSpec};
 use crate::config::values::{self, HostPattern, Secret};
 use crate::config::{Config, HookEvent};
 use crate::hooks::webhook::{Webhook, Webhooks};
 use crate::hooks::{Bounds, Hook, When};
 use crate::job::{JobSpec, Labels, RetryRule, Span};
-use crate::scheduler::choice::Places;
+use crate::scheduler::choice::{self, Places};
 use crate::watch::After;
 
 /// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
@@ -29,8 +29,8 @@ pub struct Settings {
     pub held_session_s: u64,
     /// Attempts and pauses of jobs that say nothing of them.
     pub retry: RetryRule,
-    /// Jobs, records and manifests are kept for so long, in seconds.
-    pub history_s: u64,
+    /// How much is kept of what has been.
+    pub kept: Kept,
     /// Whether the curves of runs are kept.
     pub curves: bool,
     /// A log-in with a browser lasts so long, in seconds.
@@ -60,7 +60,7 @@ impl Default for Settings {
             unfinished_max: 100_000,
             held_session_s: 600,
             retry: RetryRule::default(),
-            history_s: 90 * 86_400,
+            kept: Kept::default(),
             curves: true,
             login_s: 12 * 3600,
             identities: BTreeMap::new(),
@@ -92,16 +92,18 @@ pub struct Identity {
     pub ssh_user: Option<String>,
 }
 
-/// Another host.
+/// Another host, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
+    /// The table's name.
+    pub name: String,
     /// The host in places: `hpc`, `hpc:4000`, `*.example.org`.
     pub host: HostPattern,
     /// The identity for it.
     pub identity: Option<String>,
     /// The key that its daemon must have.
     pub fingerprint: Option<String>,
-    /// Jobs with it that run at a time, if another number than usual.
+    /// Jobs with all that it fits together that run at a time, in place of those with each host.
     pub running_max: Option<usize>,
 }
 
@@ -120,6 +122,7 @@ impl Settings {
         };
         let peer = |(name, peer): (&String, &crate::config::Peer)| {
             Some(Peer {
+                name: name.clone(),
                 host: peer.host.clone().or_else(|| HostPattern::of(name))?,
                 identity: peer.identity.clone(),
                 fingerprint: peer.fingerprint.as_ref().map(ToString::to_string),
@@ -144,7 +147,7 @@ impl Settings {
                 first_delay: Span(jobs.retry_first.0.as_secs()),
                 longest_delay: Span(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
             },
-            history_s: config.history.keep.0.as_secs(),
+            kept: Kept { seconds: config.history.keep.0.as_secs(), bytes: config.history.size_max.0 },
             curves: config.history.curves,
             login_s: config.api.login_time.0.as_secs(),
             identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
@@ -164,6 +167,25 @@ impl Settings {
 
     fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
+    }
+
+    /// With whom a job of these places is counted that has this peer: with that one, or with all of a table that has places of
+    /// its own.
+    pub(crate) fn places_of<'a>(
+        &'a self,
+        peer: Option<&'a str>,
+        places: &[Place],
+    ) -> Option<choice::Peer<'a>> {
+        let name = peer?;
+        let host = places.iter().find_map(|place| match place {
+            Place::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
+            Place::Ssh(host, _) => Some((&host.name, host.port)),
+            Place::Local(_) | Place::Pipe => None,
+        });
+        let table = host.and_then(|(name, port)| self.peer(name, port));
+        let own = table.and_then(|table| Some((table.name.as_str(), table.running_max?)));
+        let (name, running_max) = own.unwrap_or((name, self.running.per_peer));
+        Some(choice::Peer { name, running_max })
     }
 
     /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
@@ -258,7 +280,11 @@ fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
             labels: hook.labels.clone(),
-            batch: Bounds::default(),
+            batch: Bounds {
+                count: usize::try_from(hook.batch_files.get()).unwrap_or(usize::MAX),
+                wait_s: u32::try_from(hook.batch_wait.0.as_secs()).unwrap_or(u32::MAX),
+                ..Bounds::default()
+            },
         })
     };
     hook.on.iter().filter_map(one).collect()
@@ -273,6 +299,7 @@ mod tests {
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
         let identity = |file: &str| Identity { key_file: Some(file.into()), ..Identity::default() };
         let peer = |host: &str, name: &str, fingerprint: Option<&str>| Peer {
+            name: name.into(),
             host: HostPattern::of(host).unwrap(),
             identity: Some(name.into()),
             fingerprint: fingerprint.map(Into::into),
@@ -306,6 +333,33 @@ mod tests {
     }
 
     #[test]
+    fn jobs_with_the_hosts_of_a_table_are_counted_together_if_it_says_how_many_run() {
+        let peer = |name: &str, host: &str, running_max| Peer {
+            name: name.into(),
+            host: HostPattern::of(host).unwrap(),
+            identity: None,
+            fingerprint: None,
+            running_max,
+        };
+        let settings = Settings {
+            peers: vec![peer("hpc", "*.hpc", Some(9)), peer("other", "other", None)],
+            ..Settings::default()
+        };
+        let counted = |place: &str| {
+            let places = [Place::parse("/a".as_ref()).unwrap(), Place::parse(place.as_ref()).unwrap()];
+            let peer = super::super::peer_of(&places);
+            let found = settings.places_of(peer.as_deref(), &places);
+            found.map(|found| (found.name.to_string(), found.running_max))
+        };
+        let usual = settings.running.per_peer;
+        assert_eq!(counted("fh://a.hpc/x"), Some(("hpc".into(), 9)));
+        assert_eq!(counted("u@b.hpc:x"), Some(("hpc".into(), 9)));
+        assert_eq!(counted("fh://other/x"), Some(("fh://other:33001".into(), usual)));
+        assert_eq!(counted("fh://third/x"), Some(("fh://third:33001".into(), usual)));
+        assert_eq!(counted("/x"), None);
+    }
+
+    #[test]
     fn the_pages_on_hooks_and_watches_are_read() {
         let pages =
             [include_str!("../../../../docs/hooks.md"), include_str!("../../../../docs/watch.md")].concat();
@@ -327,6 +381,8 @@ mod tests {
             all,
             [(When::Post, 60), (When::File, 60), (When::Post, 60), (When::Fail, 60), (When::Pre, 10)]
         );
+        let batches = settings.hooks.iter().map(|hook| (hook.batch.count, hook.batch.wait_s));
+        assert_eq!(batches.collect::<Vec<_>>(), [(1000, 5), (200, 30), (1000, 5), (1000, 5), (1000, 5)]);
         assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();

@@ -91,6 +91,14 @@ impl Fixture {
         }
     }
 
+    pub(super) fn wait_until(&self, is_so: impl Fn(&Fixture) -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so(self) {
+            assert!(Instant::now() < until, "it does not come about");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(super) fn wait_for(&self, id: JobId, state: State) -> JobView {
         self.wait(id, |view| view.state == state)
     }

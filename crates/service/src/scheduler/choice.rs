@@ -12,7 +12,7 @@ use crate::job::JobId;
 pub struct Places {
     /// In all.
     pub all: usize,
-    /// With one peer.
+    /// With one peer of which nothing else is said.
     pub per_peer: usize,
     /// Of one owner.
     pub per_owner: usize,
@@ -28,8 +28,16 @@ impl Default for Places {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupant<'a> {
     /// None for a copy within this host.
-    pub(crate) peer: Option<&'a str>,
+    pub(crate) peer: Option<Peer<'a>>,
     pub(crate) owner: &'a str,
+}
+
+/// A host, or several that are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer<'a> {
+    pub(crate) name: &'a str,
+    /// Jobs with it that run at a time.
+    pub(crate) running_max: usize,
 }
 
 /// A job that could run.
@@ -52,7 +60,7 @@ pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Can
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for Occupant { peer, owner } in running {
         if let Some(peer) = peer {
-            *peers.entry(peer).or_default() += 1;
+            *peers.entry(peer.name).or_default() += 1;
         }
         *owners.entry(owner).or_default() += 1;
     }
@@ -63,12 +71,13 @@ pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Can
             break;
         }
         let of_owner = owners.entry(owner).or_default();
-        let of_peer = peer.map(|peer| peers.entry(peer).or_default());
-        if *of_owner >= places.per_owner || of_peer.as_ref().is_some_and(|count| **count >= places.per_peer) {
+        let of_peer = peer.map(|peer| (peers.entry(peer.name).or_default(), peer.running_max));
+        let is_full = |(count, most): &(&mut usize, usize)| **count >= *most;
+        if *of_owner >= places.per_owner || of_peer.as_ref().is_some_and(is_full) {
             continue;
         }
         *of_owner += 1;
-        if let Some(count) = of_peer {
+        if let Some((count, _)) = of_peer {
             *count += 1;
         }
         left -= 1;
@@ -84,18 +93,23 @@ mod tests {
     use super::*;
 
     const PEERS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
+
+    /// `a` has what is usual, `b` one place more.
+    fn peer(number: usize, per_peer: usize) -> Option<Peer<'static>> {
+        PEERS[number].map(|name| Peer { name, running_max: per_peer + usize::from(name == "b") })
+    }
     const OWNERS: [&str; 2] = ["local", "token:x"];
 
-    fn candidate(number: i64, priority: u8, peer: usize, owner: usize) -> Candidate<'static> {
+    fn candidate(number: i64, priority: u8, peer: Option<Peer<'static>>, owner: usize) -> Candidate<'static> {
         let id = JobId::new(number).unwrap();
-        let occupant = Occupant { peer: PEERS[peer], owner: OWNERS[owner] };
+        let occupant = Occupant { peer, owner: OWNERS[owner] };
         Candidate { id, priority, position: number, occupant }
     }
 
     #[test]
     fn the_first_are_those_of_the_highest_priority_that_came_first() {
         let mut queued =
-            vec![candidate(1, 5, 0, 0), candidate(2, 9, 0, 0), candidate(3, 9, 0, 0), candidate(4, 0, 0, 0)];
+            [(1, 5), (2, 9), (3, 9), (4, 0)].map(|(number, priority)| candidate(number, priority, None, 0));
         let ids: Vec<_> = queued.iter().map(|job| job.id).collect();
         let places = Places { all: 3, per_peer: 9, per_owner: 9 };
         assert_eq!(choose(places, &[], &mut queued), [ids[1], ids[2], ids[0]]);
@@ -103,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_busy_peer_holds_up_nobody_else() {
-        let mut queued: Vec<_> = (0..5).map(|n| candidate(n, 9, 1, 0)).collect();
-        queued.push(candidate(9, 0, 2, 0));
-        let last = queued[5].id;
+        let mut queued: Vec<_> = (0..5).map(|n| candidate(n, 9, peer(1, 1), 0)).collect();
+        queued.extend((5..9).map(|n| candidate(n, 0, peer(2, 1), 0)));
+        let of_b = [queued[5].id, queued[6].id];
         let places = Places { all: 10, per_peer: 1, per_owner: 9 };
-        let running = [Occupant { peer: Some("a"), owner: "local" }];
-        assert_eq!(choose(places, &running, &mut queued), [last]);
+        let running = [Occupant { peer: peer(1, 1), owner: "local" }];
+        assert_eq!(choose(places, &running, &mut queued), of_b, "as many as it has places for itself");
     }
 
     proptest! {
@@ -120,9 +134,9 @@ mod tests {
         ) {
             let places = Places { all, per_peer, per_owner };
             let running: Vec<_> =
-                running.iter().map(|(peer, owner)| Occupant { peer: PEERS[*peer], owner: OWNERS[*owner] }).collect();
+                running.iter().map(|(at, owner)| Occupant { peer: peer(*at, per_peer), owner: OWNERS[*owner] }).collect();
             let mut queued: Vec<_> =
-                jobs.iter().enumerate().map(|(n, (p, peer, owner))| candidate(n as i64, *p, *peer, *owner)).collect();
+                jobs.iter().enumerate().map(|(n, (p, at, owner))| candidate(n as i64, *p, peer(*at, per_peer), *owner)).collect();
             let chosen = choose(places, &running, &mut queued);
             let is_chosen = |job: &&Candidate<'_>| chosen.contains(&job.id);
             let mut now = running.clone();
@@ -130,9 +144,9 @@ mod tests {
             let before = |count: usize, limit: usize| count.max(limit);
             prop_assert!(now.len() <= before(running.len(), all));
             let of = |list: &[Occupant<'_>], test: &dyn Fn(&Occupant<'_>) -> bool| list.iter().filter(|one| test(one)).count();
-            for peer in PEERS.into_iter().flatten() {
+            for peer in (0..PEERS.len()).filter_map(|at| peer(at, per_peer)) {
                 let is = |one: &Occupant<'_>| one.peer == Some(peer);
-                prop_assert!(of(&now, &is) <= before(of(&running, &is), per_peer));
+                prop_assert!(of(&now, &is) <= before(of(&running, &is), peer.running_max));
             }
             for owner in OWNERS {
                 let is = |one: &Occupant<'_>| one.owner == owner;
@@ -143,7 +157,7 @@ mod tests {
                 let Occupant { peer, owner } = job.occupant;
                 let full = now.len() >= all
                     || of(&now, &|one| one.owner == owner) >= per_owner
-                    || peer.is_some_and(|peer| of(&now, &|one| one.peer == Some(peer)) >= per_peer);
+                    || peer.is_some_and(|peer| of(&now, &|one| one.peer == Some(peer)) >= peer.running_max);
                 prop_assert!(full);
             }
         }

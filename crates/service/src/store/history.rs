@@ -279,13 +279,58 @@ pub(crate) fn usage(
     sums.collect()
 }
 
-/// Forgets some records that ended before `ms`; yields how many.
-pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<usize> {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    transaction.execute(
-        "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)",
-        params![ms, count],
-    )
+/// A run of a job that has a record.
+pub(crate) type Run = (String, u32);
+
+/// Forgets some records that ended before `ms`; yields the runs that they were of.
+pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<Run>> {
+    let mut statement = transaction.prepare_cached(
+        "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)
+         RETURNING job, run",
+    )?;
+    let gone = statement.query_map(params![ms, i64::try_from(count).unwrap_or(i64::MAX)], run)?;
+    gone.filter_map(Result::transpose).collect()
+}
+
+/// What a record takes in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Weight {
+    pub(crate) id: i64,
+    /// None if a client of the daemon has opened the session.
+    pub(crate) run: Option<Run>,
+    pub(crate) bytes: u64,
+}
+
+/// Numbers of a record and what an index has of it, roughly.
+const NUMBERS_BYTES: u64 = 256;
+
+/// What each record takes, the newest first. One whose files a hook is still told of is left out.
+pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<Weight>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT job, run, id,
+                octet_length(owner) + octet_length(source) + octet_length(destination) + octet_length(verdict)
+                + coalesce(octet_length(error), 0) + coalesce(octet_length(report), 0)
+                + coalesce(octet_length(curve), 0) + coalesce(octet_length(receipt), 0)
+         FROM history
+         WHERE NOT EXISTS (SELECT 1 FROM feeds WHERE feeds.job = history.job AND feeds.run = history.run)
+         ORDER BY id DESC",
+    )?;
+    let weights = statement.query_map([], |row| {
+        let bytes = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0).saturating_add(NUMBERS_BYTES);
+        Ok(Weight { id: row.get(2)?, run: run(row)?, bytes })
+    })?;
+    weights.collect()
+}
+
+/// Forgets these records.
+pub(crate) fn remove(transaction: &Transaction<'_>, ids: &[i64]) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached("DELETE FROM history WHERE id = ?1")?;
+    ids.iter().try_for_each(|id| statement.execute([id]).map(drop))
+}
+
+/// Of a row that begins with job and run.
+fn run(row: &Row<'_>) -> rusqlite::Result<Option<Run>> {
+    Ok(row.get::<_, Option<String>>(0)?.zip(row.get(1)?))
 }
 
 fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {

@@ -255,16 +255,21 @@ pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(State, u6
     counts.collect()
 }
 
-/// Forgets some jobs that ended before `ms`; yields which.
-pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<String>> {
+/// Forgets some jobs that ended before `ms`; yields which, and how many runs they have had.
+pub(crate) fn forget(
+    transaction: &Transaction<'_>,
+    ms: i64,
+    count: usize,
+) -> rusqlite::Result<Vec<(String, u32)>> {
     let mut statement = transaction.prepare_cached(
         "DELETE FROM jobs WHERE id IN (
            SELECT id FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled') AND ended_ms < ?1
            ORDER BY ended_ms LIMIT ?2)
-         RETURNING id",
+         RETURNING id, run",
     )?;
-    let ids = statement.query_map(params![ms, i64::try_from(count).unwrap_or(i64::MAX)], |row| row.get(0))?;
-    ids.collect()
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let gone = statement.query_map(params![ms, count], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    gone.collect()
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<JobRow> {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farhaul::CapPlaces;
 use farhaul_daemon::ServeConfig;
 use farhaul_handover::Held as _;
 use farhaul_session::{Error, MemoryLimits, Testing};
@@ -62,7 +63,7 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
         let caps = node.live_caps.clone();
         let daemon = ServeConfig {
             reload: Arc::new(reload),
-            caps: Arc::new(move |principal, address| caps.place(&Subject::client(principal, address))),
+            caps: Arc::new(move |principal, far| caps.place(Subject::client(principal, far))),
             observer: Some(Arc::new(Door(node.clone()))),
             ..daemon
         };
@@ -133,7 +134,7 @@ fn daemon(
         memory,
         rate_max_bps: serve.max_rate.map(|rate| rate.0),
         own,
-        caps: Arc::new(|_, _| Vec::new()),
+        caps: Arc::new(|_, _| CapPlaces::default()),
         reload: Arc::new(|| {}),
         ready: Arc::new(|| Manager.ready("serving")),
         observer: None,

@@ -279,7 +279,7 @@ def main():
     chosen = parser.parse_args()
     install_signal_handlers()
     results = Results("caps")
-    with results.saved(all_rows=False):
+    with results.saved(all_rows=len(chosen.only) == len(PARTS) and len(chosen.rtt) > 1):
         for part in chosen.only:
             for rtt_ms in chosen.rtt:
                 {"jobs": jobs, "keys": keys}[part](results, chosen, rtt_ms)

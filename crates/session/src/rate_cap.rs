@@ -15,6 +15,9 @@
 //! (`rate_cap/order.rs`). A sender here has when its pacers have the new rate; one at the far end when it has acknowledged
 //! that it was told, or what arrives has fallen; in any case after two seconds.
 //!
+//! Parts that are not used as fast as they are given leave something of a cap that everybody wants. It is made up for
+//! (`rate_cap/lag.rs`): below, a cap is what it is taken for by that, at most a twentieth more or less than it was set to.
+//!
 //! Always true: the parts come to no more than the cap (but for sessions that have the smallest rate there is), and
 //! to all of it where the wishes do; no part rises while it would come to more with what others may still be using;
 //! the content that is granted comes to no more than what the parts of those that receive allow since the cap
@@ -24,6 +27,7 @@ mod balance;
 mod demand;
 mod fill;
 pub(crate) mod headers;
+mod lag;
 mod order;
 mod places;
 #[cfg(test)]

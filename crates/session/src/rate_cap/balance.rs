@@ -12,6 +12,7 @@ use farhaul_handover::Held as _;
 
 use super::demand::Demand;
 use super::fill::{Leaf, Node, Parts, bounding, fill};
+use super::lag::Lag;
 use super::order::{CONFIRM_MAX, Stand, change};
 use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
 use crate::BLOCK_BYTES;
@@ -57,6 +58,7 @@ pub(super) struct Cap {
     pub(super) weight: f64,
     /// IP bytes that its sessions have moved, also those that have left.
     pub(super) moved: u64,
+    lag: Lag,
     bucket: Bucket,
 }
 
@@ -181,13 +183,15 @@ impl Balance {
     ) -> u64 {
         let id = self.take_id();
         let bucket = Bucket::new(most_bps.unwrap_or(0) as f64, now);
-        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, bucket });
+        let lag = Lag::new(now);
+        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, lag, bucket });
         id
     }
 
     pub(super) fn set_most(&mut self, cap: u64, most_bps: Option<u64>, now: Instant) {
         if let Some(cap) = self.caps.get_mut(&cap).filter(|cap| cap.most_bps != most_bps) {
             cap.most_bps = most_bps;
+            cap.lag.begin(cap.moved, now);
             self.changed(now);
         }
     }
@@ -218,6 +222,8 @@ impl Balance {
             usage.sessions += 1;
             usage.given_bps = usage.given_bps.saturating_add(session.part_bps().unwrap_or(0));
         }
+        // What it is taken for may be a little more.
+        usage.given_bps = cap.most_bps.map_or(usage.given_bps, |most_bps| usage.given_bps.min(most_bps));
         usage
     }
 
@@ -368,8 +374,9 @@ impl Balance {
         for cap in &session.caps {
             if let Some(cap) = self.caps.get_mut(cap) {
                 cap.moved += more;
-                if cap.most_bps.is_some() {
+                if let Some(most_bps) = cap.most_bps {
                     cap.bucket.bytes -= beside_content as f64;
+                    self.is_stale |= cap.lag.look(cap.moved, most_bps, now);
                 }
             }
         }
@@ -583,7 +590,8 @@ impl Balance {
         let at = |id: &u64| ids.binary_search(id).ok();
         let node = |id: &u64| {
             let cap = &self.caps[id];
-            Node { above: cap.above.as_ref().and_then(at), most: cap.most_bps, weight: cap.weight }
+            let most = cap.most_bps.map(|most_bps| cap.lag.bps(most_bps));
+            Node { above: cap.above.as_ref().and_then(at), most, weight: cap.weight }
         };
         let leaf = |session: &Session| Leaf {
             places: session

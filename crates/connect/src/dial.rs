@@ -472,7 +472,7 @@ impl Attempt<'_> {
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
-        let established = self.established(master, flows, Transport::Udp);
+        let established = self.established(master, flows, Transport::Udp, remote);
         let session = Setup { spares, reserved, ..established.session };
         Ok(Established { opening, session, ..established })
     }
@@ -509,7 +509,7 @@ impl Attempt<'_> {
         let index = u16::try_from(last).unwrap_or(u16::MAX);
         let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
         let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
-        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(reply);
+        let mut established = self.established(master, vec![flow], Transport::Tcp, remote).answered(reply);
         let session = &mut established.session;
         session.fallback = fallback;
         if self.params.udp {
@@ -526,10 +526,20 @@ impl Attempt<'_> {
         Ok(established)
     }
 
-    fn established(&self, master: Secret, flows: Vec<FlowSetup>, transport: Transport) -> Established {
+    fn established(
+        &self,
+        master: Secret,
+        flows: Vec<FlowSetup>,
+        transport: Transport,
+        remote: SocketAddr,
+    ) -> Established {
         let session = Setup::new(master, true, flows, transport, self.host.to_string());
         Established {
-            session: Setup { udp_ports: vec![self.port], ..session },
+            session: Setup {
+                udp_ports: vec![self.port],
+                dialled: Some(remote.ip().to_canonical()),
+                ..session
+            },
             opening: self.params.opening.clone(),
             // Those of a far end of this version; one that has fewer says so, and the session begins anew.
             features: with_session(&self.params.features),

@@ -65,7 +65,7 @@ pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
 pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
-pub use listen::{Admit, CapsOf, Daemon, DaemonStop, HeldSockets, ListenConfig};
+pub use listen::{Admit, CapsOf, Daemon, DaemonStop, FarEnd, HeldSockets, ListenConfig};
 pub use principal::{Authenticated, Authenticator, Guest, Lent, Principal, PrincipalId, Proof};
 pub use remote::RemoteProgram;
 pub use rights::{Access, Allowed, Asked, Errand, Reach, Rights, Way};

@@ -29,7 +29,7 @@ use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
 use super::{Established, quic, tcp, tls};
 
-pub use super::serve::{Admit, CapsOf};
+pub use super::serve::{Admit, CapsOf, FarEnd};
 
 /// How long sessions may take to end when the daemon does.
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);

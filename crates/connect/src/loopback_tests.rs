@@ -700,9 +700,9 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     let host = Budget::of_process().rate_cap().beside("host", Some(900_000), now);
     let uplink = host.within("campus-uplink", Some(600_000), now);
     let known = uplink.clone();
-    let fixture = Fixture::start_within(Some(Arc::new(move |principal, address| {
-        assert!(address.is_loopback() && principal.comment == "client");
-        vec![CapPlace { cap: known.clone(), weight: 2.0 }]
+    let fixture = Fixture::start_within(Some(Arc::new(move |principal, far| {
+        assert!(far.address.is_loopback() && far.called.is_none() && principal.comment == "client");
+        vec![CapPlace { cap: known.clone(), weight: 2.0 }].into()
     })));
     let [(_, first), (_, second)] = [true, false].map(|udp| fixture.connect(udp));
     let bps = |session: &Established| session.session.rate_shares.bps();

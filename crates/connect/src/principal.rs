@@ -9,7 +9,6 @@ use std::time::Instant;
 use farhaul_session::budget::{Budget, Limits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::rate_cap::RateShares;
 use farhaul_session::setup::Setup;
 use farhaul_session::{Minimum, session_bytes_max};
 
@@ -19,6 +18,7 @@ use super::grants::GrantWish;
 use super::hello::{Refusal, Token};
 use super::identity::{PublicKey, fingerprint};
 use super::rights::{Allowed, Asked, Rights};
+use super::serve::{CapsOf, FarEnd};
 
 /// What a handshake has proved. A certificate and a token will be others.
 #[derive(Debug, Clone, Copy)]
@@ -109,19 +109,19 @@ impl Guest {
     pub fn lend(&self, options: &NetworkOptions) -> Result<Lent, Error> {
         let rights = self.rights()?;
         let account = self.pass.accounts.of(&self.principal.id, &rights);
-        let rate = account.share_of_rate()?;
         let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
         let budget = account.within("this session", most);
         let minimum = Minimum::of(&budget, options)?;
-        Ok(Lent { budget, minimum, rate })
+        Ok(Lent { guest: self.clone(), account, budget, minimum })
     }
 }
 
 /// What a principal has for one more session.
 pub struct Lent {
+    guest: Guest,
+    account: Budget,
     budget: Budget,
     minimum: Minimum,
-    rate: RateShares,
 }
 
 impl Lent {
@@ -130,11 +130,16 @@ impl Lent {
         &self.budget
     }
 
-    /// That session runs within it from now on.
-    pub fn to(self, setup: &mut Setup) {
+    /// That session, with whom this daemon has called so, runs within it from now on, and within the caps of this principal, of whom
+    /// was called, and of the address that has answered.
+    pub fn to(self, setup: &mut Setup, called: (&str, u16)) -> Result<(), Error> {
+        let Guest { principal, pass, .. } = &self.guest;
+        let far = setup.dialled.map(|address| FarEnd { called: Some(called), address });
+        let named = pass.caps.as_ref().zip(far).map(|(caps, far)| caps(principal, &far));
+        setup.rate_shares = self.account.share_of_rate_and(&named.unwrap_or_default())?;
         setup.budget = self.budget;
-        setup.rate_shares = self.rate;
         setup.keeps = Some(Box::new((self.minimum, setup.keeps.take())));
+        Ok(())
     }
 }
 
@@ -143,6 +148,7 @@ impl Lent {
 pub(crate) struct Pass {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) caps: Option<Arc<CapsOf>>,
     pub(crate) ticket: Token,
 }
 

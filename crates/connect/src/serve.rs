@@ -11,7 +11,7 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
-use farhaul_session::rate_cap::CapPlace;
+use farhaul_session::rate_cap::CapPlaces;
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Transport};
 use farhaul_session::{Limits, Minimum, session_bytes_max};
@@ -37,9 +37,18 @@ use super::{Admitted, Established, GRANTS, Keys, discovery, quic, reserved_ids, 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
 pub type Admit = dyn Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync;
-/// Says in which named caps a session of this principal is that comes from this address, and with which weight in each. The
-/// caps are made beside that of the process: `Budget::of_process().rate_cap().beside(..)`.
-pub type CapsOf = dyn Fn(&Principal, IpAddr) -> Vec<CapPlace> + Send + Sync;
+/// Says in which named caps a session of this principal is, and with which weight in each. They are made beside that of the
+/// process (`Budget::of_process().rate_cap().beside(..)`), and may be set anew while the session runs.
+pub type CapsOf = dyn Fn(&Principal, &FarEnd<'_>) -> CapPlaces + Send + Sync;
+
+/// The other end of a session of a daemon, as far as caps are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FarEnd<'a> {
+    /// What the daemon was told to connect to, and the port; none for a client that came by itself.
+    pub called: Option<(&'a str, u16)>,
+    /// Where it is.
+    pub address: IpAddr,
+}
 /// What runs a session, in a thread of its own.
 pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
 
@@ -398,7 +407,8 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     };
     let (id, rights) = (&who.principal.id, &who.rights);
     let account = shared.accounts.of(id, rights);
-    let named = shared.caps.as_ref().map(|caps| caps(&who.principal, client.remote.ip()));
+    let far = FarEnd { called: None, address: client.remote.ip() };
+    let named = shared.caps.as_ref().map(|caps| caps(&who.principal, &far));
     let rate =
         account.share_of_rate_and(&named.unwrap_or_default()).map_err(|used_up| busy(used_up.into()))?;
     let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
@@ -482,6 +492,7 @@ fn start(
     let pass = Pass {
         callers: shared.callers.clone(),
         accounts: Arc::clone(&shared.accounts),
+        caps: shared.caps.clone(),
         ticket: registered.ticket,
     };
     // Whoever sits at the other end signs for himself, also where he comes for another.

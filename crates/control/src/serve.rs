@@ -295,7 +295,7 @@ impl Server<'_> {
             return Err(Error::interrupted());
         }
         let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?)?;
-        lent.to(&mut established.session);
+        lent.to(&mut established.session, (&far.host, far.port))?;
         Ok(carry.run(established, handle))
     }
 

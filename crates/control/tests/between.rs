@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_connect::{
-    AuthorizedKeys, Bounds, Daemon, DaemonStop, DaemonTarget, HeldSockets, Identity, ListenConfig, keygen,
+    AuthorizedKeys, Bounds, CapsOf, Daemon, DaemonStop, DaemonTarget, FarEnd, HeldSockets, Identity,
+    ListenConfig, keygen,
 };
 use farhaul_control::{ServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
 use farhaul_session::events::{Done, Event, Level};
 use farhaul_session::feed::Events;
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
+use farhaul_session::rate_cap::CapPlaces;
+use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, Testing};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,7 @@ struct Host {
 }
 
 impl Host {
-    fn start(client: &Path) -> Host {
+    fn start(client: &Path, caps: Option<Arc<CapsOf>>) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir(&root).unwrap();
@@ -43,7 +45,7 @@ impl Host {
                 false => farhaul_copy::admit_within(&client.rights, opening, 0),
             }),
             memory: MemoryLimits::default(),
-            caps: None,
+            caps,
             rate_max_bps: None,
         })
         .unwrap();
@@ -83,10 +85,15 @@ struct Three {
 
 impl Three {
     fn start() -> Three {
+        Three::start_within(None)
+    }
+
+    /// The sessions of both daemons are in these caps.
+    fn start_within(caps: Option<Arc<CapsOf>>) -> Three {
         let client = tempfile::tempdir().unwrap();
         let key = client.path().join("id");
         keygen(&key, "client").unwrap();
-        Three { from: Host::start(&key), to: Host::start(&key), client }
+        Three { from: Host::start(&key, caps.clone()), to: Host::start(&key, caps), client }
     }
 
     fn at(&self, host: &Host, path: &str) -> Location {
@@ -207,4 +214,31 @@ fn a_daemon_that_is_not_there_is_named() {
     let (_, error) = steered(job, |_, _| {});
     let error = error.unwrap();
     assert_eq!(error.code(), Code::NotListening, "{error}");
+}
+
+#[test]
+fn what_a_daemon_moves_for_a_client_is_in_the_caps_of_that_client_and_of_the_other_daemon() {
+    const BYTES: usize = 24 << 20;
+    const CRAWL_BPS: u64 = 8_000_000;
+    let cap = Budget::of_process().rate_cap().beside("peer", Some(CRAWL_BPS), Instant::now());
+    let peer = cap.clone();
+    let three = Three::start_within(Some(Arc::new(move |principal, far: &FarEnd<'_>| {
+        assert!(principal.comment == "client" && far.address.is_loopback());
+        match far.called {
+            Some(("127.0.0.1", _)) => vec![peer.clone().into()].into(),
+            Some(other) => panic!("nobody said {other:?}"),
+            // What the client itself asks for, and what the other daemon comes with.
+            None => CapPlaces::default(),
+        }
+    })));
+    let (report, error) = steered(three.job(BYTES, 4_000_000_000), |handle, _| {
+        until_bytes(handle, 1);
+        let usage = cap.usage();
+        assert_eq!((usage.sessions, usage.given_bps), (1, CRAWL_BPS));
+        assert!(handle.snapshot().bytes_done < BYTES as u64, "it takes 25 seconds");
+        cap.set_most(None, Instant::now());
+    });
+    assert!(error.is_none() && report.ok, "{error:?}");
+    let usage = cap.usage();
+    assert!(usage.sessions == 0 && usage.moved_bytes >= BYTES as u64, "{usage:?}");
 }

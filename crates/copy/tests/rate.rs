@@ -79,14 +79,14 @@ fn within_a_crawl() -> (RateCap, Within) {
     let now = Instant::now();
     let cap = Budget::of_process().rate_cap().beside("campus-uplink", Some(10 * CRAWL_BPS), now);
     let crawl = cap.within("peer", Some(CRAWL_BPS), now);
-    let caps = vec![CapPlace { cap: crawl, weight: 2.0 }];
+    let caps = vec![CapPlace { cap: crawl, weight: 2.0 }].into();
     (cap, Within { caps, budget: Some(Budget::of_process()), weight: 0.5 })
 }
 
 /// Whichever end sends, it moves at a crawl until the cap is lifted.
 fn capped(ends: (Location, Location)) {
     let (cap, within) = within_a_crawl();
-    let (crawl, seen) = (within.caps[0].cap.clone(), cap.clone());
+    let (crawl, seen) = (within.caps.get()[0].cap.clone(), cap.clone());
     copy_then(NetworkOptions::default(), within, ends, move |handle| {
         let usage = seen.usage();
         assert_eq!((usage.sessions, usage.given_bps, usage.most_bps), (1, CRAWL_BPS, Some(10 * CRAWL_BPS)));

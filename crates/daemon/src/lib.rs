@@ -16,14 +16,15 @@ mod observer;
 mod own_files;
 mod signals;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use farhaul_connect::FarEnd;
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_copy::{ServerPolicy, Watch as _};
 use farhaul_session::options::RATE_MIN_BPS;
-use farhaul_session::rate_cap::CapPlace;
+use farhaul_session::rate_cap::CapPlaces;
 use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 
 use ending::Ending;
@@ -33,8 +34,8 @@ use journal::Journal;
 pub use observer::{Ended, Observer, Visitor, Visits};
 use own_files::Own;
 
-/// Says in which caps a session is: by the name of its principal, and from where it comes.
-pub type CapsOf = dyn Fn(&str, IpAddr) -> Vec<CapPlace> + Send + Sync;
+/// Says in which caps a session is: by the name of its principal, and by who is at its other end.
+pub type CapsOf = dyn Fn(&str, &FarEnd<'_>) -> CapPlaces + Send + Sync;
 
 /// What `farhaul serve` was told.
 pub struct ServeConfig {
@@ -65,7 +66,7 @@ pub struct ServeConfig {
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
     /// Sees what clients do.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Caps that a session is in besides its key's: by the principal's name, and from where it comes.
+    /// Caps that a session is in besides its key's, also one with another daemon that a client has asked for.
     pub caps: Arc<CapsOf>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
@@ -95,7 +96,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
         memory: config.memory,
         rate_max_bps: config.rate_max_bps,
-        caps: Some(Arc::new(move |principal, address| caps(&principal.id.name(), address))),
+        caps: Some(Arc::new(move |principal, far| caps(&principal.id.name(), far))),
     })?;
     let stop = daemon.stop_handle();
     let journal = Arc::new(Journal::new(config.observer));

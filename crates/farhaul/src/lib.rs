@@ -66,7 +66,9 @@ pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
 };
 pub use farhaul_session::amounts;
-pub use farhaul_session::rate_cap::{CapPlace, CapUse, RateCap, RateShares, RateUsedUp};
+pub use farhaul_session::rate_cap::{
+    CapPlace, CapPlaces, CapUse, RateCap, RateShares, RateUsedUp, WeakCapPlaces,
+};
 pub use farhaul_session::{
     Blame, Budget, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode,
     FLOWS_MAX, Facts, Fault, Handle, Id, Level, Limits, MEMORY_MIN, MemoryLimits, Misbehaviour,

@@ -75,7 +75,7 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
         let beside = Beside {
             held: HeldSockets { udp, tcp },
             reload: Arc::new(move || reloading.reload()),
-            caps: Arc::new(move |principal, address| caps.place(&Subject::client(principal, address))),
+            caps: Arc::new(move |principal, far| caps.place(Subject::client(principal, far))),
             ends_too: Arc::new(Drain::new(node.clone(), move || latest.drain())),
             observer: Arc::new(Door(node.clone())),
         };

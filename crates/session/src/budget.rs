@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::rate_cap::{CapPlace, RateCap, RateShares, RateUsedUp};
+use super::rate_cap::{CapPlace, CapPlaces, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
 
 /// What may be taken, and what is. Clones are the same.
@@ -235,20 +235,20 @@ impl Budget {
 
     /// A part of the rate for another session, if there is a most here or above.
     pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
-        self.share_of_rate_and(&[])
+        self.share_of_rate_and(&CapPlaces::default())
     }
 
-    /// The same for a session that is in named caps, too, whether or not any of these has a most yet.
-    pub fn share_of_rate_and(&self, named: &[CapPlace]) -> Result<RateShares, RateUsedUp> {
-        let rate = &self.0.rate;
-        if named.is_empty() && !rate.is_set() {
+    /// The same for a session that is in named caps, too, whether or not any of these has a most yet, and in those that take
+    /// their place while it runs.
+    pub fn share_of_rate_and(&self, named: &CapPlaces) -> Result<RateShares, RateUsedUp> {
+        let (rate, places) = (&self.0.rate, named.get());
+        if places.is_empty() && !rate.is_set() {
             return Ok(RateShares::default());
         }
         // Without a most, and apart from the named ones, it has no say.
-        let is_in = rate.is_set() || named.iter().all(|place| place.cap.is_beside(rate));
+        let is_in = rate.is_set() || places.iter().all(|place| place.cap.is_beside(rate));
         let own = is_in.then(|| CapPlace::from(rate.clone()));
-        let places: Vec<_> = own.into_iter().chain(named.iter().cloned()).collect();
-        RateShares::join(&places, Instant::now())
+        RateShares::join(own, named, Instant::now())
     }
 
     /// The cap on its rate. Named caps for its sessions are made beside it ([`RateCap::beside`]).

@@ -9,11 +9,14 @@
 //! Parts are as the weights of the members, but what a member does not want, or has not used of late, is the others'.
 //! A cap within another is one member of that, however many sessions it has: it divides the part that it has there.
 //! A session may be in several caps, also of different trees: its part is what the least of them leaves it, and what it does not use in
-//! one is the others' there (`rate_cap/fill.rs`).
+//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/places.rs`).
 //!
 //! When parts change, those that fall are told first, and the others get what these have confirmed to have let go
 //! (`rate_cap/order.rs`). A sender here has when its pacers have the new rate; one at the far end when it has acknowledged
 //! that it was told, or what arrives has fallen; in any case after two seconds.
+//!
+//! Parts that are not used as fast as they are given leave something of a cap that everybody wants. It is made up for
+//! (`rate_cap/lag.rs`): below, a cap is what it is taken for by that, at most a twentieth more or less than it was set to.
 //!
 //! Always true: the parts come to no more than the cap (but for sessions that have the smallest rate there is), and
 //! to all of it where the wishes do; no part rises while it would come to more with what others may still be using;
@@ -24,7 +27,9 @@ mod balance;
 mod demand;
 mod fill;
 pub(crate) mod headers;
+mod lag;
 mod order;
+mod places;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
@@ -39,6 +44,9 @@ use super::options::RateOptions;
 use super::supervisor::Role;
 use crate::error::{Code, Error};
 use balance::{Balance, Session, with};
+use farhaul_handover::Held as _;
+
+pub use places::{CapPlaces, WeakCapPlaces};
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
 /// more: grants come as seldom as a flow thread wakes by itself.
@@ -63,7 +71,7 @@ struct Held {
     _above: Option<RateCap>,
 }
 
-/// A cap that a session is to be in, and with which weight: parts are as the weights of those that are in it.
+/// A named cap that a session is to be in, and with which weight: parts are as the weights of those that are in it.
 #[derive(Debug, Clone)]
 pub struct CapPlace {
     pub cap: RateCap,
@@ -142,7 +150,7 @@ impl RateCap {
 
     /// Another session, in this cap alone.
     pub fn join(&self, now: Instant) -> Result<RateShares, RateUsedUp> {
-        RateShares::join(&[self.clone().into()], now)
+        RateShares::join(Some(self.clone().into()), &CapPlaces::default(), now)
     }
 
     /// From now on so much; running sessions go on at it.
@@ -155,6 +163,13 @@ impl RateCap {
         with(&self.0.balance, |balance| balance.set_cap_weight(self.0.id, weight, now));
     }
 
+    /// All that `work` changes of this cap, of those beside it and of who is in them counts at once: on the way from the old to the
+    /// new nobody is given a part that belongs to neither.
+    pub fn at_once<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _changes = Changes::begin(&self.0.balance);
+        work()
+    }
+
     /// How it is used.
     pub fn usage(&self) -> CapUse {
         with(&self.0.balance, |balance| balance.usage(self.0.id))
@@ -165,9 +180,30 @@ impl RateCap {
         with(&self.0.balance, |balance| balance.is_idle(self.0.id, now))
     }
 
+    /// Whether they are the same.
+    pub fn is(&self, other: &RateCap) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether a session can be in both.
     pub fn is_beside(&self, other: &RateCap) -> bool {
         Arc::ptr_eq(&self.0.balance, &other.0.balance)
+    }
+}
+
+/// Changes that are to count at once, until this is dropped.
+struct Changes<'a>(&'a Mutex<Balance>);
+
+impl Changes<'_> {
+    fn begin(balance: &Mutex<Balance>) -> Changes<'_> {
+        with(balance, Balance::begin_changes);
+        Changes(balance)
+    }
+}
+
+impl Drop for Changes<'_> {
+    fn drop(&mut self) {
+        with(self.0, |balance| balance.end_changes(Instant::now()));
     }
 }
 
@@ -180,13 +216,18 @@ impl Drop for Held {
 /// A session's parts of the caps that it is in, which are the others' again when this is dropped. The default is in
 /// none, and may move what it likes.
 #[derive(Debug, Default)]
-pub struct RateShares(Option<Share>);
+pub struct RateShares(Option<Arc<Share>>);
 
 #[derive(Debug)]
 struct Share {
     id: u64,
-    /// In the balance of the first of these. At least one.
-    caps: Vec<RateCap>,
+    balance: Arc<Mutex<Balance>>,
+    /// The cap that it stays in whatever becomes of the named ones.
+    own: Option<CapPlace>,
+    /// All that it is in, which have to be there as long.
+    caps: Mutex<Vec<RateCap>>,
+    /// From there its named ones are changed.
+    _named: CapPlaces,
     /// Its part has changed since this was looked at.
     news: Arc<AtomicBool>,
 }
@@ -208,23 +249,40 @@ impl Part {
 }
 
 impl Share {
-    fn with<R>(&self, work: impl FnOnce(&mut Balance) -> R) -> Option<R> {
-        self.caps.first().map(|cap| with(&cap.0.balance, work))
+    fn with<R>(&self, work: impl FnOnce(&mut Balance) -> R) -> R {
+        with(&self.balance, work)
+    }
+
+    /// It is in these named caps from now on, and in its own.
+    fn move_to(&self, named: &[CapPlace], now: Instant) {
+        let (ids, caps) = seats(&self.balance, self.own.as_ref(), named);
+        self.with(|balance| balance.place(self.id, &ids, now));
+        // What it was in may end with this, for which the balance has to be free.
+        let _before = std::mem::replace(&mut *self.caps.lock().in_any_case(), caps);
     }
 }
 
+/// What a balance calls the caps that a session is in, with its weights there, and the caps. Of another balance's nothing is known
+/// here.
+fn seats(
+    balance: &Arc<Mutex<Balance>>,
+    own: Option<&CapPlace>,
+    named: &[CapPlace],
+) -> (Vec<(u64, f64)>, Vec<RateCap>) {
+    let all = own.into_iter().chain(named);
+    let places: Vec<_> = all.filter(|place| Arc::ptr_eq(&place.cap.0.balance, balance)).collect();
+    debug_assert_eq!(places.len(), usize::from(own.is_some()) + named.len(), "caps of two balances");
+    (
+        places.iter().map(|place| (place.cap.0.id, place.weight)).collect(),
+        places.iter().map(|place| place.cap.clone()).collect(),
+    )
+}
+
 impl RateShares {
-    /// A session that is in all of these caps; each of them has to have been made within or beside the first one. In none it
-    /// may move what it likes.
-    pub fn join(places: &[CapPlace], now: Instant) -> Result<RateShares, RateUsedUp> {
-        let Some(first) = places.first() else { return Ok(RateShares::default()) };
-        debug_assert!(places.iter().all(|place| place.cap.is_beside(&first.cap)), "caps of two balances");
-        // Of another balance nothing is known here.
-        let places: Vec<_> = places.iter().filter(|place| place.cap.is_beside(&first.cap)).collect();
-        let ids: Vec<_> = places.iter().map(|place| (place.cap.0.id, place.weight)).collect();
-        let id = with(&first.cap.0.balance, |balance| balance.join(&ids, now))?;
-        let caps = places.iter().map(|place| place.cap.clone()).collect();
-        Ok(RateShares(Some(Share { id, caps, news: Arc::default() })))
+    /// A session that is in its own cap, in these named ones, and in those that take their place later. Each of them has to have been
+    /// made within or beside the first one. One that begins in none may move what it likes, and stays in none.
+    pub fn join(own: Option<CapPlace>, named: &CapPlaces, now: Instant) -> Result<RateShares, RateUsedUp> {
+        named.join(own, now)
     }
 
     /// Whether it is in no cap.
@@ -244,7 +302,7 @@ impl RateShares {
 
     fn read<T>(&self, of: impl FnOnce(&Session) -> Option<T>) -> Option<T> {
         let share = self.0.as_ref()?;
-        share.with(|balance| balance.sessions.get(&share.id).and_then(of)).flatten()
+        share.with(|balance| balance.sessions.get(&share.id).and_then(of))
     }
 
     /// What its users want at most, in bits of IP a second: what they leave is the others'.
@@ -318,13 +376,13 @@ impl RateShares {
     /// Takes so many blocks, or as many as may be granted now.
     pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
         let Some(share) = &self.0 else { return wanted };
-        share.with(|balance| balance.take_blocks(share.id, wanted, now)).unwrap_or(wanted)
+        share.with(|balance| balance.take_blocks(share.id, wanted, now))
     }
 
     /// Takes a block for who has none to go on with, also ahead of what there is.
     pub(crate) fn take_when_dry(&self, now: Instant) -> u64 {
         let Some(share) = &self.0 else { return 1 };
-        share.with(|balance| balance.take_when_dry(share.id, now)).unwrap_or(1)
+        share.with(|balance| balance.take_when_dry(share.id, now))
     }
 
     /// It moves nothing any more: what it had is the others'.

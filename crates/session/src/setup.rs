@@ -18,7 +18,7 @@ use farhaul_net::{Link, StreamLink, UdpLink};
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge, Limits};
 use super::pending::Pending;
-use super::rate_cap::{CapPlace, RateShares};
+use super::rate_cap::{CapPlaces, RateShares};
 use super::secret::Secret;
 use crate::error::Error;
 
@@ -67,6 +67,8 @@ pub struct Setup {
     /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is
     /// there.
     pub shown: Option<IpAddr>,
+    /// Where the far end of a connection is that this end has made.
+    pub dialled: Option<IpAddr>,
     /// The far end's UDP ports, for messages about firewalls.
     pub udp_ports: Vec<u16>,
     /// What the user should know although it works.
@@ -96,7 +98,8 @@ pub struct Within {
     pub budget: Option<Budget>,
     /// Caps on the rate that it is in besides that of the budget; made beside that
     /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
-    pub caps: Vec<CapPlace>,
+    /// [`CapPlaces::set`](crate::rate_cap::CapPlaces::set) changes them while it runs.
+    pub caps: CapPlaces,
     /// What its weights in all of them are multiplied by. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
     /// changes it.
     pub weight: f64,
@@ -104,7 +107,7 @@ pub struct Within {
 
 impl Default for Within {
     fn default() -> Within {
-        Within { budget: None, caps: Vec::new(), weight: 1.0 }
+        Within { budget: None, caps: CapPlaces::default(), weight: 1.0 }
     }
 }
 
@@ -113,7 +116,7 @@ impl Setup {
     pub fn within(mut self, within: &Within) -> Result<Setup, Error> {
         self.rate_shares = match &within.budget {
             Some(budget) => budget.share_of_rate_and(&within.caps),
-            None => RateShares::join(&within.caps, Instant::now()),
+            None => RateShares::join(None, &within.caps, Instant::now()),
         }?;
         self.rate_shares.set_weight(within.weight, Instant::now());
         Ok(self.counted_in(within))
@@ -147,6 +150,7 @@ impl Setup {
             transport,
             peer,
             shown: None,
+            dialled: None,
             udp_ports: Vec::new(),
             warnings: Vec::new(),
             stop: Stop::default(),

@@ -53,7 +53,7 @@ pub enum CapVerb {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Remove one; what was in it is in the one above
+    /// Remove one; what was in it is in the cap that is about it then
     Remove {
         /// Its name
         name: String,

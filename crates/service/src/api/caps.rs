@@ -45,7 +45,7 @@ async fn set(may: May<ToAdmin>, At(name): At<String>, body: Document) -> Result<
     may.act("set cap", name.clone(), move |node, caller| node.set_cap(caller, &name, cap)).await.map(Json)
 }
 
-/// Removes a cap. What was in it is in the one above.
+/// Removes a cap. What was in it is in the one that is about it then.
 #[utoipa::path(delete, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
     responses((status = 204, description = "It is gone")))]
 async fn remove(may: May<ToAdmin>, At(name): At<String>) -> Result<StatusCode, Failure> {

@@ -1,13 +1,14 @@
 //! The caps as the engine has them: made and changed by what the node's caps say, at the rates that hold now.
 //!
-//! Always true: a session that has begun stays in the cap that it began in, at whatever rate that has; one that is removed has none
-//! any more, so that what was in it is bounded by what that stood in.
+//! Always true: a session is in the cap that is about it most closely as things are now; when that becomes another one, because
+//! caps were set, removed or put elsewhere, it moves there while it runs.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farhaul::{Budget, CapPlace, RateCap};
+use farhaul::{Budget, CapPlaces, RateCap, WeakCapPlaces};
 use farhaul_handover::Held as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -16,23 +17,35 @@ use super::schedule::{next_change, rate_at};
 use super::spec::{Cap, Caps, HOST, Subject, cap_of, parent_of};
 use crate::config::values::Zone;
 
-/// All of them.
-#[derive(Debug)]
-pub(crate) struct LiveCaps(Mutex<Tree>);
+/// All of them. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct LiveCaps(Arc<Mutex<Tree>>);
 
 #[derive(Debug)]
 struct Tree {
     /// What was said.
     caps: Caps,
     live: BTreeMap<String, Live>,
+    seats: Vec<Seat>,
 }
 
 #[derive(Debug)]
 struct Live {
     cap: RateCap,
-    parent: Option<String>,
+    above: Option<RateCap>,
     rate_bps: Option<u64>,
     weight: f64,
+    /// Bytes that have gone through it while it stood elsewhere.
+    moved_before: u64,
+}
+
+/// The sessions of one job or client: whose they are, and the cap that they are in.
+#[derive(Debug)]
+struct Seat {
+    subject: Subject,
+    /// Where its host is was asked for, whether or not that was found.
+    is_looked_up: bool,
+    places: WeakCapPlaces,
 }
 
 /// How a cap is used.
@@ -45,24 +58,73 @@ pub(crate) struct Use {
 }
 
 impl LiveCaps {
-    /// With the host's cap, which has no limit yet, so that one can be set later for what runs by then.
+    /// With the host's cap, which has no limit yet.
     pub(crate) fn new() -> LiveCaps {
         let cap = Budget::of_process().rate_cap().beside(HOST, None, Instant::now());
-        let host = Live { cap, parent: None, rate_bps: None, weight: 1.0 };
-        LiveCaps(Mutex::new(Tree { caps: Caps::new(), live: [(HOST.to_string(), host)].into() }))
+        let host = Live { cap, above: None, rate_bps: None, weight: 1.0, moved_before: 0 };
+        let live = [(HOST.to_string(), host)].into();
+        LiveCaps(Arc::new(Mutex::new(Tree { caps: Caps::new(), live, seats: Vec::new() })))
     }
 
-    /// From now on these hold, at the rates of this moment; yields when any of these changes.
+    /// From now on these hold, at the rates of this moment, also for what runs; yields when any of these changes.
     pub(crate) fn apply(&self, caps: &Caps, now: Timestamp) -> Option<Timestamp> {
         let mut tree = self.0.lock().in_any_case();
-        let Tree { caps: said, live } = &mut *tree;
-        live.retain(|name, one| {
-            let stays = name == HOST || caps.contains_key(name);
-            if !stays {
-                one.cap.set_most(None, Instant::now());
+        let host = tree.live.get(HOST).map(|host| host.cap.clone())?;
+        let (next, unknown) = host.at_once(|| {
+            let next = tree.apply(caps, now);
+            let is_other = tree.caps != *caps;
+            if is_other {
+                tree.caps.clone_from(caps);
+                tree.seat_all();
             }
-            stays
+            (next, if is_other { tree.take_unknown() } else { Vec::new() })
         });
+        drop(tree);
+        if !unknown.is_empty() {
+            let live = self.clone();
+            // Names may take long. Without a thread they are looked up when their next sessions begin.
+            let _ = std::thread::Builder::new().name("cap-names".into()).spawn(move || live.find(&unknown));
+        }
+        next
+    }
+
+    /// Finds where these hosts are, and moves their sessions to the caps of the networks there.
+    fn find(&self, unknown: &[Subject]) {
+        for subject in unknown {
+            if let Some(address) = subject.look_up() {
+                self.0.lock().in_any_case().found(subject, address);
+            }
+        }
+    }
+
+    /// The place of sessions that begin, and whose caps change when others are said. Their host is looked up if it matters where
+    /// that is.
+    pub(crate) fn place(&self, mut subject: Subject) -> CapPlaces {
+        let is_looked_up = self.0.lock().in_any_case().needs_address();
+        if is_looked_up {
+            subject.address = subject.address.or_else(|| subject.look_up());
+        }
+        let mut tree = self.0.lock().in_any_case();
+        let cap = tree.live.get(cap_of(&tree.caps, &subject)).map(|one| one.cap.clone().into());
+        let places = CapPlaces::from(Vec::from_iter(cap));
+        tree.seats.retain(|seat| seat.places.upgrade().is_some());
+        tree.seats.push(Seat { subject, is_looked_up, places: places.downgrade() });
+        places
+    }
+
+    /// How the cap of this name is used.
+    pub(crate) fn usage(&self, name: &str) -> Use {
+        let tree = self.0.lock().in_any_case();
+        tree.live.get(name).map_or(Use::default(), |one| {
+            let usage = one.cap.usage();
+            Use { sessions: usage.sessions, moved_bytes: one.moved_before + usage.moved_bytes }
+        })
+    }
+}
+
+impl Tree {
+    fn apply(&mut self, caps: &Caps, now: Timestamp) -> Option<Timestamp> {
+        self.live.retain(|name, _| name == HOST || caps.contains_key(name));
         let host = Cap::default();
         let mut next: Option<Timestamp> = None;
         // Those above come first.
@@ -71,10 +133,10 @@ impl LiveCaps {
             let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
             let rate_bps = rate_at(&cap.schedule, cap.rate_bps, now, &zone);
             next = [next, next_change(&cap.schedule, now, &zone)].into_iter().flatten().min();
-            let parent = parent_of(caps, name).map(ToString::to_string);
-            let above = parent.as_ref().and_then(|parent| live.get(parent)).map(|above| above.cap.clone());
-            match live.get_mut(name) {
-                Some(one) if one.parent == parent => {
+            let parent = parent_of(caps, name).and_then(|parent| self.live.get(parent));
+            let above = parent.map(|parent| parent.cap.clone());
+            match self.live.get_mut(name) {
+                Some(one) if one.stands_in(above.as_ref()) => {
                     if one.rate_bps != rate_bps {
                         one.cap.set_most(rate_bps, Instant::now());
                         one.rate_bps = rate_bps;
@@ -85,39 +147,66 @@ impl LiveCaps {
                     }
                 }
                 there => {
-                    if let Some(one) = there {
-                        one.cap.set_most(None, Instant::now());
-                    }
                     let Some(above) = above else { continue };
+                    let moved_before = there.map_or(0, |one| one.moved_before + one.cap.usage().moved_bytes);
                     let made = above.within(name, rate_bps, Instant::now());
                     made.set_weight(cap.weight, Instant::now());
-                    live.insert(name.to_string(), Live { cap: made, parent, rate_bps, weight: cap.weight });
+                    let above = Some(above);
+                    let live = Live { cap: made, above, rate_bps, weight: cap.weight, moved_before };
+                    self.live.insert(name.to_string(), live);
                 }
             }
         }
-        said.clone_from(caps);
         next
     }
 
-    /// The place of a session that begins.
-    pub(crate) fn place(&self, subject: &Subject) -> Vec<CapPlace> {
-        let tree = self.0.lock().in_any_case();
-        let name = cap_of(&tree.caps, subject);
-        tree.live.get(name).map(|one| one.cap.clone().into()).into_iter().collect()
+    /// All sessions are in the caps that are about them now.
+    fn seat_all(&mut self) {
+        let Tree { caps, live, seats } = self;
+        seats.retain(|seat| {
+            let Some(places) = seat.places.upgrade() else { return false };
+            if let Some(one) = live.get(cap_of(caps, &seat.subject))
+                && !places.get().iter().any(|place| place.cap.is(&one.cap))
+            {
+                places.set(vec![one.cap.clone().into()], Instant::now());
+            }
+            true
+        });
     }
 
     /// Whether a session's cap depends on where its far end is.
-    pub(crate) fn needs_address(&self) -> bool {
-        self.0.lock().in_any_case().caps.values().any(|cap| !cap.networks.is_empty())
+    fn needs_address(&self) -> bool {
+        self.caps.values().any(|cap| !cap.networks.is_empty())
     }
 
-    /// How the cap of this name is used.
-    pub(crate) fn usage(&self, name: &str) -> Use {
-        let cap = self.0.lock().in_any_case().live.get(name).map(|one| one.cap.clone());
-        cap.map_or(Use::default(), |cap| {
-            let usage = cap.usage();
-            Use { sessions: usage.sessions, moved_bytes: usage.moved_bytes }
-        })
+    /// Whose hosts have to be looked up, and were not yet.
+    fn take_unknown(&mut self) -> Vec<Subject> {
+        if !self.needs_address() {
+            return Vec::new();
+        }
+        let unknown = |seat: &mut Seat| {
+            let is_known = seat.subject.address.is_some() || seat.subject.peer.is_none();
+            let is_asked = std::mem::replace(&mut seat.is_looked_up, true);
+            (!is_known && !is_asked).then(|| seat.subject.clone())
+        };
+        self.seats.iter_mut().filter_map(unknown).collect()
+    }
+
+    fn found(&mut self, subject: &Subject, address: IpAddr) {
+        for seat in self.seats.iter_mut().filter(|seat| seat.subject.peer == subject.peer) {
+            seat.subject.address.get_or_insert(address);
+        }
+        self.seat_all();
+    }
+}
+
+impl Live {
+    fn stands_in(&self, above: Option<&RateCap>) -> bool {
+        match (&self.above, above) {
+            (Some(one), Some(other)) => one.is(other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 }
 
@@ -145,7 +234,9 @@ fn from_the_top(caps: &Caps) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::values::{HostPattern, Window, Written as _};
+    use farhaul::RateShares;
+
+    use crate::config::values::{HostPattern, Network, Window, Written as _};
 
     fn subject(host: &str) -> Subject {
         Subject { principal: "local".into(), peer: Some((host.into(), Some(33_001))), address: None }
@@ -156,9 +247,12 @@ mod tests {
         Cap { rate_bps: Some(rate_bps), parent: parent.map(Into::into), peers, ..Cap::default() }
     }
 
+    fn join(live: &LiveCaps, host: &str) -> RateShares {
+        RateShares::join(None, &live.place(subject(host)), Instant::now()).unwrap()
+    }
+
     fn rate(live: &LiveCaps, host: &str) -> Option<u64> {
-        let places = live.place(&subject(host));
-        places[0].cap.join(Instant::now()).unwrap().bps()
+        join(live, host).bps()
     }
 
     #[test]
@@ -177,10 +271,62 @@ mod tests {
         live.apply(&caps, now);
         assert_eq!((rate(&live, "hpc"), rate(&live, "other")), (Some(2_000_000), Some(2_000_000)));
         // What runs is freed of a cap that is removed.
-        let held = live.place(&subject("hpc"))[0].cap.join(Instant::now()).unwrap();
+        let held = join(&live, "hpc");
         caps.clear();
         live.apply(&caps, now);
         assert_eq!((held.bps(), rate(&live, "hpc")), (None, None));
+    }
+
+    #[test]
+    fn what_runs_moves_to_the_cap_that_is_about_it_now() {
+        let live = LiveCaps::new();
+        let now: Timestamp = "2026-11-27T12:00:00Z".parse().unwrap();
+        let (hpc, other) = (join(&live, "hpc"), join(&live, "other"));
+        let sessions = |names: [&str; 2]| names.map(|name| live.usage(name).sessions);
+        let mut caps = Caps::new();
+        let mut apply = |name: &str, cap: Option<Cap>| {
+            match cap {
+                Some(cap) => caps.insert(name.into(), cap),
+                None => caps.remove(name),
+            };
+            live.apply(&caps, now);
+            (hpc.bps(), other.bps())
+        };
+        // One that is made, one that is about somebody else then, and the same the other way round.
+        assert_eq!(apply("peer", Some(cap(None, 3_000_000, "hpc"))), (Some(3_000_000), None));
+        assert_eq!(apply("peer", Some(cap(None, 3_000_000, "other"))), (None, Some(3_000_000)));
+        assert_eq!(sessions(["peer", "host"]), [1, 2]);
+        assert_eq!(apply("peer", Some(cap(None, 3_000_000, "*"))), (Some(1_500_000), Some(1_500_000)));
+        // It is put into another one with its sessions, and so is what stands in that.
+        assert_eq!(apply("campus", Some(cap(None, 1_000_000, "nobody"))), (Some(1_500_000), Some(1_500_000)));
+        assert_eq!(apply("peer", Some(cap(Some("campus"), 3_000_000, "*"))), (Some(500_000), Some(500_000)));
+        apply("uplink", Some(cap(None, 400_000, "nobody")));
+        assert_eq!(
+            apply("campus", Some(cap(Some("uplink"), 1_000_000, "nobody"))),
+            (Some(200_000), Some(200_000))
+        );
+        assert_eq!((sessions(["uplink", "campus"]), sessions(["peer", "host"])), ([2, 2], [2, 2]));
+        // One that is about it more closely, and goes again.
+        assert_eq!(apply("near", Some(cap(None, 700_000, "hpc"))), (Some(700_000), Some(400_000)));
+        assert_eq!(apply("near", None), (Some(200_000), Some(200_000)));
+        drop((hpc, other));
+        assert_eq!((sessions(["uplink", "campus"]), sessions(["peer", "host"])), ([0, 0], [0, 0]));
+    }
+
+    #[test]
+    fn a_host_is_looked_up_once_it_matters_where_it_is() {
+        let live = LiveCaps::new();
+        let held = join(&live, "localhost");
+        let networks = [("127.0.0.0/8", "four"), ("::1/128", "six")];
+        let network = |(text, name): (&str, &str)| {
+            let networks = vec![Network::read(text).unwrap()];
+            (name.to_string(), Cap { rate_bps: Some(1_000_000), networks, ..Cap::default() })
+        };
+        live.apply(&networks.into_iter().map(network).collect(), Timestamp::UNIX_EPOCH);
+        while held.bps() != Some(1_000_000) {
+            std::thread::yield_now();
+        }
+        assert_eq!(rate(&live, "localhost"), Some(500_000));
     }
 
     #[test]
@@ -193,12 +339,11 @@ mod tests {
         let caps: Caps = [(HOST.to_string(), cap)].into();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         assert_eq!(live.apply(&caps, at("2026-11-27T08:59:00Z")), Some(at("2026-11-27T09:00:00Z")));
-        let held = live.place(&subject("hpc"))[0].cap.join(Instant::now()).unwrap();
+        let held = join(&live, "hpc");
         assert_eq!(held.bps(), Some(8_000_000));
         assert_eq!(live.apply(&caps, at("2026-11-27T09:00:00Z")), Some(at("2026-11-27T18:00:00Z")));
         assert_eq!(held.bps(), Some(2_000_000));
         live.apply(&caps, at("2026-11-27T18:00:00Z"));
-        std::thread::sleep(std::time::Duration::from_millis(10));
         assert_eq!(held.bps(), Some(8_000_000));
     }
 }

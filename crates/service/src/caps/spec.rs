@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
 use farhaul::{DEFAULT_PORT, Place};
+use farhaul_daemon::FarEnd;
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -75,28 +76,31 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A client of the daemon: its key's fingerprint, and from where it comes.
-    pub(crate) fn client(principal: &str, address: IpAddr) -> Subject {
-        let peer = Some((address.to_canonical().to_string(), None));
-        Subject { principal: principal.into(), peer, address: Some(address) }
+    /// What a client of the daemon does with it: its key's fingerprint, and the other end, which is the client or another daemon.
+    pub(crate) fn client(principal: &str, far: &FarEnd<'_>) -> Subject {
+        let peer = match far.called {
+            Some((host, port)) => (host.to_string(), Some(port)),
+            None => (far.address.to_canonical().to_string(), None),
+        };
+        Subject { principal: principal.into(), peer: Some(peer), address: Some(far.address) }
     }
 
-    /// A job of this owner with this place at the other end, whose name is looked up if that matters.
-    pub(crate) fn of_job(owner: &str, places: &[Place], needs_address: bool) -> Subject {
+    /// A job of this owner with this place at the other end.
+    pub(crate) fn of_job(owner: &str, places: &[Place]) -> Subject {
         let host = places.iter().find_map(|place| match place {
             Place::Daemon(host, _) => Some((host.name.clone(), Some(host.port.unwrap_or(DEFAULT_PORT)))),
             Place::Ssh(host, _) => Some((host.name.clone(), host.port)),
             Place::Local(_) | Place::Pipe => None,
         });
-        let address = host.as_ref().and_then(|(name, port)| match name.parse() {
-            Ok(address) => Some(address),
-            Err(_) if needs_address => {
-                let mut found = (name.as_str(), port.unwrap_or(22)).to_socket_addrs().ok()?;
-                found.next().map(|found| found.ip())
-            }
-            Err(_) => None,
-        });
+        let address = host.as_ref().and_then(|(name, _)| name.parse().ok());
         Subject { principal: owner.into(), peer: host, address }
+    }
+
+    /// Where the other host is, by its name if nothing else says so.
+    pub(crate) fn look_up(&self) -> Option<IpAddr> {
+        let (name, port) = self.peer.as_ref().filter(|_| self.address.is_none())?;
+        let mut found = (name.as_str(), port.unwrap_or(22)).to_socket_addrs().ok()?;
+        found.next().map(|found| found.ip())
     }
 }
 

@@ -169,7 +169,7 @@ impl Node {
         Ok(view)
     }
 
-    /// There is no such cap any more: what was in it is in the one above.
+    /// There is no such cap any more: what was in it is in the one that is about it then.
     pub(crate) fn remove_cap(&self, caller: &Caller, name: &str) -> Result<(), Error> {
         caller.may(Deed::Any(Scope::Admin))?;
         let named = name.to_string();

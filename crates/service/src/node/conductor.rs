@@ -274,7 +274,7 @@ impl Node {
         }
         let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
         // In the transfer's own thread: a name may have to be looked up.
-        let place = move || caps.place(&Subject::of_job(&owner, &places.0, caps.needs_address()));
+        let place = move || caps.place(Subject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
         let before = self.before(row, now_ms)?;
         let mut transfer = Transfer::start(

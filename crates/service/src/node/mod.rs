@@ -76,7 +76,7 @@ pub(crate) struct Node {
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
     caps: Mutex<caps::AllCaps>,
-    pub(crate) live_caps: Arc<LiveCaps>,
+    pub(crate) live_caps: LiveCaps,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
     /// The service is ending: no job begins any more.
@@ -139,7 +139,7 @@ impl Node {
             metrics: Arc::new(Metrics::new()),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
-            live_caps: Arc::new(LiveCaps::new()),
+            live_caps: LiveCaps::new(),
             caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             draining: AtomicBool::new(false),

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{CapPlace, CopyJob, Event, Report};
+use farhaul::{CapPlaces, CopyJob, Event, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Error, Handle, Snapshot, contained};
@@ -97,7 +97,7 @@ impl Transfer {
         (id, serial): (JobId, u64),
         mut job: CopyJob,
         rate: RateOptions,
-        (before, place): (Before, Box<dyn FnOnce() -> Vec<CapPlace> + Send>),
+        (before, place): (Before, Box<dyn FnOnce() -> CapPlaces + Send>),
         to_conductor: Sender<Signal>,
     ) -> Result<Transfer, Error> {
         let handle = Handle::new();

@@ -12,6 +12,7 @@ use farhaul_handover::Held as _;
 
 use super::demand::Demand;
 use super::fill::{Leaf, Node, Parts, bounding, fill};
+use super::lag::Lag;
 use super::order::{CONFIRM_MAX, Stand, change};
 use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
 use crate::BLOCK_BYTES;
@@ -42,6 +43,9 @@ pub(super) struct Balance {
     to_ring: Vec<Ring>,
     /// Somebody has more than it was given.
     is_any_falling: bool,
+    /// Changes that are to count at once and are under way, and whether anything has changed meanwhile.
+    changes: u32,
+    has_changed: bool,
 }
 
 #[derive(Debug)]
@@ -54,6 +58,7 @@ pub(super) struct Cap {
     pub(super) weight: f64,
     /// IP bytes that its sessions have moved, also those that have left.
     pub(super) moved: u64,
+    lag: Lag,
     bucket: Bucket,
 }
 
@@ -125,6 +130,9 @@ pub(super) struct Session {
     /// When it was looked last at what it moves, and what it had moved.
     looked: (Instant, u64),
     bucket: Bucket,
+    /// Bytes that it has taken from the bucket of each of these since it came into it, less what it has given back: no more
+    /// goes back there.
+    taken: Vec<f64>,
     follower: Option<(Arc<AtomicBool>, Ring)>,
 }
 
@@ -175,21 +183,23 @@ impl Balance {
     ) -> u64 {
         let id = self.take_id();
         let bucket = Bucket::new(most_bps.unwrap_or(0) as f64, now);
-        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, bucket });
+        let lag = Lag::new(now);
+        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, lag, bucket });
         id
     }
 
     pub(super) fn set_most(&mut self, cap: u64, most_bps: Option<u64>, now: Instant) {
         if let Some(cap) = self.caps.get_mut(&cap).filter(|cap| cap.most_bps != most_bps) {
             cap.most_bps = most_bps;
-            self.divide(now);
+            cap.lag.begin(cap.moved, now);
+            self.changed(now);
         }
     }
 
     pub(super) fn set_cap_weight(&mut self, cap: u64, weight: f64, now: Instant) {
         if let Some(cap) = self.caps.get_mut(&cap) {
             cap.weight = bounded(weight);
-            self.divide(now);
+            self.changed(now);
         }
     }
 
@@ -212,6 +222,8 @@ impl Balance {
             usage.sessions += 1;
             usage.given_bps = usage.given_bps.saturating_add(session.part_bps().unwrap_or(0));
         }
+        // What it is taken for may be a little more.
+        usage.given_bps = cap.most_bps.map_or(usage.given_bps, |most_bps| usage.given_bps.min(most_bps));
         usage
     }
 
@@ -229,17 +241,10 @@ impl Balance {
 
     pub(super) fn join(&mut self, places: &[(u64, f64)], now: Instant) -> Result<u64, RateUsedUp> {
         let id = self.take_id();
-        let mut own: Vec<(u64, f64)> = Vec::new();
-        let mut caps = Vec::new();
-        for &(cap, weight) in places {
-            if own.iter().all(|(other, _)| *other != cap) {
-                own.push((cap, bounded(weight)));
-            }
-            let chain = self.chain(cap);
-            caps.extend(chain.into_iter().filter(|cap| !caps.contains(cap)).collect::<Vec<_>>());
-        }
+        let (places, caps) = self.seat(places);
+        let taken = vec![0.0; caps.len()];
         let session = Session {
-            places: own,
+            places,
             weight: 1.0,
             caps,
             wish_bps: None,
@@ -253,6 +258,7 @@ impl Balance {
             fell: None,
             looked: (now, 0),
             bucket: Bucket::new(0.0, now),
+            taken,
             follower: None,
         };
         self.sessions.insert(id, session);
@@ -262,6 +268,33 @@ impl Balance {
         }
         self.divide(now);
         Ok(id)
+    }
+
+    /// A session is in these caps from now on, and in what they lie within. There counts at once what it may still be using: it is
+    /// given less if it is to have less, and others rise by what it has confirmed to have let go.
+    pub(super) fn place(&mut self, id: u64, places: &[(u64, f64)], now: Instant) {
+        let (places, caps) = self.seat(places);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let before = |cap: &u64| session.caps.iter().position(|other| other == cap);
+            let taken = |cap| before(cap).map_or(0.0, |at| session.taken[at]);
+            session.taken = caps.iter().map(taken).collect();
+            (session.places, session.caps) = (places, caps);
+            self.changed(now);
+        }
+    }
+
+    /// Each of these caps once, with the weight there, and all of these with what they lie within.
+    fn seat(&self, places: &[(u64, f64)]) -> (Vec<(u64, f64)>, Vec<u64>) {
+        let mut own: Vec<(u64, f64)> = Vec::new();
+        let mut caps = Vec::new();
+        for &(cap, weight) in places {
+            if own.iter().all(|(other, _)| *other != cap) {
+                own.push((cap, bounded(weight)));
+            }
+            let chain = self.chain(cap);
+            caps.extend(chain.into_iter().filter(|cap| !caps.contains(cap)).collect::<Vec<_>>());
+        }
+        (own, caps)
     }
 
     /// Whether each member of the caps that a session is in could have the smallest rate.
@@ -341,8 +374,9 @@ impl Balance {
         for cap in &session.caps {
             if let Some(cap) = self.caps.get_mut(cap) {
                 cap.moved += more;
-                if cap.most_bps.is_some() {
+                if let Some(most_bps) = cap.most_bps {
                     cap.bucket.bytes -= beside_content as f64;
+                    self.is_stale |= cap.lag.look(cap.moved, most_bps, now);
                 }
             }
         }
@@ -387,7 +421,7 @@ impl Balance {
                 taken = taken.min(cap.bucket.blocks());
             }
         }
-        self.give_back(id, -((taken * BLOCK_BYTES as u64) as f64));
+        self.take(id, (taken * BLOCK_BYTES as u64) as f64);
         taken
     }
 
@@ -408,25 +442,58 @@ impl Balance {
             }
         }
         if may_take {
-            self.give_back(id, -(BLOCK_BYTES as f64));
+            self.take(id, BLOCK_BYTES as f64);
         }
         may_take.into()
     }
 
+    fn take(&mut self, id: u64, bytes: f64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.bucket.bytes -= bytes;
+        for (cap, taken) in session.caps.iter().zip(&mut session.taken) {
+            if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                cap.bucket.bytes -= bytes;
+                *taken += bytes;
+            }
+        }
+    }
+
+    /// So much of what was taken does not come.
     pub(super) fn give_back(&mut self, id: u64, bytes: f64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.part_bps().is_none() {
             return;
         }
         session.bucket.bytes += bytes;
-        for cap in &session.caps {
+        for (cap, taken) in session.caps.iter().zip(&mut session.taken) {
             if let Some(cap) = self.caps.get_mut(cap).filter(|cap| cap.most_bps.is_some()) {
+                let bytes = bytes.min(*taken);
                 cap.bucket.bytes += bytes;
+                *taken -= bytes;
             }
         }
     }
 
     // ---- parts -----------------------------------------------------------------------------------------------------
+
+    pub(super) fn begin_changes(&mut self) {
+        self.changes += 1;
+    }
+
+    pub(super) fn end_changes(&mut self, now: Instant) {
+        self.changes -= 1;
+        if std::mem::take(&mut self.has_changed) {
+            self.divide(now);
+        }
+    }
+
+    /// What caps are or who is in them has changed. With more of that to come nobody has another part for it yet.
+    fn changed(&mut self, now: Instant) {
+        self.has_changed = self.changes > 0;
+        if !self.has_changed {
+            self.divide(now);
+        }
+    }
 
     /// Divides all caps anew.
     fn divide(&mut self, now: Instant) {
@@ -523,7 +590,8 @@ impl Balance {
         let at = |id: &u64| ids.binary_search(id).ok();
         let node = |id: &u64| {
             let cap = &self.caps[id];
-            Node { above: cap.above.as_ref().and_then(at), most: cap.most_bps, weight: cap.weight }
+            let most = cap.most_bps.map(|most_bps| cap.lag.bps(most_bps));
+            Node { above: cap.above.as_ref().and_then(at), most, weight: cap.weight }
         };
         let leaf = |session: &Session| Leaf {
             places: session

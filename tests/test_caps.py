@@ -1,0 +1,126 @@
+"""Caps of a service through the command line: what runs obeys them whichever end sends, and also those that are made later.
+
+Rates are what the service's network device has carried, over the time that has really passed: a machine that is slow brings less,
+and never more.
+"""
+
+import contextlib
+import json
+import os
+import time
+
+import pytest
+
+from harness import product
+from harness.hosts import wait_until
+from harness.product import EXIT_OK, finish, keygen
+from harness.service import Service
+from harness.three import ThreeNet
+
+#: Bits a second: what is moved before a cap is lowered, and what that leaves.
+FAST, SLOW = "40M", 4_000_000
+#: More than the slow rate by far, and less than the fast one.
+BETWEEN = 12e6
+#: What the device may carry beyond the cap over a second and over five.
+OVER_SECOND, OVER = 1.10, 1.02
+
+
+@pytest.fixture
+def service(own_net):
+    made = Service(own_net, own_net.alpha, far=own_net.daemon)
+    made.daemon.keys.write_text(keygen(own_net.beta))
+    return made
+
+
+def rate(host, seconds):
+    """Bits a second that the host's device carries, both ways."""
+    begin, before = time.monotonic(), host.device_bytes()
+    time.sleep(seconds)
+    after, end = host.device_bytes(), time.monotonic()
+    return 8 * (after - before) / (end - begin)
+
+
+def until_fast(service):
+    wait_until(lambda: rate(service.host, 0.5) > BETWEEN, 60, 0, "it is fast")
+
+
+def until_slow(service):
+    """It is as slow as the cap says, stays so, and goes on."""
+    wait_until(lambda: rate(service.host, 1) <= OVER_SECOND * SLOW, 20, 0, "it is slow")
+    assert 0.2 * SLOW < rate(service.host, 5) <= OVER * SLOW
+
+
+@contextlib.contextmanager
+def moving(service, who, way):
+    """Content moves without an end: by a job of the service, or by a client of its daemon."""
+    if who == "job":
+        ends = ["zero:", service.far.url("null:")] if way == "send" else [service.far.url("zero:"), "null:"]
+        id = service.submit(*ends, "--fingerprint", service.far.fingerprint)
+        try:
+            yield
+        finally:
+            service.run("cancel", id)
+        return
+    daemon, client = service.daemon, service.net.beta
+    ends = [daemon.url("zero:"), "null:"] if way == "send" else ["zero:", daemon.url("null:")]
+    process = product.start_cp(client, "--accept-new", *ends)
+    try:
+        yield
+    finally:
+        process.terminate()
+        finish(process)
+
+
+@pytest.mark.parametrize("way", ["send", "receive"])
+@pytest.mark.parametrize("who", ["job", "client"])
+def test_a_cap_that_is_lowered_holds_for_what_runs(service, who, way):
+    service.run("cap", "set", "host", "--rate", FAST)
+    with moving(service, who, way):
+        until_fast(service)
+        # All but the rate stays as it is.
+        service.run("cap", "set", "host", "--rate", str(SLOW))
+        until_slow(service)
+        service.run("cap", "set", "host", "--rate", "none")
+        until_fast(service)
+
+
+@pytest.mark.parametrize("who, about", [("job", ["--peer", "beta"]), ("job", ["--network", "10.77.0.0/24,fd77::/64"]),
+                                        ("client", ["--network", "10.77.0.0/24,fd77::/64"])])
+def test_a_cap_that_is_made_later_holds_for_what_runs(service, who, about):
+    service.run("cap", "set", "host", "--rate", FAST)
+    name, values = about
+    about = [part for value in values.split(",") for part in (name, value)]
+    with moving(service, who, "send"):
+        until_fast(service)
+        service.run("cap", "set", "lab", *about, "--rate", str(SLOW))
+        until_slow(service)
+        used = {cap["name"]: cap["sessions"] for cap in service.json("cap", "list")}
+        assert used == {"host": 1, "lab": 1}
+        # It is about somebody else then, and about this one again, with what it stands in.
+        service.run("cap", "set", "campus", "--rate", str(SLOW))
+        service.run("cap", "set", "lab", "--rate", FAST)
+        until_fast(service)
+        service.run("cap", "set", "lab", "--parent", "campus")
+        until_slow(service)
+        service.run("cap", "remove", "lab")
+        until_fast(service)
+
+
+def test_what_a_daemon_sends_to_another_one_for_a_client_is_in_the_cap_of_that_one():
+    net = ThreeNet()
+    try:
+        api = {"FARHAUL_API": os.fspath(net.b.directory / "state/api.sock")}
+        caps = lambda *words: net.beta.run(["farhaul", "cap", *words], env=api, check=True).stdout.decode()  # noqa: E731
+        caps("set", "to-gamma", "--peer", "gamma", "--rate", str(SLOW))
+        with open(net.b.root / "file", "wb") as file:
+            file.truncate(64 << 20)
+        process = net.start(net.b.url("file"), net.c.url("copy"))
+        used = lambda: {cap["name"]: cap["sessions"] for cap in json.loads(caps("list", "--json"))}  # noqa: E731
+        wait_until(lambda: used()["to-gamma"] == 1, 30, 0.2, "the cap has a session")
+        assert process.poll() is None
+        assert rate(net.beta, 3) <= OVER_SECOND * SLOW
+        caps("remove", "to-gamma")
+        outcome = finish(process)
+        assert outcome.code == EXIT_OK and (net.c.root / "copy").stat().st_size == 64 << 20, outcome
+    finally:
+        net.pair.close()

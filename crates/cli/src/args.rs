@@ -73,6 +73,7 @@ pub enum Verb {
     Logs(service::Logs),
     History(service::History),
     Usage(service::Usage),
+    Peers(service::Peers),
     Cap(cap::CapArgs),
     Token(service::Token),
     Watch(service::Watch),
@@ -515,6 +516,7 @@ impl Verb {
             | Verb::Logs(_)
             | Verb::History(_)
             | Verb::Usage(_)
+            | Verb::Peers(_)
             | Verb::Cap(_)
             | Verb::Token(_)
             | Verb::Watch(_)

@@ -54,7 +54,8 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    DEFAULT_PORT, DaemonTarget, PublicKey, SshTarget, default_identity_path, is_same_fingerprint, keygen,
+    DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
+    default_known_hosts_path, is_same_fingerprint, keygen,
 };
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, Checked, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,

@@ -187,6 +187,17 @@ pub struct Top {
     pub api: Api,
 }
 
+/// List the other hosts that jobs deal with, or show one
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Peers {
+    /// One of them: fh://host:port, ssh://user@host, or the host of a daemon
+    #[arg(value_name = "PEER")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
 /// Show one job
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]

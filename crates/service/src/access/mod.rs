@@ -156,6 +156,17 @@ impl Reach {
         Ok(())
     }
 
+    /// Whether some of what there is at the peer of this name, as jobs show it, is within reach.
+    pub(crate) fn knows(&self, peer: &str) -> bool {
+        let Some(peers) = &self.peers else { return true };
+        let names = match Place::parse_host(peer.as_ref()) {
+            Ok(Place::Daemon(host, _)) => names_of_daemon(&host),
+            Ok(Place::Ssh(host, _)) => vec![name_over_ssh(&host)],
+            Ok(Place::Local(_) | Place::Pipe) | Err(_) => Vec::new(),
+        };
+        names.iter().any(|name| peers.contains_key(name))
+    }
+
     fn covers(&self, place: &Place) -> bool {
         match place {
             Place::Pipe => false,

@@ -20,6 +20,7 @@ mod jobs;
 mod limits;
 mod listen;
 mod metrics;
+mod peers;
 mod problem;
 mod system;
 mod tokens;
@@ -49,6 +50,7 @@ fn routes() -> OpenApiRouter<App> {
         history::router(),
         caps::router(),
         files::router(),
+        peers::router(),
         tokens::router(),
         watches::router(),
         document::router(),

@@ -158,7 +158,7 @@ impl Settings {
         }
     }
 
-    fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
+    pub(super) fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
     }
 

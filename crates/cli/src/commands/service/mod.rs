@@ -3,6 +3,7 @@
 mod cap;
 mod history;
 mod jobs;
+mod peers;
 mod steer;
 mod store;
 mod submit;
@@ -21,6 +22,7 @@ use crate::args::service::Api;
 pub use cap::cap;
 pub use history::{history, receipt, usage};
 pub use jobs::{job, jobs, logs, wait};
+pub use peers::peers;
 pub use steer::{act, set};
 pub use store::store;
 pub use submit::submit;

@@ -41,6 +41,11 @@ def test_a_job_is_done_and_everything_is_known_of_it(service):
     assert service.run("history", "--csv").splitlines()[1].split(",")[1] == id
     (sum_,) = service.json("usage", "--by", "label:run")
     assert (sum_["of"], sum_["transfers"], sum_["bytes"]) == ("7", 1, 3 * MIB + 10)
+    (peer,) = service.json("peers")
+    assert (peer["name"], peer["transfers"], peer["unfinished"], peer["bytes"]) == (job["peer"], 1, 0, 3 * MIB + 10), peer
+    assert peer["last_reached"] and peer["cap"] == "host", peer
+    assert service.run("peers").splitlines()[1].startswith(job["peer"])
+    assert "last reached" in service.run("peers", job["peer"])
 
 
 

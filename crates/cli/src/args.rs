@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args as Group, Parser, Subcommand};
+use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Cipher, CpuList, Durable, Fault, FileOptions, IntegrityOptions, ManifestOptions,
-    NetworkOptions, Overwrite, PathAddresses, Policy, TransferOptions, Verify, flows_for_cores,
+    Algorithm, Cipher, Code, CpuList, DeleteOptions, DeleteWhen, Durable, Error, Fault, FileOptions,
+    IntegrityOptions, ManifestOptions, NetworkOptions, Overwrite, PathAddresses, Policy, SyncOptions,
+    TransferOptions, Verify, flows_for_cores,
 };
 
 use crate::values::{self, Flows, PathChoice};
@@ -73,6 +74,7 @@ pub enum Verb {
     Logs(service::Logs),
     History(service::History),
     Usage(service::Usage),
+    Peers(service::Peers),
     Cap(cap::CapArgs),
     Token(service::Token),
     Watch(service::Watch),
@@ -129,6 +131,25 @@ pub struct Sync {
     #[arg(required = true, value_name = "LOCATION")]
     pub locations: Vec<OsString>,
 
+    #[command(flatten)]
+    pub likeness: Likeness,
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(flatten)]
+    pub transfer: Transfer,
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
+    #[arg(short = 'p', help_heading = SCP)]
+    pub preserve: bool,
+}
+
+/// How a destination is made like a source.
+#[derive(Group, Debug, Default)]
+pub struct Likeness {
     /// Compare files of the same size by their content, not by their times
     #[arg(short = 'c', long, help_heading = SYNC)]
     pub checksum: bool,
@@ -153,19 +174,28 @@ pub struct Sync {
     /// Delete also in what is mounted below DESTINATION (and in btrfs subvolumes), which is left alone otherwise
     #[arg(long, help_heading = SYNC)]
     pub delete_across_mounts: bool,
+}
 
-    #[command(flatten)]
-    pub connection: Connection,
-    #[command(flatten)]
-    pub transfer: Transfer,
-    #[command(flatten)]
-    pub select: Select,
-    #[command(flatten)]
-    pub output: Output,
-
-    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
-    #[arg(short = 'p', help_heading = SCP)]
-    pub preserve: bool,
+impl Likeness {
+    /// An error if they contradict each other.
+    pub fn options(&self) -> Result<SyncOptions, Error> {
+        let bad = |what: &str| Err(Error::new(Code::BadOption, what));
+        let deletes = self.delete || self.delete_before || self.delete_after || self.delete_excluded;
+        if self.max_delete.is_some() && !deletes {
+            return bad("--max-delete needs --delete");
+        }
+        if self.delete_across_mounts && !deletes {
+            return bad("--delete-across-mounts needs --delete");
+        }
+        let when = if self.delete_before { DeleteWhen::Before } else { DeleteWhen::After };
+        let delete = deletes.then_some(DeleteOptions {
+            when,
+            excluded: self.delete_excluded,
+            max: self.max_delete,
+            across_mounts: self.delete_across_mounts,
+        });
+        Ok(SyncOptions { checksum: self.checksum, detect_renames: self.detect_renames, delete })
+    }
 }
 
 const SYNC_LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a \
@@ -231,7 +261,6 @@ pub struct Connection {
 }
 
 #[derive(Group, Debug, Default)]
-#[command(group(ArgGroup::new("record").args(["manifest", "receipt"]).multiple(true)))]
 pub struct Transfer {
     /// What to do with files that exist: different = replace unless size and time are the same
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
@@ -315,11 +344,11 @@ pub struct Transfer {
     pub receipt: Option<PathBuf>,
     /// Digests for the manifest beside the own one: sha256, md5, xxh3 or blake3, separated by commas; the receiver reads
     /// what has arrived once more
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = values::algorithm, requires = "manifest",
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = values::algorithm,
           help_heading = MANIFEST)]
     pub checksum_extra: Vec<Algorithm>,
     /// Digests for manifest and receipt also of files that were there already; the receiver reads them
-    #[arg(long, requires = "record", help_heading = MANIFEST)]
+    #[arg(long, help_heading = MANIFEST)]
     pub checksum_unchanged: bool,
 
     #[command(flatten)]
@@ -488,6 +517,7 @@ impl Verb {
             | Verb::Logs(_)
             | Verb::History(_)
             | Verb::Usage(_)
+            | Verb::Peers(_)
             | Verb::Cap(_)
             | Verb::Open(_)
             | Verb::Token(_)
@@ -529,7 +559,8 @@ impl Transfer {
             follow_growth_secs: self.follow_growth,
             ..self.files
         };
-        let manifest = (self.manifest.is_some() || self.checksum_unchanged).then(|| ManifestOptions {
+        let wants_digests = self.checksum_unchanged || !self.checksum_extra.is_empty();
+        let manifest = (self.manifest.is_some() || wants_digests).then(|| ManifestOptions {
             unchanged: self.checksum_unchanged,
             extra: self.checksum_extra.clone(),
         });
@@ -706,18 +737,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_is_refused() {
-        for text in [
-            "a",
-            "",
-            "--checksum-extra md5 a b",
-            "--checksum-unchanged a b",
-            "--receipt r --checksum-extra md5 a b",
-            "-4 -6 a b",
-            "-q -v a b",
-            "-l 5 --rate 5k a b",
-            "-P 0 a b",
-            "--mtu 70000 a b",
-        ] {
+        for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
             assert!(cp(text).is_err(), "{text:?}");
         }
     }

@@ -56,6 +56,11 @@ impl KnownHosts {
         Ok(KnownHosts { path: path.to_path_buf(), lines })
     }
 
+    /// The fingerprints known for the server at a host's port.
+    pub fn keys_for(&self, host: &str, port: u16) -> Vec<String> {
+        self.keys_of(&host_name(host, port))
+    }
+
     /// The fingerprints known for `host` (as [`host_name`] writes it).
     pub(crate) fn keys_of(&self, host: &str) -> Vec<String> {
         self.lines.iter().filter(|line| line.0 == host).map(|line| line.1.clone()).collect()

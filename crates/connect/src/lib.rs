@@ -70,6 +70,7 @@ pub use principal::{Authenticated, Authenticator, Guest, Lent, Principal, Princi
 pub use remote::RemoteProgram;
 pub use rights::{Access, Allowed, Asked, Errand, Reach, Rights, Way};
 pub use ssh::{SshTarget, ssh_connect};
+pub use trust::is_same_fingerprint;
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
 pub const DEFAULT_PORT: u16 = 33001;

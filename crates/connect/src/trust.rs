@@ -27,6 +27,11 @@ pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> Pin {
     }
 }
 
+/// Whether two texts name the same key.
+pub fn is_same_fingerprint(one: &str, other: &str) -> bool {
+    normalized(one) == normalized(other)
+}
+
 /// With or without `SHA256:` in front.
 fn normalized(fingerprint: &str) -> String {
     let digest = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);

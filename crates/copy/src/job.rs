@@ -143,7 +143,7 @@ impl Plan {
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
-        job.options.spread = spread(&job)?;
+        job.options.spread = spread_of(&job)?;
         outside_of_sources(&job, listed.as_deref(), grounds)?;
         let no_receipt = ask_for_receipt(&mut job)?;
         let options = std::mem::take(&mut job.options).checked()?;
@@ -455,7 +455,7 @@ fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
             Location::Local(path) => drop(grounds.spot(path)?),
         }
     }
-    let SpreadOptions { source, target } = spread(job)?;
+    let SpreadOptions { source, target } = spread_of(job)?;
     let sides = [(job.sources.iter().any(is_far), source), (is_far(&job.destination), target)];
     let local = sides.into_iter().filter(|(is_far, _)| !is_far).flat_map(|(_, directories)| directories);
     for directory in local {
@@ -464,8 +464,8 @@ fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
     Ok(())
 }
 
-/// Which of the lists of directories the sources and the destination lie in.
-fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
+/// Which of a job's lists of directories the sources and the destination lie in.
+pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
     let list_of = |location: &Location| {
         let (path, is_daemon) = match location {
             Location::Pipe => return None,

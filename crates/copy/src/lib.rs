@@ -54,7 +54,7 @@ pub use between::{Between, Carry, Driver};
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
 pub use grounds::{Grounds, Spot};
-pub use job::{CopyJob, Location, check, copy};
+pub use job::{CopyJob, Location, check, copy, spread_of};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

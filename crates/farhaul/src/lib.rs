@@ -53,14 +53,17 @@ mod endpoint;
 mod transfer;
 
 pub use endpoint::serve_endpoint;
-pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, PublicKey, SshTarget, default_identity_path, keygen};
+pub use farhaul_connect::{
+    DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
+    default_known_hosts_path, is_same_fingerprint, keygen,
+};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, Checked, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
     DeleteWhen, Difference, Direction, Durable, FailedEntry, FailedRun, FileOptions, Finding, Grounds, Host,
     IntegrityOptions, Location, ManifestOptions, NotTakenEntry, Overwrite, Part, Place, RECEIPT_SCHEMA,
     REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed, SpreadFigures,
     SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport,
-    check as check_copy, clean as run_clean, manifest_root, verify as run_verify,
+    check as check_copy, clean as run_clean, manifest_root, spread_of, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,

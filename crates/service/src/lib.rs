@@ -34,8 +34,8 @@ pub use clock::Clock;
 pub use hooks::webhook::{Network, Url, Webhook, Webhooks};
 pub use hooks::{Bounds, Hook, When};
 pub use job::{
-    FinishBy, JOB_SCHEMA, JobId, JobOptions, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span,
-    State,
+    FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobId, JobOption, JobOptions, JobSpec, Kind, Labels, Repeat,
+    RetryRule, Rule, SelectRules, Span, State,
 };
 pub use node::{Identity, Kept, Peer, Settings, WatchSpec};
 pub use scheduler::choice::Places;

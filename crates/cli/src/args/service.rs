@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args as Group, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
 use farhaul::Policy;
 use farhaul_service::{FinishBy, Scope, Span};
 
 use super::select::Select;
-use super::{Connection, EXIT_CODES, OUTPUT, SCP, SYNC, Transfer};
+use super::{Connection, EXIT_CODES, Likeness, OUTPUT, SCP, Transfer};
 use crate::values;
 
 const SERVICE: &str = "Service";
@@ -46,6 +47,9 @@ pub struct Shown {
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT} The job's id goes to stdout.\n\n{EXIT_CODES}"))]
 pub struct Submit {
+    // First: what is read before this takes nothing away from it.
+    #[command(flatten)]
+    pub given: Given,
     /// Sources, then the destination
     #[arg(value_name = "LOCATION", required_unless_present = "spec", conflicts_with = "spec")]
     pub locations: Vec<OsString>,
@@ -106,22 +110,12 @@ pub struct Submit {
     pub transfer: Transfer,
     #[command(flatten)]
     pub select: Select,
-    /// Compare files of the same size by their content, not by their times (with --sync)
-    #[arg(short = 'c', long, requires = "sync", help_heading = SYNC)]
-    pub checksum: bool,
-    /// Take a file that the destination has under another name from there (with --sync)
-    #[arg(long, requires = "sync", help_heading = SYNC)]
-    pub detect_renames: bool,
-    /// Delete what the destination has and the source has not (with --sync)
-    #[arg(long, requires = "sync", help_heading = SYNC)]
-    pub delete: bool,
-    /// Delete also what is left out by rules
-    #[arg(long, requires = "delete", help_heading = SYNC)]
-    pub delete_excluded: bool,
-    /// Delete at most so many files and directories
-    #[arg(long, value_name = "N", requires = "delete", help_heading = SYNC)]
-    pub max_delete: Option<u64>,
-    /// Keep set-user-id and set-group-id bits too
+    #[command(flatten)]
+    pub likeness: Likeness,
+    /// Accepted as in scp; directories are copied anyway
+    #[arg(short = 'r', help_heading = SCP)]
+    pub recursive: bool,
+    /// Keep set-user-id and set-group-id bits too (needs the scope admin)
     #[arg(short = 'p', help_heading = SCP)]
     pub preserve: bool,
     /// JSON on stdout
@@ -130,6 +124,35 @@ pub struct Submit {
     /// Errors only
     #[arg(short = 'q', long, help_heading = OUTPUT)]
     pub quiet: bool,
+}
+
+/// The options that stand on the command line, by their ids.
+#[derive(Debug, Clone, Default)]
+pub struct Given(pub Vec<String>);
+
+impl Group for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+        let is_given = |id: &str| {
+            matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        let ids = matches.ids().map(|id| id.as_str()).filter(|id| is_given(id));
+        Ok(Given(ids.map(str::to_string).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// List jobs, the newest first
@@ -179,6 +202,17 @@ pub struct Open {
     /// Only print the address
     #[arg(long)]
     pub print: bool,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// List the other hosts that jobs deal with, or show one
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Peers {
+    /// One of them: fh://host:port, ssh://user@host, or the host of a daemon
+    #[arg(value_name = "PEER")]
+    pub name: Option<String>,
     #[command(flatten)]
     pub shown: Shown,
 }
@@ -307,7 +341,7 @@ pub enum TokenVerb {
         /// Only this directory of the service's host, and what is in it; may be repeated
         #[arg(long, value_name = "DIR")]
         root: Vec<PathBuf>,
-        /// Only this directory at this peer; may be repeated. With --root and without --peer no peer is reached
+        /// Only this directory at this peer (hpc:/dir at its daemon, ssh://user@hpc:/dir); may be repeated. With --root and without --peer no peer is reached
         #[arg(long, value_name = "PEER:DIR")]
         peer: Vec<String>,
         /// Good for so long, such as 30d [default: for ever]

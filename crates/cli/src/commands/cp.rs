@@ -28,7 +28,7 @@ pub(super) struct Transfer<'a> {
     pub(super) output: &'a Output,
     pub(super) preserve: bool,
     /// None for a copy; an error if the options of the sync contradict each other.
-    pub(super) sync: Result<Option<SyncOptions>, String>,
+    pub(super) sync: Result<Option<SyncOptions>, Error>,
 }
 
 pub fn run(args: &Cp) -> ExitCode {
@@ -141,9 +141,10 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
     };
     check(sources, destination, args.output)?;
+    check_digests(args.transfer)?;
     let locate = |place: &Place| location(place, args.connection, args.output.quiet);
     let (select, names) = selection::read(args.select)?;
-    let mut sync = args.sync.clone().map_err(|what| Error::new(Code::BadOption, what))?;
+    let mut sync = args.sync.clone()?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
         None => None,
         Some(run) => {
@@ -186,6 +187,19 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))
+}
+
+/// Refuses digests that are computed for nothing.
+fn check_digests(transfer: &args::Transfer) -> Result<(), Error> {
+    let (has_manifest, has_receipt) = (transfer.manifest.is_some(), transfer.receipt.is_some());
+    let bad = |what: &str| Err(Error::new(Code::BadOption, what));
+    if !transfer.checksum_extra.is_empty() && !has_manifest {
+        return bad("--checksum-extra needs --manifest");
+    }
+    if transfer.checksum_unchanged && !has_manifest && !has_receipt {
+        return bad("--checksum-unchanged needs --manifest or --receipt");
+    }
+    Ok(())
 }
 
 /// Refuses what cannot work, before anything is connected.

@@ -82,6 +82,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Logs(args) => service::logs(&args),
         Verb::History(args) => service::history(&args),
         Verb::Usage(args) => service::usage(&args),
+        Verb::Peers(args) => service::peers(&args),
         Verb::Cap(args) => service::cap(&args),
         Verb::Token(args) => service::token(&args),
         Verb::Watch(args) => service::watch(&args),
@@ -140,7 +141,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Logs(_)
         | Verb::History(_)
         | Verb::Usage(_) => true,
-        Verb::Open(_) | Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
+        Verb::Open(_) | Verb::Peers(_) | Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
         Verb::Wait(args)
         | Verb::Pause(args)
         | Verb::Resume(args)

@@ -1,6 +1,6 @@
 //! `farhaul sync`: a copy of one directory's content with the options of a sync.
 
-use farhaul::{DeleteOptions, DeleteWhen, ExitCode, SyncOptions};
+use farhaul::ExitCode;
 
 use super::cp::{self, Transfer};
 use crate::args::Sync;
@@ -13,39 +13,21 @@ pub fn run(args: &Sync) -> ExitCode {
         select: &args.select,
         output: &args.output,
         preserve: args.preserve,
-        sync: options(args).map(Some),
+        sync: args.likeness.options().map(Some),
     })
-}
-
-fn options(args: &Sync) -> Result<SyncOptions, String> {
-    let deletes = args.delete || args.delete_before || args.delete_after || args.delete_excluded;
-    if args.max_delete.is_some() && !deletes {
-        return Err("--max-delete needs --delete".into());
-    }
-    if args.delete_across_mounts && !deletes {
-        return Err("--delete-across-mounts needs --delete".into());
-    }
-    let when = if args.delete_before { DeleteWhen::Before } else { DeleteWhen::After };
-    let delete = deletes.then_some(DeleteOptions {
-        when,
-        excluded: args.delete_excluded,
-        max: args.max_delete,
-        across_mounts: args.delete_across_mounts,
-    });
-    Ok(SyncOptions { checksum: args.checksum, detect_renames: args.detect_renames, delete })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use farhaul::{DeleteOptions, DeleteWhen, SyncOptions};
 
-    use super::*;
     use crate::args::{Args, Verb};
 
     fn sync(arguments: &str) -> Result<SyncOptions, String> {
         let words = ["farhaul", "sync"].into_iter().chain(arguments.split_whitespace());
         match Args::try_parse_from(words).map_err(|error| error.to_string())?.verb {
-            Verb::Sync(sync) => options(&sync),
+            Verb::Sync(sync) => sync.likeness.options().map_err(|error| error.to_string()),
             other => panic!("{other:?}"),
         }
     }

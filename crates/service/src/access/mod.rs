@@ -13,10 +13,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{Host, Place};
+use farhaul::{DEFAULT_PORT, Host, Place};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::job::{Rule, Used};
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -59,8 +61,8 @@ pub struct Reach {
     /// Directories of this host, as absolute paths; all of it if there is no list.
     #[schema(value_type = Option<Vec<String>>)]
     pub local: Option<Vec<PathBuf>>,
-    /// Directories at each peer, which is named as in places (`hpc`, `hpc:4000`, `user@host`); everything everywhere if there is
-    /// no list.
+    /// Directories at each peer: below the root of a daemon (`hpc`, `hpc:4000`), or of a host that is reached over SSH
+    /// (`ssh://user@hpc`), which is another thing also where it is the same host; everything everywhere if there is no list.
     pub peers: Option<BTreeMap<String, Vec<String>>>,
 }
 
@@ -86,6 +88,8 @@ pub(crate) enum Deed<'a> {
     Any(Scope),
     /// About a job, or files at these places.
     At(Scope, &'a Places),
+    /// A new job at these places, that asks for this.
+    With(Scope, &'a Places, &'a [Used]),
 }
 
 impl Caller {
@@ -100,19 +104,28 @@ impl Caller {
 
     /// The one place that says whether somebody may do something.
     pub(crate) fn may(&self, deed: Deed<'_>) -> Result<(), Error> {
-        let (Deed::Any(scope) | Deed::At(scope, _)) = deed;
+        let (Deed::Any(scope) | Deed::At(scope, _) | Deed::With(scope, ..)) = deed;
         if !self.has(scope) {
             let what = format!("this needs the scope {}, which the token has not", scope.name());
             return Err(Error::new(Code::OutOfScope, what));
         }
+        if let Deed::With(_, _, used) = deed
+            && let Some((field, _)) = used.iter().find(|(_, option)| option.rule == Rule::Admin)
+            && !self.has(Scope::Admin)
+        {
+            let what = format!("{field}: this needs the scope admin, which the token has not");
+            return Err(Error::new(Code::OutOfScope, what));
+        }
         match deed {
-            Deed::At(_, places) => match places.0.iter().find(|place| !self.reach.covers(place)) {
-                Some(place) => {
-                    let place = farhaul_text::printable(place.path(), 200);
-                    Err(Error::new(Code::OutOfScope, format!("{place}: the token does not reach there")))
+            Deed::At(_, places) | Deed::With(_, places, _) => {
+                match places.0.iter().find(|place| !self.reach.covers(place)) {
+                    Some(place) => {
+                        let place = farhaul_text::printable(place.path(), 200);
+                        Err(Error::new(Code::OutOfScope, format!("{place}: the token does not reach there")))
+                    }
+                    None => Ok(()),
                 }
-                None => Ok(()),
-            },
+            }
             Deed::Any(_) => Ok(()),
         }
     }
@@ -149,6 +162,17 @@ impl Reach {
         Ok(())
     }
 
+    /// Whether some of what there is at the peer of this name, as jobs show it, is within reach.
+    pub(crate) fn knows(&self, peer: &str) -> bool {
+        let Some(peers) = &self.peers else { return true };
+        let names = match Place::parse_host(peer.as_ref()) {
+            Ok(Place::Daemon(host, _)) => names_of_daemon(&host),
+            Ok(Place::Ssh(host, _)) => vec![name_over_ssh(&host)],
+            Ok(Place::Local(_) | Place::Pipe) | Err(_) => Vec::new(),
+        };
+        names.iter().any(|name| peers.contains_key(name))
+    }
+
     fn covers(&self, place: &Place) -> bool {
         match place {
             Place::Pipe => false,
@@ -160,22 +184,34 @@ impl Reach {
             Place::Ssh(host, path) | Place::Daemon(host, path) => {
                 let Some(peers) = &self.peers else { return true };
                 let is_daemon = matches!(place, Place::Daemon(..));
-                let prefixes = names_of(host).into_iter().find_map(|name| peers.get(&name));
-                prefixes.is_some_and(|prefixes| {
-                    prefixes.iter().any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
-                })
+                let names = if is_daemon { names_of_daemon(host) } else { vec![name_over_ssh(host)] };
+                let mut prefixes = names.iter().filter_map(|name| peers.get(name)).flatten();
+                prefixes.any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
             }
         }
     }
 }
 
-/// How the prefixes of a token may call a host: with its port if it has one, and with its user.
-fn names_of(Host { user, name, port }: &Host) -> Vec<String> {
-    let at = |name: String| user.as_ref().map_or(name.clone(), |user| format!("{user}@{name}"));
-    match port {
-        Some(port) => vec![at(format!("{name}:{port}"))],
-        None => vec![at(name.clone())],
-    }
+/// How the prefixes of a token may call a daemon: without its port, if that is the usual one.
+fn names_of_daemon(Host { user, name, port }: &Host) -> Vec<String> {
+    let name = match user {
+        Some(user) => format!("{user}@{}", bracketed(name)),
+        None => bracketed(name),
+    };
+    let port = port.unwrap_or(DEFAULT_PORT);
+    let with_port = format!("{name}:{port}");
+    if port == DEFAULT_PORT { vec![with_port, name] } else { vec![with_port] }
+}
+
+/// The same for a host that ssh reaches. Never the name of a daemon: that one's paths begin at its root, and these at the host's.
+fn name_over_ssh(Host { user, name, port }: &Host) -> String {
+    let user = user.as_ref().map_or(String::new(), |user| format!("{user}@"));
+    let port = port.map_or(String::new(), |port| format!(":{port}"));
+    format!("ssh://{user}{}{port}", bracketed(name))
+}
+
+fn bracketed(name: &str) -> String {
+    if name.contains(':') { format!("[{name}]") } else { name.to_string() }
 }
 
 /// A daemon's paths begin at its root, with a slash or without.
@@ -199,7 +235,8 @@ mod tests {
     use super::*;
 
     fn caller(scopes: &[Scope]) -> Caller {
-        let peers = [("hpc", "/incoming/a"), ("u@ssh.host", "/data"), ("hpc:4000", "/")];
+        let peers =
+            [("hpc", "/incoming/a"), ("ssh://u@ssh.host", "/data"), ("hpc:4000", "/"), ("[fd00::1]", "/x")];
         let peers = peers.map(|(peer, prefix)| (peer.to_string(), vec![prefix.to_string()]));
         let reach = Reach { local: Some(vec!["/projects/a".into()]), peers: Some(peers.into()) };
         Caller { subject: "token:x".into(), scopes: scopes.to_vec(), reach, address: None }
@@ -219,6 +256,8 @@ mod tests {
             "/projects/a/b c/d",
             "fh://hpc/incoming/a",
             "fh://hpc//incoming/a/x",
+            "fh://hpc:33001/incoming/a/x",
+            "fh://[fd00::1]/x",
             "fh://hpc:4000/anything",
             "u@ssh.host:/data/x",
             "null:",
@@ -238,6 +277,9 @@ mod tests {
             "fh://other/incoming/a",
             "fh://hpc:4001/incoming/a",
             "u@hpc:/incoming/a",
+            "hpc:/incoming/a",
+            "ssh://hpc:4000/etc",
+            "fh://u@ssh.host/data",
             "ssh.host:/data/x",
             "v@ssh.host:/data/x",
             "u@ssh.host:data/x",

@@ -86,6 +86,7 @@ struct Which {
     /// Changed at or after this moment (RFC 3339).
     since: Option<String>,
     /// `newest` by default; `queue` for those that are not over, in the order in which they start.
+    #[param(inline)]
     order: Order,
     /// Say how many there are of each state, too.
     counts: bool,

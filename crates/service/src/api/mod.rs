@@ -22,6 +22,7 @@ mod listen;
 mod logins;
 mod metrics;
 mod page;
+mod peers;
 mod problem;
 mod system;
 mod tokens;
@@ -51,6 +52,7 @@ fn routes() -> OpenApiRouter<App> {
         history::router(),
         caps::router(),
         files::router(),
+        peers::router(),
         tokens::router(),
         logins::router(),
         watches::router(),

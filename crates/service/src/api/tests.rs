@@ -9,8 +9,9 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::access::{Reach, Scope, token::Token};
 use crate::clock::Clock;
-use crate::config::values::{Name, Written as _};
-use crate::node::{Conductor, Settings};
+use crate::config::values::{HostPattern, Name, Written as _};
+use crate::job::{JOB_OPTIONS, Rule};
+use crate::node::{Conductor, Identity, Peer, Settings};
 use crate::store::tokens::{self, TokenRow};
 use extract::Origin;
 
@@ -135,6 +136,8 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/api/v1/host", Scope::Read),
     ("get", "/api/v1/usage", Scope::Read),
     ("get", "/api/v1/files", Scope::Read),
+    ("get", "/api/v1/peers", Scope::Read),
+    ("get", "/api/v1/peers/{peer}", Scope::Read),
     ("get", "/api/v1/caps", Scope::Read),
     ("get", "/api/v1/caps/{name}", Scope::Read),
     ("put", "/api/v1/caps/{name}", Scope::Admin),
@@ -189,7 +192,7 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
         let is_of_all = OF_ALL.contains(&(&method, &path));
         let needed = table.get(&(method.clone(), path.clone()));
         assert!(is_of_all != needed.is_some(), "{method} {path} has no scope here");
-        let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x");
+        let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x").replace("{peer}", "x");
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
         let request = || Request::builder().method(method.clone()).uri(&filled).header(header::HOST, "node");
         let (status, problem) = fixture.send(request(), tcp(), String::new()).await;
@@ -790,6 +793,107 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
     );
 }
 
+/// The document with something else in a field, whose name is joined by dots.
+fn with(document: &Value, field: &str, value: Value) -> Value {
+    let mut document = document.clone();
+    let mut place = &mut document;
+    for name in field.split('.') {
+        place = &mut place[name];
+    }
+    *place = value;
+    document
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().canonicalize().unwrap().join("a");
+    std::fs::create_dir(&folder).unwrap();
+    let own = |name: &str| folder.join(name).display().to_string();
+    let peers = [("hpc".to_string(), vec!["/incoming/a".to_string()])];
+    let reach = Reach { local: Some(vec![folder.clone()]), peers: Some(peers.into()) };
+    let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
+    let usual = json!({"schema": 1, "sources": [own("x")], "destination": "fh://hpc/incoming/a/x",
+        "not_before": "2200-01-01T00:00:00Z"});
+    let refused = || {
+        let text = std::fs::read_to_string(fixture.folder.path().join("audit.log")).unwrap();
+        text.lines().filter(|line| line.contains(r#""outcome":"refused""#)).count()
+    };
+    let ask = async |what: &str, document: &Value| {
+        let before = refused();
+        let answer = fixture.ask(Method::POST, "/jobs", Some(&token), Some(document.clone())).await;
+        let is_refused = answer.0 == StatusCode::FORBIDDEN;
+        assert_eq!(refused() - before, usize::from(is_refused), "{what}: {}", answer.1);
+        answer
+    };
+    assert_eq!(ask("usual", &usual).await.0, StatusCode::CREATED);
+    // What an option of these rules could be used for, out of the token's reach.
+    let attempts = |field: &str| match field {
+        "sources" => {
+            vec![json!(["/etc/passwd"]), json!([own("x"), own("../b")]), json!(["fh://hpc/incoming/b"])]
+        }
+        "destination" => vec![
+            json!("/etc/x"),
+            json!(own("../b")),
+            json!("fh://hpc/incoming/b"),
+            json!("hpc:/incoming/a"),
+            json!("ssh://hpc/incoming/a"),
+        ],
+        "options.spread" => vec![
+            json!([[folder, "/etc"]]),
+            json!([[folder, format!("{}/y\\x2f..\\x2f..\\x2fb", folder.display())]]),
+            json!([["/incoming/a", "/incoming/b"]]),
+            json!([["incoming/a", "incoming/b"]]),
+        ],
+        "options.files.keep_setuid" | "options.files.devices" => vec![json!(true)],
+        other => panic!("what could {other} be used for?"),
+    };
+    for option in JOB_OPTIONS.iter().filter(|option| matches!(option.rule, Rule::Reach | Rule::Admin)) {
+        for field in option.fields {
+            for value in attempts(field) {
+                let what = format!("{field} = {value}");
+                let (status, problem) = ask(&what, &with(&usual, field, value)).await;
+                let code = problem["code"].as_str();
+                assert_eq!(
+                    (status, code),
+                    (StatusCode::FORBIDDEN, Some("FH-OUT-OF-SCOPE")),
+                    "{what}: {problem}"
+                );
+            }
+        }
+    }
+    let both = with(&usual, "options.spread", json!([[folder, folder.join("../a2")]]));
+    assert_eq!(ask("..", &both).await.0, StatusCode::FORBIDDEN);
+    let within = with(&usual, "options.spread", json!([["/incoming/a/x", "/incoming/a/y"]]));
+    assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
+    // A folder's jobs are judged as others are.
+    let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
+    for option in JOB_OPTIONS.iter().filter(|option| option.rule == Rule::Admin) {
+        for field in option.fields {
+            let wish = with(&watch, field, json!(true));
+            let (status, problem) = fixture.ask(Method::POST, "/watches", Some(&token), Some(wish)).await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{field}: {problem}");
+        }
+    }
+    // The API has no field for what is not for a job, wherever somebody looks for one.
+    let groups = ["", "options", "options.network", "options.files", "options.select", "options.integrity"];
+    let not_taken = |rule: Rule| matches!(rule, Rule::Submitter | Rule::Configuration | Rule::Terminal);
+    for flag in JOB_OPTIONS.iter().filter(|option| not_taken(option.rule)).flat_map(|option| option.flags) {
+        let name = flag.trim_start_matches('-').replace('-', "_");
+        for field in groups.map(|group| format!("{group}.{name}").trim_start_matches('.').to_string()) {
+            // A receipt and a manifest are asked for, and no file is named.
+            let document = with(&usual, &field, json!("/etc/passwd"));
+            let (status, problem) = ask(&field, &document).await;
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{field}: {problem}");
+        }
+    }
+    for rule in ["merge /etc/passwd", ". /etc/passwd", "dir-merge x"] {
+        let (status, problem) = ask(rule, &with(&usual, "options.select.rules", json!([rule]))).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{rule}: {problem}");
+        assert!(!problem.to_string().contains("root:"), "{problem}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_is_watched_through_the_api() {
     let fixture = Fixture::new();
@@ -828,6 +932,81 @@ async fn a_folder_is_watched_through_the_api() {
     assert_eq!(fixture.ask(Method::DELETE, &path, None, None).await.0, StatusCode::NOT_FOUND);
     let (status, problem) = fixture.ask(Method::POST, "/watches", None, Some(json!({"folder": "/x"}))).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_are_those_that_the_caller_may_know_of() {
+    let fixture = Fixture::new();
+    let peer = |host: &str, identity: Option<&str>, fingerprint: Option<&str>| Peer {
+        name: host.into(),
+        host: HostPattern::of(host).unwrap(),
+        identity: identity.map(Into::into),
+        fingerprint: fingerprint.map(Into::into),
+        running_max: identity.map(|_| 2),
+    };
+    let identity = Identity { key_file: Some("/secret/beam".into()), ..Identity::default() };
+    fixture.node.set_settings(Settings {
+        identities: [("beam".to_string(), identity)].into(),
+        peers: vec![peer("hpc", Some("beam"), Some("SHA256:x")), peer("*.example.org", None, None)],
+        ..Settings::default()
+    });
+    let cap = json!({"peers": ["hpc"]});
+    fixture.ask(Method::PUT, "/caps/link", None, Some(cap)).await;
+    for to in ["fh://hpc/a", "fh://hpc/b", "fh://other:4000/x", "u@ssh.host:/x"] {
+        let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
+        assert_eq!(fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.0, StatusCode::CREATED);
+    }
+    let record = crate::store::history::Record {
+        job: Some("0000000000000001".into()),
+        run: Some(1),
+        owner: "local".into(),
+        peer: Some("fh://past:33001".into()),
+        state: "failed".into(),
+        ended_ms: 5000,
+        ..Default::default()
+    };
+    fixture
+        .node
+        .store
+        .write(move |transaction| crate::store::history::insert(transaction, &record, &Default::default()))
+        .unwrap();
+    let names = |list: &Value| -> Vec<String> {
+        list["peers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|peer| peer["name"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let (status, all) = fixture.ask(Method::GET, "/peers", None, None).await;
+    assert_eq!(status, StatusCode::OK, "{all}");
+    let expected =
+        ["*.example.org", "fh://hpc:33001", "fh://other:4000", "fh://past:33001", "ssh://u@ssh.host"];
+    assert_eq!(names(&all), expected);
+    assert!(!all.to_string().contains("/secret"), "{all}");
+    let (_, past) = fixture.ask(Method::GET, "/peers/past", None, None).await;
+    let seen = (past["transfers"].as_u64(), past["last_ended"].as_str(), past["last_reached"].as_str());
+    assert_eq!(seen, (Some(1), Some("1970-01-01T00:00:05Z"), None));
+    let reach = |peer: &str| {
+        let peers = [(peer.to_string(), vec!["/a".to_string()])];
+        Reach { local: None, peers: Some(peers.into()) }
+    };
+    let token = fixture.token(&[Scope::Read], reach("hpc"));
+    let ask = async |path: &str, token: &str| fixture.ask(Method::GET, path, Some(token), None).await;
+    let (_, own) = ask("/peers", &token).await;
+    assert_eq!(names(&own), ["fh://hpc:33001"]);
+    let hpc = &own["peers"][0];
+    let told = [&hpc["identity"], &hpc["fingerprint"], &hpc["cap"], &hpc["configured"]]
+        .map(|value| value.as_str().unwrap());
+    assert_eq!(told, ["beam", "SHA256:x", "link", "hpc"]);
+    // Of the two jobs with it the token sees one.
+    assert_eq!((hpc["unfinished"].as_u64(), hpc["running_max"].as_u64()), (Some(1), Some(2)));
+    assert_eq!(ask("/peers/fh%3A%2F%2Fhpc%3A33001", &token).await.1["name"], "fh://hpc:33001");
+    assert_eq!(ask("/peers/other:4000", &token).await.0, StatusCode::NOT_FOUND);
+    let token = fixture.token(&[Scope::Read], reach("ssh://u@ssh.host"));
+    assert_eq!(names(&ask("/peers", &token).await.1), ["ssh://u@ssh.host"]);
+    let token = fixture.token(&[Scope::Read], reach("new:5"));
+    assert_eq!(names(&ask("/peers", &token).await.1), ["fh://new:5"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -260,9 +260,7 @@ impl JobSpec {
         if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
             return bad("finish_by: a job that repeats takes a time of day, such as 06:00".into());
         }
-        if self.options.integrity.receipt.is_some() {
-            return bad("a job asks for a receipt by its field receipt".into());
-        }
+        self.used()?.iter().try_for_each(|(field, option)| option.check(field))?;
         self.labels.check()?;
         let names = self.options.select.names.iter().flatten();
         let (count, bytes) = names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.len()));

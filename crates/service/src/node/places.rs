@@ -1,6 +1,6 @@
 //! Where a job's content comes from and goes to, as far as it matters to others than the engine.
 
-use farhaul::{DEFAULT_PORT, Place};
+use farhaul::{DEFAULT_PORT, Place, SpreadOptions};
 use farhaul_session::Error;
 
 use crate::access::Places;
@@ -8,12 +8,21 @@ use crate::job::JobSpec;
 
 /// The places of a job: sources, then the destination, then the directories that these are spread over.
 pub(crate) fn of_spec(spec: &JobSpec) -> Result<Places, Error> {
-    let (mut places, destination) = spec.places()?;
-    places.push(destination);
-    let spread = spec.options.spread.iter().flatten();
-    for directory in spread {
-        places.push(Place::parse(directory.as_ref())?);
+    let (sources, destination) = spec.places()?;
+    let mut places = [&sources[..], std::slice::from_ref(&destination)].concat();
+    if spec.options.spread.is_empty() {
+        return Ok(Places(places));
     }
+    // Directories lie at the host of what is spread over them.
+    let SpreadOptions { source, target } = farhaul::spread_of(&spec.copy_job(0)?)?;
+    let at = |place: &Place, directories: &[Vec<u8>]| -> Vec<Place> {
+        directories.iter().map(|directory| place.with_path(directory)).collect()
+    };
+    // That sources are at several hosts is refused later; here, each host counts.
+    let is_first = |n: usize| !sources[..n].iter().any(|before| before.is_beside(&sources[n]));
+    let hosts = (0..sources.len()).filter(|&n| is_first(n));
+    places.extend(hosts.flat_map(|n| at(&sources[n], &source)));
+    places.extend(at(&destination, &target));
     Ok(Places(places))
 }
 
@@ -49,6 +58,7 @@ pub(crate) fn direction_of(places: &[Place], destination: &Place) -> &'static st
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Kind;
 
     fn place(text: &str) -> Place {
         Place::parse(text.as_ref()).unwrap()
@@ -61,6 +71,32 @@ mod tests {
         assert_eq!(peer(&["fh://[::1]/b"]).unwrap(), "fh://[::1]:33001");
         assert_eq!(peer(&["u@h:b", "/a"]).unwrap(), "ssh://u@h");
         assert_eq!(peer(&["/a", "/b"]), None);
+    }
+
+    #[test]
+    fn directories_lie_where_what_is_spread_over_them_lies() {
+        let places = |from: &str, to: &str, spread: &[&[&str]]| {
+            let mut spec = JobSpec::new(Kind::Copy, vec![from.into()], to.into());
+            let list = |list: &&[&str]| list.iter().map(|name| name.to_string()).collect();
+            spec.options.spread = spread.iter().map(list).collect();
+            of_spec(&spec).map(|places| places.0)
+        };
+        let all = |names: &[&str]| names.iter().map(|name| place(name)).collect::<Vec<_>>();
+        assert_eq!(places("/a/x", "/b", &[]).unwrap(), all(&["/a/x", "/b"]));
+        assert_eq!(
+            places("/a/x", "fh://hpc/in", &[&["/a", "/c"], &["/in", "/in2"]]).unwrap(),
+            all(&["/a/x", "fh://hpc/in", "/a", "/c", "fh://hpc/in", "fh://hpc/in2"])
+        );
+        assert_eq!(
+            places("u@h:/a/x", "/a/y", &[&["/a", "/c"]]).unwrap(),
+            all(&["u@h:/a/x", "/a/y", "u@h:/a", "u@h:/c", "/a", "/c"])
+        );
+        // What is escaped in the document is the same path as what is not.
+        assert_eq!(
+            places(r"/a/x", "/b", &[&["/a", r"/a\x2f..\x2fc"]]).unwrap(),
+            all(&["/a/x", "/b", "/a", "/a/../c"])
+        );
+        assert!(places("/a/x", "/b", &[&["/c", "/d"]]).is_err());
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Node {
         let spec = spec.checked()?;
         outbox::check_webhook(spec.webhook.as_deref())?;
         let places = places::of_spec(&spec)?;
-        caller.may(Deed::At(Scope::Submit, &places))?;
+        caller.may(Deed::With(Scope::Submit, &places, &spec.used()?))?;
         let now_ms = self.clock.now_ms();
         let hash = idempotency.as_ref().map(|(_, hash)| hash.clone()).unwrap_or_default();
         if let Some((key, hash)) = &idempotency

@@ -165,7 +165,7 @@ impl Settings {
         }
     }
 
-    fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
+    pub(super) fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
     }
 
@@ -220,8 +220,14 @@ impl Settings {
             Location::Daemon { target, .. } => {
                 target.batch = true;
                 target.identity_file = Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
-                let known = peer.and_then(|peer| peer.fingerprint.clone());
-                target.fingerprint = fingerprint.map(str::to_string).or(known);
+                let known = peer.and_then(|peer| peer.fingerprint.as_deref());
+                if let (Some(asked), Some(known)) = (fingerprint, known)
+                    && !farhaul::is_same_fingerprint(asked, known)
+                {
+                    let what = format!("the configuration says that the daemon on {host} has another key");
+                    return Err(Error::new(Code::BadOption, what));
+                }
+                target.fingerprint = known.or(fingerprint).map(str::to_string);
             }
             Location::Ssh { target, .. } => {
                 target.identity = identity.ssh_key_files;
@@ -330,6 +336,19 @@ mod tests {
         assert_eq!(file(ask("fh://dtn.example.org/x", None)), "/b");
         assert_eq!(file(ask("fh://dtn.example.org/x", Some("a"))), "/a");
         assert_eq!(ask("fh://hpc/x", Some("none")).unwrap_err().code(), Code::BadOption);
+        // A caller may say the key of a daemon, and cannot have another one trusted than the configuration says.
+        let ask = |destination: &str, fingerprint: &str| {
+            let spec = JobSpec::new(Kind::Copy, vec!["/x".into()], destination.into());
+            let mut location = spec.copy_job(0).unwrap().destination;
+            settings.identify_location(None, Some(fingerprint), &mut location)?;
+            match location {
+                Location::Daemon { target, .. } => Ok::<_, Error>(target.fingerprint.unwrap()),
+                _ => panic!("a daemon was named"),
+            }
+        };
+        assert_eq!(ask("fh://hpc/x", "SHA256:y").unwrap(), "SHA256:y");
+        assert_eq!(ask("fh://hpc:4000/x", "x").unwrap(), "SHA256:x");
+        assert_eq!(ask("fh://hpc:4000/x", "SHA256:y").unwrap_err().code(), Code::BadOption);
     }
 
     #[test]

@@ -279,6 +279,45 @@ pub(crate) fn usage(
     sums.collect()
 }
 
+/// What there was with one peer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Dealings {
+    pub(crate) peer: String,
+    pub(crate) transfers: u64,
+    /// Those among them that did not bring everything.
+    pub(crate) failed: u64,
+    pub(crate) bytes: u64,
+    pub(crate) last_ended_ms: Option<i64>,
+    /// The end of the last one that has brought something, or all that it was to bring.
+    pub(crate) last_reached_ms: Option<i64>,
+}
+
+/// What jobs have had to do with their peers, those of late first: all jobs, or one owner's.
+pub(crate) fn dealings(
+    connection: &Connection,
+    owner: Option<&str>,
+    count: usize,
+) -> rusqlite::Result<Vec<Dealings>> {
+    let question = "SELECT peer, count(*), sum(state <> 'done'), sum(bytes), max(ended_ms),
+               max(CASE WHEN state = 'done' OR bytes > 0 THEN ended_ms END)
+             FROM history WHERE job IS NOT NULL AND peer IS NOT NULL AND (:owner IS NULL OR owner = :owner)
+             GROUP BY peer ORDER BY max(ended_ms) DESC, peer LIMIT :count";
+    let mut statement = connection.prepare_cached(question)?;
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let all = statement.query_map(named_params! { ":owner": owner, ":count": count }, |row| {
+        let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
+        Ok(Dealings {
+            peer: row.get(0)?,
+            transfers: count(1)?,
+            failed: count(2)?,
+            bytes: count(3)?,
+            last_ended_ms: row.get(4)?,
+            last_reached_ms: row.get(5)?,
+        })
+    })?;
+    all.collect()
+}
+
 /// A run of a job that has a record.
 pub(crate) type Run = (String, u32);
 

@@ -385,4 +385,6 @@ fn failed(path: &Path, error: rusqlite::Error) -> Error {
 }
 
 #[cfg(test)]
+mod shapes;
+#[cfg(test)]
 mod tests;

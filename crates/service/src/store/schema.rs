@@ -10,8 +10,9 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::failed;
 
-/// What leads to each shape from the one before it.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
+/// What leads to each shape from the one before it. A shape that has a file in `vectors/` stays as it is: what is to be another
+/// one is a further shape (`shapes.rs` says how its file is made).
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
 /// Marks a file as ours (`PRAGMA application_id`): "Fhjb".
 const APPLICATION: i32 = 0x4668_6a62;
 

@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, DeleteOptions, Error, ExitCode, Place, SyncOptions, escape};
-use farhaul_service::{FinishBy, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span};
+use clap::CommandFactory as _;
+use farhaul::{Code, Error, ExitCode, Place, SyncOptions, escape};
+use farhaul_service::{FinishBy, JobOption, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span};
 use serde_json::Value;
 
 use super::{client, jobs};
-use crate::args::service::Submit;
+use crate::args::Args;
+use crate::args::service::{Given, Submit};
 use crate::selection;
 use crate::ui::printer;
 
@@ -59,7 +61,7 @@ fn document(file: &Path) -> Result<Value, Error> {
 /// The job as its document, which can be kept and sent again.
 fn spec(args: &Submit) -> Result<JobSpec, Error> {
     let bad = |what: &str| Err(Error::new(Code::BadOption, what));
-    refuse_what_is_the_services(args)?;
+    refuse_what_is_not_for_a_job(&args.given)?;
     let Some((destination, sources)) = args.locations.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
         return bad("a source and a destination are needed");
@@ -85,16 +87,11 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     spec.options.integrity = options.integrity;
     spec.options.dry_run = options.dry_run;
     spec.options.spread = args.transfer.spread.iter().map(|list| list.0.iter().map(text).collect()).collect();
-    let delete = args.delete.then_some(DeleteOptions {
-        excluded: args.delete_excluded,
-        max: args.max_delete,
-        ..DeleteOptions::default()
-    });
-    spec.options.sync = args.sync.then_some(SyncOptions {
-        checksum: args.checksum,
-        detect_renames: args.detect_renames,
-        delete,
-    });
+    if args.sync {
+        spec.options.sync = Some(args.likeness.options()?);
+    } else if args.likeness.options()? != SyncOptions::default() {
+        return bad("the options of a sync need --sync");
+    }
     spec.priority = args.priority.unwrap_or(spec.priority);
     spec.not_before = args.not_before.map(|time| match time {
         FinishBy::At(moment) => moment,
@@ -114,39 +111,25 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     spec.checked()
 }
 
-/// What starts programs, or names keys and files of a host, is set in the service's configuration.
-fn refuse_what_is_the_services(args: &Submit) -> Result<(), Error> {
-    let connection = &args.connection;
-    let given = [
-        (!connection.identity.is_empty(), "-i"),
-        (connection.config.is_some(), "-F"),
-        (connection.jump.is_some(), "-J"),
-        (!connection.ssh_options.is_empty(), "-o"),
-        (connection.program.is_some(), "-S"),
-        (connection.port.is_some(), "-P"),
-        (connection.compress, "-C"),
-        (connection.ipv4, "-4"),
-        (connection.ipv6, "-6"),
-        (connection.remote_program.is_some(), "--remote-program"),
-        (connection.accept_new, "--accept-new"),
-        (connection.known_hosts.is_some(), "--known-hosts"),
-        (connection.busy_wait.is_some(), "--busy-wait"),
-        (args.transfer.manifest.is_some(), "--manifest"),
-        (args.transfer.receipt.is_some(), "--receipt"),
-        (args.transfer.cpus.is_some(), "--cpus"),
-        (args.select.retry_failed.is_some(), "--retry-failed"),
-    ];
-    match given.iter().find(|(is_given, _)| *is_given) {
-        None => Ok(()),
-        Some((_, option)) => {
-            let hint = match *option {
-                "--manifest" => "the service keeps the manifest of each job: farhaul job ID --files",
-                "--receipt" => "with --with-receipt the service keeps it: farhaul receipt ID",
-                "--retry-failed" => "farhaul retry ID tries a job again",
-                "-P" => "write the port in the location: fh://host:4000/path, ssh://host:22/path",
-                _ => "set it in the service's configuration: [identities] and [peers]",
-            };
-            Err(Error::new(Code::BadOption, format!("{option} is not for a job")).with_hint(hint))
+/// Refuses what is not for a job, by the table that the service has of all options.
+fn refuse_what_is_not_for_a_job(given: &Given) -> Result<(), Error> {
+    let command = Args::command();
+    let options = command.find_subcommand("submit").into_iter().flat_map(clap::Command::get_arguments);
+    for option in options.filter(|option| given.0.iter().any(|id| option.get_id() == id)) {
+        let flag = flag_of(option);
+        // Options of submit itself are not in it.
+        JobOption::of_flag(&flag).map_or(Ok(()), |rule| rule.check(&flag))?;
+    }
+    Ok(())
+}
+
+/// An option as users write it: its long form, if there is one.
+fn flag_of(option: &clap::Arg) -> String {
+    match (option.get_long(), option.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => {
+            option.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default()
         }
     }
 }
@@ -167,5 +150,109 @@ pub(super) fn absolute(text: &OsStr) -> Result<String, Error> {
             Ok(escape(whole.as_os_str().as_encoded_bytes()))
         }
         _ => Ok(escape(text.as_encoded_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::Parser as _;
+    use farhaul_service::{JOB_OPTIONS, Rule};
+
+    use super::*;
+    use crate::args::Verb;
+
+    fn flags(verb: &str) -> BTreeSet<String> {
+        let command = Args::command();
+        let options = command.find_subcommand(verb).unwrap().get_arguments();
+        options.filter(|option| option.get_id() != "help").map(flag_of).collect()
+    }
+
+    fn submit(words: &[&str]) -> Result<JobSpec, String> {
+        let all = ["farhaul", "submit"].iter().chain(words);
+        match Args::try_parse_from(all).map_err(|error| error.to_string())?.verb {
+            Verb::Submit(args) => spec(&args).map_err(|error| error.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Who adds an option to cp or sync says in the service's table who may ask for it in a job.
+    #[test]
+    fn every_option_of_cp_and_sync_has_a_rule_for_jobs() {
+        let ours = flags("submit");
+        let all: BTreeSet<String> = ["cp", "sync"].into_iter().flat_map(flags).collect();
+        assert!(all.len() > 60, "{all:?}");
+        for flag in &all {
+            let option = JobOption::of_flag(flag);
+            let option =
+                option.unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS says not who may ask for it in a job"));
+            let is_for_jobs =
+                matches!(option.rule, Rule::Anyone | Rule::Reach | Rule::Admin | Rule::Submitter);
+            assert!(!is_for_jobs || ours.contains(flag), "{flag} is for jobs, and submit does not take it");
+        }
+        let in_table = JOB_OPTIONS.iter().flat_map(|option| option.flags).copied().collect::<Vec<_>>();
+        let unknown: Vec<_> =
+            in_table.iter().filter(|flag| !all.contains(**flag) && **flag != "-l").collect();
+        assert!(unknown.is_empty(), "cp and sync have no {unknown:?}");
+        let unique: BTreeSet<_> = in_table.iter().collect();
+        assert_eq!(unique.len(), in_table.len(), "an option has two rules");
+    }
+
+    #[test]
+    fn what_is_not_for_a_job_is_refused_by_name() {
+        let command = Args::command();
+        let options = command.find_subcommand("submit").unwrap().get_arguments();
+        let mut refused = 0;
+        for option in options {
+            let flag = flag_of(option);
+            let Some(rule) = JobOption::of_flag(&flag).filter(|rule| rule.check(&flag).is_err()) else {
+                continue;
+            };
+            let value = match flag.as_str() {
+                "--cpus" | "-P" => "1",
+                "--busy-wait" => "5s",
+                "--epoch-bits" => "6",
+                "--fault" => "loss=0.1",
+                _ => "x",
+            };
+            let takes_value = option.get_action().takes_values();
+            let words = [Some(flag.as_str()), takes_value.then_some(value), Some("/a"), Some("/b")];
+            let words: Vec<&str> = words.into_iter().flatten().collect();
+            let line = submit(&words).expect_err(&flag);
+            assert_eq!(line, format!("{flag} is not for a job"), "{rule:?}");
+            refused += 1;
+        }
+        assert!(refused > 15);
+    }
+
+    #[test]
+    fn what_is_for_a_job_arrives_in_its_document() {
+        let spec = submit(&[
+            "-rpB",
+            "--sync",
+            "--delete-before",
+            "--delete-across-mounts",
+            "--max-delete",
+            "3",
+            "--checksum-extra",
+            "md5",
+            "--fingerprint",
+            "SHA256:x",
+            "--rate",
+            "1G",
+            "/a",
+            "fh://h/b",
+        ])
+        .unwrap();
+        let delete = spec.options.sync.unwrap().delete.unwrap();
+        assert_eq!(
+            (delete.when, delete.max, delete.across_mounts),
+            (farhaul::DeleteWhen::Before, Some(3), true)
+        );
+        assert!(spec.options.files.keep_setuid && spec.options.network.rate_bps == Some(1_000_000_000));
+        assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::Algorithm::Md5]);
+        assert_eq!(spec.fingerprint.as_deref(), Some("SHA256:x"));
+        assert!(submit(&["--delete", "/a", "/b"]).unwrap_err().contains("--sync"));
     }
 }

@@ -41,7 +41,9 @@ fn peers(texts: &[String]) -> Result<Value, Error> {
     let mut peers = json!({});
     for text in texts {
         // The directory begins with the slash behind the last colon before it.
-        let at = text.find(":/").ok_or_else(|| {
+        let host = text.strip_prefix("ssh://").unwrap_or(text);
+        let scheme_len = text.len() - host.len();
+        let at = host.find(":/").map(|at| scheme_len + at).ok_or_else(|| {
             Error::new(Code::BadOption, format!("--peer {text}: write PEER:/DIR, such as hpc:/incoming"))
         })?;
         let (peer, directory) = (&text[..at], &text[at + 1..]);
@@ -105,8 +107,13 @@ mod tests {
 
     #[test]
     fn peers_are_read_with_their_ports() {
-        let read = peers(&["hpc:/a".into(), "hpc:/b".into(), "u@h:4000:/c".into()]).unwrap();
-        assert_eq!(read, json!({"hpc": ["/a", "/b"], "u@h:4000": ["/c"]}));
+        let read =
+            peers(&["hpc:/a", "hpc:/b", "h:4000:/c", "ssh://u@h:/d", "[fd00::1]:/e"].map(String::from))
+                .unwrap();
+        assert_eq!(
+            read,
+            json!({"hpc": ["/a", "/b"], "h:4000": ["/c"], "ssh://u@h": ["/d"], "[fd00::1]": ["/e"]})
+        );
         assert!(peers(&["hpc".into()]).is_err());
     }
 }

@@ -228,7 +228,8 @@ impl Node {
     /// Watches a folder from now on, for this caller.
     pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
         let spec = spec.checked()?;
-        caller.may(Deed::At(Scope::Control, &spec.places()?))?;
+        let used = spec.job("0", vec!["x".into()]).used()?;
+        caller.may(Deed::With(Scope::Control, &spec.places()?, &used))?;
         super::outbox::check_webhook(spec.webhook.as_deref())?;
         let now_ms = self.clock.now_ms();
         // What is wrong with its jobs is said now.

@@ -1,0 +1,37 @@
+//! Peers: the other hosts that jobs deal with.
+
+use axum::Json;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, At, May, ToRead};
+use super::problem::Failure;
+use crate::node::PeerView;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
+}
+
+/// All peers that the caller may know of.
+#[derive(Debug, Serialize, ToSchema)]
+struct Peers {
+    peers: Vec<PeerView>,
+}
+
+/// The other hosts of the configuration, of jobs and of the history; with a token that has a list of peers, those.
+#[utoipa::path(get, path = "/peers", tag = "peers",
+    responses((status = 200, description = "All of them, by name", body = Peers)))]
+async fn list(may: May<ToRead>) -> Result<Json<Peers>, Failure> {
+    let peers = may.act("list peers", "", |node, caller| node.list_peers(caller)).await?;
+    Ok(Json(Peers { peers }))
+}
+
+/// One peer.
+#[utoipa::path(get, path = "/peers/{peer}", tag = "peers",
+    params(("peer" = String, Path, description = "Its name, such as `fh://hpc:33001` with each slash as `%2F`, or a daemon's host: `hpc`")),
+    responses((status = 200, description = "The peer", body = PeerView)))]
+async fn show(may: May<ToRead>, At(peer): At<String>) -> Result<Json<PeerView>, Failure> {
+    may.act("show peer", peer.clone(), move |node, caller| node.show_peer(caller, &peer)).await.map(Json)
+}

@@ -1,0 +1,338 @@
+//! Who may ask for what in a job: one rule for each option of `farhaul cp` and `farhaul sync`, and for each field of a job's
+//! document.
+//!
+//! How to read it: [`JOB_OPTIONS`] is the table. `farhaul submit` refuses by it what is not for a job, [`JobSpec::checked`] refuses
+//! fields by it, and what a caller needs for a field is judged by it (`access`).
+//!
+//! Always true: a field without a rule is taken from nobody.
+
+use farhaul_session::{Code, Error};
+use serde_json::Value;
+
+use super::JobSpec;
+
+/// Who may ask for an option in a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Everybody who may submit jobs.
+    Anyone,
+    /// It names files of this host or of a peer: the caller has to reach them.
+    Reach,
+    /// Who has the scope admin: what is made so is more than content.
+    Admin,
+    /// It names a file that `farhaul submit` reads, with the rights of who runs it. A document has what was in the file.
+    Submitter,
+    /// It starts programs, or names keys and whom to trust: the service's configuration says it.
+    Configuration,
+    /// It makes no sense in a job, or has another form there.
+    Terminal,
+}
+
+/// An option, and its rule.
+#[derive(Debug, PartialEq, Eq)]
+pub struct JobOption {
+    /// As the command line has it: the long form, where there is one.
+    pub flags: &'static [&'static str],
+    /// As the document has it: names of fields, joined by dots.
+    pub fields: &'static [&'static str],
+    /// Who may ask for it.
+    pub rule: Rule,
+    /// What to do instead, where it is not for a job.
+    pub instead: &'static str,
+}
+
+const fn row(flags: &'static [&'static str], fields: &'static [&'static str], rule: Rule) -> JobOption {
+    JobOption { flags, fields, rule, instead: "" }
+}
+
+const fn not(flags: &'static [&'static str], rule: Rule, instead: &'static str) -> JobOption {
+    JobOption { flags, fields: &[], rule, instead }
+}
+
+const SSH: &str = "set it in the service's configuration: [identities] and [peers]";
+
+/// All of them.
+pub const JOB_OPTIONS: &[JobOption] = &[
+    row(&["LOCATION"], &["sources", "destination"], Rule::Reach),
+    row(&["--spread"], &["options.spread"], Rule::Reach),
+    row(&["-p"], &["options.files.keep_setuid"], Rule::Admin),
+    row(&["--devices"], &["options.files.devices"], Rule::Admin),
+    // The job itself.
+    row(&[], &["schema", "kind", "priority", "not_before", "finish_by", "labels", "receipt"], Rule::Anyone),
+    row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], Rule::Anyone),
+    row(&[], &["repeat.every", "repeat.cron", "repeat.time_zone"], Rule::Anyone),
+    // Where it leads is judged when it is delivered (`hooks/webhook`).
+    row(&[], &["webhook"], Rule::Anyone),
+    // A name of the configuration, and no key.
+    row(&[], &["identity"], Rule::Anyone),
+    // It can only narrow whom a job talks to: what the configuration says of a peer's key, and what is known of it, holds too.
+    row(&["--fingerprint"], &["fingerprint"], Rule::Anyone),
+    row(&["--dry-run"], &["options.dry_run"], Rule::Anyone),
+    // How it travels.
+    row(&["--cipher"], &["options.network.cipher"], Rule::Anyone),
+    row(&["--policy"], &["options.network.policy"], Rule::Anyone),
+    row(&["--rate", "-l"], &["options.network.rate_bps"], Rule::Anyone),
+    row(&["--min-rate"], &["options.network.rate_min_bps"], Rule::Anyone),
+    row(&["--flows"], &["options.network.flows"], Rule::Anyone),
+    row(&["--path"], &["options.network.paths", "options.network.auto_paths"], Rule::Anyone),
+    row(&[], &["options.network.further_paths"], Rule::Anyone),
+    row(&["--mtu"], &["options.network.mtu"], Rule::Anyone),
+    row(&["--memory"], &["options.network.memory_bytes"], Rule::Anyone),
+    row(&["--udp-only"], &["options.network.udp_only"], Rule::Anyone),
+    row(&["--udp-ports"], &["options.network.udp_ports"], Rule::Anyone),
+    // How files are made.
+    row(&["--overwrite"], &["options.files.overwrite"], Rule::Anyone),
+    row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], Rule::Anyone),
+    row(&["--inplace"], &["options.files.in_place"], Rule::Anyone),
+    row(&["--follow-growth"], &["options.files.follow_growth_secs"], Rule::Anyone),
+    row(&["--xattrs"], &["options.files.xattrs"], Rule::Anyone),
+    row(&["--acls"], &["options.files.acls"], Rule::Anyone),
+    row(&["--specials"], &["options.files.specials"], Rule::Anyone),
+    row(&["--follow"], &["options.files.follow"], Rule::Anyone),
+    row(&["--safe-links"], &["options.files.safe_links"], Rule::Anyone),
+    row(&["--no-links"], &["options.files.no_links"], Rule::Anyone),
+    row(&["--keep-dirlinks"], &["options.files.keep_dirlinks"], Rule::Anyone),
+    // What is taken.
+    row(&["--include", "--exclude"], &["options.select.rules"], Rule::Anyone),
+    row(&[], &["options.select.names"], Rule::Anyone),
+    row(&["--min-size"], &["options.select.size_min"], Rule::Anyone),
+    row(&["--max-size"], &["options.select.size_max"], Rule::Anyone),
+    row(&["--min-age"], &["options.select.age_min"], Rule::Anyone),
+    row(&["--max-age"], &["options.select.age_max"], Rule::Anyone),
+    row(&["--one-file-system"], &["options.select.one_file_system"], Rule::Anyone),
+    row(&["--files-from", "--from0", "--include-from", "--exclude-from"], &[], Rule::Submitter),
+    // `merge FILE` is a rule, too; a document has none.
+    row(&["--filter"], &[], Rule::Submitter),
+    // How it is made sure that all is right.
+    row(&["--verify"], &["options.integrity.verify"], Rule::Anyone),
+    row(&["--durable"], &["options.integrity.durable"], Rule::Anyone),
+    row(&["--checksum-extra"], &["options.integrity.manifest.extra"], Rule::Anyone),
+    row(&["--checksum-unchanged"], &["options.integrity.manifest.unchanged"], Rule::Anyone),
+    JobOption {
+        flags: &[],
+        fields: &["options.integrity.receipt"],
+        rule: Rule::Terminal,
+        instead: "a job asks for a receipt by its field receipt",
+    },
+    // What a sync does beyond a copy.
+    row(&["--checksum"], &["options.sync.checksum"], Rule::Anyone),
+    row(&["--detect-renames"], &["options.sync.detect_renames"], Rule::Anyone),
+    row(&["--delete", "--delete-before", "--delete-after"], &["options.sync.delete.when"], Rule::Anyone),
+    row(&["--delete-excluded"], &["options.sync.delete.excluded"], Rule::Anyone),
+    row(&["--max-delete"], &["options.sync.delete.max"], Rule::Anyone),
+    row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], Rule::Anyone),
+    // What is so in every job: directories are copied, nobody is asked, and how it is told is the service's.
+    row(&["-r", "-B", "--json", "--quiet"], &[], Rule::Anyone),
+    not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], Rule::Configuration, SSH),
+    not(&["-C", "-4", "-6"], Rule::Configuration, SSH),
+    not(
+        &["--accept-new", "--known-hosts"],
+        Rule::Configuration,
+        "the service knows the keys in its user's known_hosts and those of [peers]",
+    ),
+    not(&["--cpus"], Rule::Configuration, "start the service with --cpus"),
+    not(&["-P"], Rule::Terminal, "write the port in the location: fh://host:4000/path, ssh://host:22/path"),
+    not(&["--busy-wait"], Rule::Terminal, "a job that finds a daemon busy is tried again: --retry"),
+    not(
+        &["--manifest"],
+        Rule::Terminal,
+        "the service keeps the manifest of each job: farhaul job ID --files",
+    ),
+    not(&["--receipt"], Rule::Terminal, "with --with-receipt the service keeps it: farhaul receipt ID"),
+    not(&["--retry-failed"], Rule::Terminal, "farhaul retry ID tries a job again"),
+    not(&["--events"], Rule::Terminal, "farhaul logs ID -f shows what happens"),
+    not(&["--verbose"], Rule::Terminal, "farhaul job ID --files shows what became of each file"),
+    not(&["--fault", "--epoch-bits"], Rule::Terminal, "these are for tests of one process"),
+];
+
+impl JobOption {
+    /// The rule of an option of the command line.
+    pub fn of_flag(flag: &str) -> Option<&'static JobOption> {
+        JOB_OPTIONS.iter().find(|option| option.flags.contains(&flag))
+    }
+
+    /// The rule of a field of the document.
+    pub fn of_field(field: &str) -> Option<&'static JobOption> {
+        JOB_OPTIONS.iter().find(|option| option.fields.contains(&field))
+    }
+
+    /// An error if it is not for a job; `name` is what the user has called it.
+    pub fn check(&self, name: &str) -> Result<(), Error> {
+        match self.rule {
+            Rule::Anyone | Rule::Reach | Rule::Admin | Rule::Submitter => Ok(()),
+            Rule::Configuration | Rule::Terminal => {
+                Err(Error::new(Code::BadOption, format!("{name} is not for a job")).with_hint(self.instead))
+            }
+        }
+    }
+}
+
+/// A field that a document sets to something else than what is usual, and its rule.
+pub(crate) type Used = (String, &'static JobOption);
+
+impl JobSpec {
+    /// The fields that say something else than what is usual.
+    pub(crate) fn used(&self) -> Result<Vec<Used>, Error> {
+        let value =
+            |spec: &JobSpec| serde_json::to_value(spec).map_err(|error| Error::bug(error.to_string()));
+        let usual = JobSpec::new(super::Kind::default(), Vec::new(), String::new());
+        let mut used = Vec::new();
+        compare(&value(self)?, &value(&usual)?, String::new(), &mut used)?;
+        Ok(used)
+    }
+}
+
+fn compare(value: &Value, usual: &Value, path: String, used: &mut Vec<Used>) -> Result<(), Error> {
+    if value == usual || value.is_null() {
+        return Ok(());
+    }
+    if let Some(option) = JobOption::of_field(&path) {
+        used.push((path, option));
+        return Ok(());
+    }
+    let Value::Object(fields) = value else {
+        let path = farhaul_text::printable(path.as_bytes(), 80);
+        return Err(Error::bug(format!("nothing says who may ask for '{path}'")));
+    };
+    fields.iter().try_for_each(|(name, value)| {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        compare(value, usual.get(name).unwrap_or(&Value::Null), path, used)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use farhaul::{
+        DeleteOptions, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, SyncOptions,
+    };
+    use serde::de::{DeserializeOwned, Deserializer, Visitor};
+
+    use super::super::{JobOptions, Repeat, RetryRule, SelectRules};
+    use super::*;
+
+    /// Tells the names of a struct's fields, and reads nothing.
+    struct Names;
+
+    /// The names, as an error: that is how a deserializer hands something back.
+    #[derive(Debug)]
+    struct Found(Vec<&'static str>);
+
+    impl std::fmt::Display for Found {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("found")
+        }
+    }
+
+    impl std::error::Error for Found {}
+
+    impl serde::de::Error for Found {
+        fn custom<T: std::fmt::Display>(_: T) -> Found {
+            Found(Vec::new())
+        }
+    }
+
+    impl<'de> Deserializer<'de> for Names {
+        type Error = Found;
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, Found> {
+            Err(Found(fields.to_vec()))
+        }
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Found> {
+            Err(Found(Vec::new()))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    fn names<T: DeserializeOwned>() -> Vec<&'static str> {
+        match T::deserialize(Names) {
+            Err(Found(names)) => names,
+            Ok(_) => panic!("nothing was there to be read"),
+        }
+    }
+
+    /// All fields of a document, from the types that read it.
+    fn fields() -> BTreeSet<String> {
+        let groups = [
+            ("", names::<JobSpec>()),
+            ("retry", names::<RetryRule>()),
+            ("repeat", names::<Repeat>()),
+            ("options", names::<JobOptions>()),
+            ("options.network", names::<NetworkOptions>()),
+            ("options.files", names::<FileOptions>()),
+            ("options.select", names::<SelectRules>()),
+            ("options.integrity", names::<IntegrityOptions>()),
+            ("options.integrity.manifest", names::<ManifestOptions>()),
+            ("options.sync", names::<SyncOptions>()),
+            ("options.sync.delete", names::<DeleteOptions>()),
+        ];
+        let joined = |group: &str, name: &str| [group, name].join(".").trim_start_matches('.').to_string();
+        let all = groups.iter().flat_map(|(group, names)| names.iter().map(move |name| joined(group, name)));
+        // What has fields itself is looked at by these.
+        all.filter(|field| !groups.iter().any(|(group, _)| group == field)).collect()
+    }
+
+    /// Who adds a field says here who may ask for it.
+    #[test]
+    fn every_field_of_a_document_has_one_rule() {
+        let in_table: Vec<String> =
+            JOB_OPTIONS.iter().flat_map(|option| option.fields).map(|field| field.to_string()).collect();
+        let unique: BTreeSet<String> = in_table.iter().cloned().collect();
+        assert_eq!(unique.len(), in_table.len(), "a field has two rules");
+        let fields = fields();
+        assert!(fields.len() > 50, "{fields:?}");
+        let without: Vec<_> = fields.difference(&unique).collect();
+        assert!(
+            without.is_empty(),
+            "these fields of a job's document have no rule in JOB_OPTIONS: {without:?}"
+        );
+        let unknown: Vec<_> = unique.difference(&fields).collect();
+        assert!(unknown.is_empty(), "a document has no such fields: {unknown:?}");
+    }
+
+    #[test]
+    fn what_is_not_for_a_job_says_what_to_do_instead() {
+        for option in JOB_OPTIONS {
+            let is_refused = option.check("x").is_err();
+            assert_eq!(is_refused, !option.instead.is_empty(), "{option:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_usual_is_not_asked_for() {
+        let spec = JobSpec::new(super::super::Kind::Copy, vec!["/a".into()], "/b".into());
+        let used = |spec: &JobSpec| spec.used().unwrap().into_iter().map(|used| used.0).collect::<Vec<_>>();
+        assert_eq!(used(&spec), ["destination", "sources"]);
+        let mut other = spec.clone();
+        other.options.files.keep_setuid = true;
+        other.options.sync =
+            Some(SyncOptions { delete: Some(DeleteOptions::default()), ..Default::default() });
+        let used = used(&other);
+        assert!(used.contains(&"options.files.keep_setuid".to_string()), "{used:?}");
+        assert!(used.contains(&"options.sync.delete.when".to_string()), "{used:?}");
+    }
+
+    /// What is a map of names of the user's own is one field.
+    #[test]
+    fn labels_are_one_field() {
+        let mut spec = JobSpec::new(super::super::Kind::Copy, vec!["/a".into()], "/b".into());
+        spec.labels.0.insert("run".into(), "7".into());
+        assert!(
+            spec.used()
+                .unwrap()
+                .iter()
+                .any(|(field, option)| field == "labels" && option.rule == Rule::Anyone)
+        );
+    }
+}

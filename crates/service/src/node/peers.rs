@@ -1,0 +1,174 @@
+//! The other hosts that a caller may know of, and what is known of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farhaul::{DEFAULT_PORT, Host, Place};
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Node, Settings, places};
+use crate::access::{Caller, Deed, Scope};
+use crate::caps::spec::{Subject, cap_of};
+use crate::clock::timestamp;
+use crate::store::history::{self, Dealings};
+
+/// Peers of the history that are looked at, those of late first.
+const PEERS_MAX: usize = 10_000;
+
+/// Another host, as jobs of this node deal with it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct PeerView {
+    /// As jobs show it: `fh://host:port` or `ssh://[user@]host`. A host of the configuration that no job has named yet is here as
+    /// it is written there, which may be a pattern.
+    pub name: String,
+    /// The part of the configuration that is about it: the host, or the pattern, of a `[peers]`.
+    pub configured: Option<String>,
+    /// The identity of the configuration by which jobs show themselves to it. None: the node's own.
+    pub identity: Option<String>,
+    /// The key that its daemon must have, as the configuration says.
+    pub fingerprint: Option<String>,
+    /// The keys that are known for it from earlier connections.
+    pub known_keys: Vec<String>,
+    /// The cap that jobs of the node's own user with it are in; another owner's may be in one of his own.
+    pub cap: String,
+    /// Jobs with it that may run at a time.
+    pub running_max: usize,
+    /// Jobs with it that run, of those that the caller sees.
+    pub running: usize,
+    /// Jobs with it that are not over, the running ones among them.
+    pub unfinished: usize,
+    /// When a run with it has ended last.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_ended: Option<Timestamp>,
+    /// When a job with it has last brought something, or all that it was to bring.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_reached: Option<Timestamp>,
+    /// Runs that have ended. Of other owners' jobs only who has the scope admin is told.
+    pub transfers: u64,
+    /// Those among them that did not bring everything.
+    pub failed: u64,
+    /// Content bytes that arrived.
+    pub bytes: u64,
+}
+
+impl Node {
+    /// Those that the caller may know of, by name.
+    pub(crate) fn list_peers(&self, caller: &Caller) -> Result<Vec<PeerView>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let settings = self.settings();
+        let owner = (!caller.has(Scope::Admin)).then_some(caller.subject.as_str());
+        let dealings = self.store.read(|connection| history::dealings(connection, owner, PEERS_MAX))?;
+        let mut dealings: BTreeMap<String, Dealings> =
+            dealings.into_iter().map(|dealing| (dealing.peer.clone(), dealing)).collect();
+        let mut jobs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for active in self.jobs().values().filter(|active| caller.sees(&active.places)) {
+            let Some(peer) = &active.row.peer else { continue };
+            let (running, unfinished) = jobs.entry(peer.clone()).or_default();
+            *running += usize::from(active.transfer.is_some());
+            *unfinished += 1;
+        }
+        let named = caller.reach.peers.iter().flatten().map(|(name, _)| name_of(name));
+        let mut names: BTreeSet<String> = jobs.keys().chain(dealings.keys()).cloned().chain(named).collect();
+        names.retain(|name| caller.reach.knows(name));
+        if caller.reach.peers.is_none() {
+            let is_met = |pattern: &super::Peer| names.iter().any(|name| pattern.is(name));
+            let others: Vec<_> = settings.peers.iter().filter(|peer| !is_met(peer)).collect();
+            names.extend(others.iter().map(|peer| peer.host.to_string()));
+        }
+        let known = farhaul::KnownHosts::load(&farhaul::default_known_hosts_path())?;
+        let view = |name: String| {
+            let (running, unfinished) = jobs.get(&name).copied().unwrap_or_default();
+            let past = dealings.remove(&name).unwrap_or_default();
+            PeerView { running, unfinished, ..self.peer_view(name, &settings, &known, &past) }
+        };
+        Ok(names.into_iter().map(view).collect())
+    }
+
+    /// One of them, by its name or, if it is a daemon, by its host.
+    pub(crate) fn show_peer(&self, caller: &Caller, name: &str) -> Result<PeerView, Error> {
+        let full = name_of(name);
+        let all = self.list_peers(caller)?;
+        let found = all.into_iter().find(|peer| peer.name == name || peer.name == full);
+        found.ok_or_else(|| {
+            let name = farhaul_text::printable(name.as_bytes(), 200);
+            Error::new(Code::NoSuchThing, format!("no peer {name} is known"))
+        })
+    }
+
+    fn peer_view(
+        &self,
+        name: String,
+        settings: &Settings,
+        known: &farhaul::KnownHosts,
+        past: &Dealings,
+    ) -> PeerView {
+        let host = host_of(&name);
+        let configured = match &host {
+            Some((host, port, _)) => settings.peer(host, *port),
+            None => settings.peers.iter().find(|peer| peer.host.to_string() == name),
+        };
+        let known_keys = match &host {
+            Some((host, port, true)) => known.keys_for(host, port.unwrap_or(DEFAULT_PORT)),
+            Some(_) | None => Vec::new(),
+        };
+        let peer = host.map(|(host, port, _)| (host, port));
+        let subject = Subject { principal: "local".into(), peer, address: None };
+        let time = |ms: Option<i64>| ms.map(timestamp);
+        PeerView {
+            cap: cap_of(&self.caps(), &subject).to_string(),
+            configured: configured.map(|peer| peer.host.to_string()),
+            identity: configured.and_then(|peer| peer.identity.clone()),
+            fingerprint: configured.and_then(|peer| peer.fingerprint.clone()),
+            known_keys,
+            running_max: configured.and_then(|peer| peer.running_max).unwrap_or(settings.running.per_peer),
+            running: 0,
+            unfinished: 0,
+            last_ended: time(past.last_ended_ms),
+            last_reached: time(past.last_reached_ms),
+            transfers: past.transfers,
+            failed: past.failed,
+            bytes: past.bytes,
+            name,
+        }
+    }
+}
+
+impl super::Peer {
+    /// Whether it is about the host of this name.
+    fn is(&self, name: &str) -> bool {
+        host_of(name).is_some_and(|(host, port, _)| self.host.fits(&host, port))
+    }
+}
+
+/// Host, port, and whether it is a daemon; none for what is no name of a peer, such as a pattern.
+fn host_of(name: &str) -> Option<(String, Option<u16>, bool)> {
+    let place = Place::parse_host(name.as_ref()).ok().filter(|_| name.contains("://"))?;
+    let Host { name, port, .. } = place.host()?.clone();
+    Some((name, port, matches!(place, Place::Daemon(..))))
+}
+
+/// The name by which jobs show a host: `hpc` is the daemon there.
+fn name_of(text: &str) -> String {
+    let whole = if text.contains("://") { text.to_string() } else { format!("fh://{text}") };
+    let place = Place::parse_host(whole.as_ref()).ok();
+    place.and_then(|place| places::peer_of(&[place])).unwrap_or_else(|| text.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_one_name() {
+        assert_eq!(name_of("hpc"), "fh://hpc:33001");
+        assert_eq!(name_of("fh://hpc"), "fh://hpc:33001");
+        assert_eq!(name_of("hpc:4000"), "fh://hpc:4000");
+        assert_eq!(name_of("[fd00::1]"), "fh://[fd00::1]:33001");
+        assert_eq!(name_of("ssh://u@hpc"), "ssh://u@hpc");
+        assert_eq!(host_of("ssh://u@hpc:22"), Some(("hpc".into(), Some(22), false)));
+        assert_eq!(host_of("*.example.org"), None);
+        assert_eq!(host_of("hpc"), None);
+    }
+}

@@ -1,0 +1,358 @@
+//! Stores of each shape that there has been, as text in `vectors/`, and that the present version goes on with all of them.
+//!
+//! Who adds a migration makes the file of the new shape and commits it:
+//! `FARHAUL_VECTORS=write cargo test -p farhaul-service --lib store::shapes`. It writes the file of the newest shape if there is
+//! none, and changes none that there is.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::jobs::{Figures, JobRow, Steering};
+use super::schema::MIGRATIONS;
+use super::tokens::TokenRow;
+use super::watches::WatchRow;
+use super::*;
+use crate::access::{Caller, Reach, Scope};
+use crate::caps::spec::Cap;
+use crate::clock::Clock;
+use crate::hooks::{Bounds, Hook, When};
+use crate::job::{JobId, JobSpec, Kind, Repeat, Span, State};
+use crate::node::{Conductor, Kept, Node, Settings, WatchSpec};
+use crate::watch::{Change, Entry, Name, Status, Version};
+
+/// When what is in the files was written: 2026-01-01T00:00:00Z.
+const THEN_MS: i64 = 1_767_225_600_000;
+const TOKEN_HASH: [u8; 32] = [7; 32];
+
+fn file_of(shape: usize) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/store/vectors/{shape}.sql"))
+}
+
+fn id(number: usize) -> JobId {
+    format!("{number:016}").parse().unwrap()
+}
+
+/// The jobs of a file: one in each state, each of which needs no file and no other host.
+fn job(number: usize, state: State) -> JobRow {
+    let mut spec = JobSpec::new(Kind::Copy, vec!["zero:1000".into()], "null:".into());
+    spec.labels.0.insert("run".into(), number.to_string());
+    if state == State::Paused {
+        spec.repeat = Some(Repeat { every: Some(Span(3600)), ..Repeat::default() });
+    }
+    let is_over = state.is_final();
+    let has_run = is_over || matches!(state, State::Running | State::Paused | State::Retrying);
+    let error = Error::new(Code::NoSpace, "no space left").with_hint("make some");
+    JobRow {
+        id: id(number),
+        owner: if number % 2 == 0 { "local".into() } else { "token:0707070707".into() },
+        spec,
+        state,
+        priority: 5,
+        position: THEN_MS,
+        peer: None,
+        confined: (number == 1).then(|| vec!["/projects/a".into()]),
+        steering: Steering { rate_bps: (number == 2).then_some(None), ..Steering::default() },
+        figures: if has_run {
+            Figures { bytes: 1000, files: 1, ..Figures::default() }
+        } else {
+            Figures::default()
+        },
+        submitted_ms: THEN_MS,
+        due_ms: matches!(state, State::Waiting | State::Retrying).then_some(THEN_MS + 60_000),
+        finish_by_ms: None,
+        run: 1,
+        attempt: u32::from(has_run),
+        began_ms: has_run.then_some(THEN_MS + 1),
+        ended_ms: is_over.then_some(THEN_MS + 2),
+        error: matches!(state, State::Failed | State::Retrying).then(|| (&error).into()),
+        changed_ms: THEN_MS,
+    }
+}
+
+/// Something of all that the present version keeps.
+fn fill(store: &Store) {
+    let jobs: Vec<JobRow> =
+        State::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
+    let record = |job: &JobRow| history::Record {
+        job: Some(job.id.to_string()),
+        run: Some(1),
+        owner: job.owner.clone(),
+        direction: "local".into(),
+        source: "zero:1000".into(),
+        destination: "null:".into(),
+        state: job.state.name().into(),
+        began_ms: THEN_MS + 1,
+        ended_ms: THEN_MS + 2,
+        attempts: 1,
+        files: 1,
+        bytes: 1000,
+        tree_root: Some("00".repeat(32)),
+        ..history::Record::default()
+    };
+    let papers = || history::Papers {
+        report: Some(r#"{"schema":1,"files":1}"#.into()),
+        curve: Some("[]".into()),
+        receipt: Some(r#"{"receipt":1}"#.into()),
+    };
+    let client = history::Record {
+        owner: "SHA256:x".into(),
+        direction: "push".into(),
+        peer: Some("192.0.2.7".into()),
+        state: "done".into(),
+        ended_ms: THEN_MS,
+        ..history::Record::default()
+    };
+    let token = TokenRow {
+        id: "0707070707".into(),
+        hash: TOKEN_HASH,
+        name: "ci".into(),
+        scopes: vec![Scope::Submit, Scope::Read],
+        reach: Reach { local: Some(vec!["/projects/a".into()]), peers: None },
+        created_by: "local".into(),
+        created_ms: THEN_MS,
+        expires_ms: None,
+        revoked_ms: None,
+    };
+    let watch = WatchRow {
+        id: "watch".into(),
+        owner: "local".into(),
+        spec: WatchSpec::new("/nowhere/in".into(), "fh://hpc/incoming".into()),
+        confined: Some(vec!["/nowhere".into()]),
+        created_ms: THEN_MS,
+    };
+    let version = Version { inode: 1, size: 2, mtime_ns: 3, ctime_ns: 4 };
+    let entry = |name: &str, status: Status| {
+        Change::Put(Entry { name: Name::new(name), version, status, since_ms: THEN_MS })
+    };
+    let entries = [entry("a", Status::New), entry("b", Status::Done { job: id(5).to_string() })];
+    let delivery = |number: u32, kind| deliveries::Delivery {
+        id: format!("delivery{number}"),
+        job: id(5).to_string(),
+        run: 1,
+        kind,
+        target: "{}".into(),
+        body: "{}".into(),
+        attempt: 1,
+        due_ms: THEN_MS,
+    };
+    let hook = Hook {
+        on: When::File,
+        program: "/bin/true".into(),
+        args: vec!["a".into()],
+        limit_s: 60,
+        labels: Default::default(),
+        batch: Bounds::default(),
+    };
+    let cap = Cap { rate_bps: Some(8_000_000_000), ..Cap::default() };
+    store
+        .write(move |transaction| {
+            for job in &jobs {
+                jobs::insert(transaction, job)?;
+                log::append(
+                    transaction,
+                    job.id,
+                    (1, THEN_MS),
+                    ("info", "it was accepted", r#"{"event":"job"}"#),
+                )?;
+            }
+            for job in jobs.iter().filter(|job| job.state.is_final()) {
+                history::insert(transaction, &record(job), &papers())?;
+            }
+            history::insert(transaction, &client, &history::Papers::default())?;
+            tokens::insert(transaction, &token)?;
+            super::caps::set(transaction, "campus", &cap, THEN_MS)?;
+            super::watches::insert(transaction, &watch)?;
+            super::watches::change(transaction, "watch", &entries)?;
+            deliveries::insert(transaction, &delivery(1, deliveries::Kind::Webhook))?;
+            deliveries::insert(transaction, &delivery(2, deliveries::Kind::Webhook))?;
+            deliveries::insert(transaction, &delivery(3, deliveries::Kind::Program))?;
+            deliveries::end(transaction, "delivery2", THEN_MS, "200")?;
+            feeds::begin(transaction, ("feed", &id(6).to_string(), 1), &hook)?;
+            let earlier = idempotency::Earlier { body_hash: vec![1; 32], job: id(0) };
+            idempotency::insert(transaction, ("local", "key"), &earlier, THEN_MS)
+        })
+        .unwrap();
+}
+
+/// A store as text that makes it again.
+fn dump(connection: &Connection) -> String {
+    let list = |question: &str| -> Vec<String> {
+        let mut statement = connection.prepare(question).unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+    let mut text = String::from("PRAGMA foreign_keys = OFF;\n");
+    text += &format!("PRAGMA application_id = {};\n", number("application_id"));
+    text += &format!("PRAGMA user_version = {};\n", number("user_version"));
+    for sql in schema_of(connection) {
+        text += &format!("{sql};\n");
+    }
+    for table in list(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid",
+    ) {
+        let columns = list(&format!("SELECT 'quote(' || name || ')' FROM pragma_table_info('{table}')"));
+        for values in list(&format!("SELECT concat_ws(', ', {}) FROM {table} ORDER BY 1", columns.join(", ")))
+        {
+            text += &format!("INSERT INTO {table} VALUES ({values});\n");
+        }
+    }
+    text
+}
+
+/// Tables and indexes, as they were made.
+fn schema_of(connection: &Connection) -> Vec<String> {
+    let question =
+        "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid";
+    let mut statement = connection.prepare(question).unwrap();
+    statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+/// Writes the file of the newest shape, if that is asked for and there is none. Of two tests one does.
+fn make_newest() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(write_newest);
+}
+
+fn write_newest() {
+    let newest = file_of(MIGRATIONS.len());
+    if std::env::var_os("FARHAUL_VECTORS").is_none_or(|what| what != "write") || newest.exists() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.sqlite");
+    let store = Store::open(&path).unwrap();
+    fill(&store);
+    drop(store);
+    std::fs::create_dir_all(newest.parent().unwrap()).unwrap();
+    std::fs::write(newest, dump(&Connection::open(&path).unwrap())).unwrap();
+}
+
+#[test]
+fn every_shape_has_a_file_and_stays_as_it_is() {
+    make_newest();
+    for shape in 1..=MIGRATIONS.len() {
+        let file = file_of(shape);
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| {
+            panic!("{}: {error}; FARHAUL_VECTORS=write makes the newest one", file.display())
+        });
+        let (then, now) = (Connection::open_in_memory().unwrap(), Connection::open_in_memory().unwrap());
+        then.execute_batch(&text).unwrap();
+        MIGRATIONS[..shape].iter().for_each(|sql| now.execute_batch(sql).unwrap());
+        let (then_has, now_has) = (schema_of(&then), schema_of(&now));
+        let only_in = |one: &[String], other: &[String]| -> Vec<String> {
+            one.iter().filter(|sql| !other.contains(sql)).cloned().collect()
+        };
+        let differences = [only_in(&then_has, &now_has), only_in(&now_has, &then_has)];
+        assert!(
+            differences.iter().all(Vec::is_empty),
+            "shape {shape} is another one than in {}, and what is new needs a migration of its own: {differences:?}",
+            file.display()
+        );
+        // A table that is new in a shape has something in its file, so that later migrations meet rows.
+        let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+        let mut tables = then.prepare(tables).unwrap();
+        for table in tables.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap) {
+            let rows: i64 =
+                then.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
+            assert!(rows > 0, "{}: the table {table} is empty", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_store_of_every_earlier_shape_goes_on() {
+    make_newest();
+    for shape in 1..=MIGRATIONS.len() {
+        goes_on(&std::fs::read_to_string(file_of(shape)).unwrap(), shape);
+    }
+}
+
+fn goes_on(text: &str, shape: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.sqlite");
+    Connection::open(&path).unwrap().execute_batch(text).unwrap();
+    // What others work with is looked at before they do.
+    let store = Store::open(&path).unwrap();
+    store.read(kept).unwrap();
+    drop(store);
+    assert_eq!(path.with_extension(format!("sqlite.shape{shape}")).exists(), shape < MIGRATIONS.len());
+    let clock = Clock::shifted_by(folder.path().join("clock"));
+    // Nothing is forgotten for its age.
+    let settings = Settings { kept: Kept { seconds: 100 * 366 * 86_400, bytes: u64::MAX }, ..Settings::default() };
+    let (node, signals) = Node::open(folder.path(), clock, settings).unwrap();
+    let conductor = Conductor::start(&node, signals).unwrap();
+    let local = Caller::local();
+    let of_state = |state: State| {
+        let number = State::ALL.iter().position(|one| *one == state).unwrap();
+        id(number)
+    };
+    let wait = |job: JobId, is_so: &dyn Fn(&crate::node::JobView) -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let view = node.job(&local, job).unwrap();
+            if is_so(&view) {
+                return;
+            }
+            assert!(Instant::now() < until, "it stays {view:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    for state in [State::Queued, State::Waiting, State::Running, State::Retrying] {
+        wait(of_state(state), &|view| view.state == State::Done);
+    }
+    let paused = of_state(State::Paused);
+    assert_eq!(node.job(&local, paused).unwrap().state, State::Paused);
+    node.resume(&local, paused).unwrap();
+    // It repeats: its second run is late and follows at once, the third one waits for its time.
+    wait(paused, &|view| view.run == 3 && view.state == State::Waiting);
+    for state in [State::Done, State::PartlyFailed, State::Failed, State::Cancelled] {
+        let view = node.job(&local, of_state(state)).unwrap();
+        assert_eq!((view.state, view.labels.0.len()), (state, 1));
+    }
+    let failed = node.job(&local, of_state(State::Failed)).unwrap().error.unwrap();
+    assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
+    node.store.write(|_| Ok(())).unwrap();
+    let asks = |connection: &Connection| {
+        let records = history::list(connection, &history::Wanted::default(), 100, |_| true)?;
+        // Four that had ended, a client's, and six runs of now.
+        assert_eq!(records.len(), 11);
+        let label = vec![("run".to_string(), id_number(of_state(State::Done)))];
+        let wanted = history::Wanted { labels: label, ..history::Wanted::default() };
+        let done = &history::list(connection, &wanted, 100, |_| true)?[0];
+        assert_eq!((done.bytes, done.tree_root.as_ref().map(String::len)), (1000, Some(64)));
+        let papers = history::papers(connection, done.id)?.unwrap();
+        assert!(papers.report.is_some() && papers.curve.is_some() && papers.receipt.is_some());
+        assert_eq!(history::usage(connection, &history::By::Owner, &history::Wanted::default(), 9)?.len(), 3);
+        assert_eq!(log::list(connection, of_state(State::Failed), 0, 9)?[0].text, "it was accepted");
+        assert!(log::list(connection, of_state(State::Running), 0, 9)?.len() > 1);
+        Ok(())
+    };
+    node.store.read(asks).unwrap();
+    assert!(node.store.check().unwrap().is_empty());
+    node.stop();
+    conductor.wait();
+}
+
+/// What is in the store beside jobs and their history.
+fn kept(connection: &Connection) -> rusqlite::Result<()> {
+    let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
+    assert_eq!((token.scopes, token.reach.local.unwrap().len()), (vec![Scope::Submit, Scope::Read], 1));
+    assert_eq!(super::caps::all(connection)?["campus"].rate_bps, Some(8_000_000_000));
+    let watches = super::watches::all(connection)?;
+    assert_eq!((watches.len(), watches[0].confined.as_ref().map(Vec::len)), (1, Some(1)));
+    assert_eq!(super::watches::entries(connection, "watch")?.len(), 2);
+    let open = deliveries::due_webhooks(connection, THEN_MS + 1, i64::MAX, 9)?;
+    assert_eq!(open.iter().map(|one| &one.id[..]).collect::<Vec<_>>(), ["delivery1"]);
+    assert_eq!(deliveries::outcome(connection, "delivery2")?.as_deref(), Some("200"));
+    assert_eq!(deliveries::open_programs(connection, 9)?.len(), 1);
+    assert_eq!(feeds::list(connection, 9)?.iter().filter(|feed| feed.id == "feed").count(), 1);
+    let earlier = idempotency::find(connection, "local", "key", THEN_MS + 1)?;
+    assert_eq!(earlier.unwrap().job, id(0));
+    Ok(())
+}
+
+fn id_number(id: JobId) -> String {
+    id.as_str().trim_start_matches('0').to_string()
+}

@@ -445,8 +445,10 @@ async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
     let cap = json!({"rate_bps": 1_000_000_000});
     fixture.ask(Method::PUT, "/caps/x", None, Some(cap)).await;
     for body in [&mut by_token, &mut by_login] {
-        let told = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert!(String::from_utf8_lossy(&told).contains("event: cap"));
+        for event in ["begin", "cap"] {
+            let told = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(String::from_utf8_lossy(&told).contains(&format!("event: {event}")));
+        }
     }
     let (_, all) = fixture.ask(Method::GET, "/tokens", None, None).await;
     let path = format!("/tokens/{}", all["tokens"][0]["id"].as_str().unwrap());

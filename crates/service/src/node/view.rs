@@ -1,6 +1,5 @@
 //! What callers are shown of a job.
 
-use farhaul::ErrorDetail;
 use farhaul_session::Snapshot;
 use farhaul_session::options::Policy;
 use jiff::Timestamp;
@@ -11,7 +10,7 @@ use super::Active;
 use super::transfer::Transfer;
 use crate::clock::timestamp;
 use crate::history::recent::{PathNow, Recent};
-use crate::job::{JobId, Kind, Labels, State};
+use crate::job::{Failure, JobId, Kind, Labels, State};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 
@@ -68,8 +67,7 @@ pub struct JobView {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub ended: Option<Timestamp>,
     /// Why the last attempt failed.
-    #[schema(value_type = Option<Object>)]
-    pub error: Option<ErrorDetail>,
+    pub error: Option<Failure>,
     /// How far it is, while it runs.
     pub progress: Option<Progress>,
 }

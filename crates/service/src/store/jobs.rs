@@ -1,11 +1,11 @@
 //! The table of jobs, and their labels.
 
-use farhaul::{ErrorDetail, Report};
+use farhaul::Report;
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::job::{JobId, JobSpec, State};
+use crate::job::{Failure, JobId, JobSpec, State};
 use farhaul_session::options::{Policy, RateOptions};
 
 /// A job as it is kept.
@@ -37,7 +37,7 @@ pub(crate) struct JobRow {
     pub(crate) began_ms: Option<i64>,
     pub(crate) ended_ms: Option<i64>,
     /// Why the last attempt failed.
-    pub(crate) error: Option<ErrorDetail>,
+    pub(crate) error: Option<Failure>,
     pub(crate) changed_ms: i64,
 }
 

@@ -280,7 +280,8 @@ fn goes_on(text: &str, shape: usize) {
     assert_eq!(path.with_extension(format!("sqlite.shape{shape}")).exists(), shape < MIGRATIONS.len());
     let clock = Clock::shifted_by(folder.path().join("clock"));
     // Nothing is forgotten for its age.
-    let settings = Settings { kept: Kept { seconds: 100 * 366 * 86_400, bytes: u64::MAX }, ..Settings::default() };
+    let settings =
+        Settings { kept: Kept { seconds: 100 * 366 * 86_400, bytes: u64::MAX }, ..Settings::default() };
     let (node, signals) = Node::open(folder.path(), clock, settings).unwrap();
     let conductor = Conductor::start(&node, signals).unwrap();
     let local = Caller::local();
@@ -312,7 +313,7 @@ fn goes_on(text: &str, shape: usize) {
         assert_eq!((view.state, view.labels.0.len()), (state, 1));
     }
     let failed = node.job(&local, of_state(State::Failed)).unwrap().error.unwrap();
-    assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
+    assert_eq!((&failed.detail.code[..], failed.detail.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
     node.store.write(|_| Ok(())).unwrap();
     let asks = |connection: &Connection| {
         let records = history::list(connection, &history::Wanted::default(), 100, |_| true)?;

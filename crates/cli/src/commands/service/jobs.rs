@@ -195,7 +195,9 @@ fn described(job: &Value) -> String {
     }
     if let Some(code) = job["error"]["code"].as_str() {
         let hint = job["error"]["hint"].as_str().map_or(String::new(), |hint| format!(": {hint}"));
-        lines.push(("error", format!("{code}{hint}")));
+        let text =
+            job["error"]["text"].as_str().filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
+        lines.push(("error", format!("{code}{}{hint}", text.unwrap_or_default())));
     }
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     lines.iter().map(|(name, value)| format!("{name:<width$}  {}\n", printer::harmless(value))).collect()

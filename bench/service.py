@@ -33,7 +33,8 @@ class Service(contextlib.AbstractContextManager):
         self.folder = tempfile.TemporaryDirectory(prefix="farhaul-service-")
         home = pathlib.Path(self.folder.name)
         self.state = home / "state"
-        self.environment = {**os.environ, "HOME": str(home), "FARHAUL_ALLOW_ROOT": "1", "FARHAUL_API": str(self.state / "api.sock")}
+        self.environment = {**os.environ, "HOME": str(home), "FARHAUL_ALLOW_ROOT": "1", "FARHAUL_API": str(self.state / "api.sock"),
+                            "FARHAUL_SERVE_DRAIN": "0s"}
         (home / "farhaul.toml").write_text("[api]\nrequests_per_second = 100000\nrequests_burst = 100000\nmax_connections = 4096\n" + config)
         os.chmod(home / "farhaul.toml", 0o600)
         self.argv = ["farhaul", "serve", "--listen", "127.0.0.1:0", "--state", self.state, "--config", home / "farhaul.toml", "-q"]

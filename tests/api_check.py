@@ -42,7 +42,7 @@ def main() -> int:
     subprocess.run([given.tools / "openapi-spec-validator", ROOT / "docs/openapi.json"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         home, port = pathlib.Path(folder), free_port()
-        environment = {"HOME": folder, "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1"}
+        environment = {"HOME": folder, "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1", "FARHAUL_SERVE_DRAIN": "0s"}
         log = home / "log"
         serve = [binary, "serve", "--listen", f"127.0.0.1:{free_port()}", "--api-listen", f"127.0.0.1:{port}", "--state", home / "state"]
         with open(log, "wb") as out:

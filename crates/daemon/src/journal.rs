@@ -112,6 +112,26 @@ impl Watch for Visit<'_> {
     }
 }
 
+/// Logs a line about a copy with another daemon, by the same fields at its beginning and its end; further fields and the words stand
+/// behind.
+macro_rules! line_of_copy {
+    ($visitor:expr, $carried:expr, $($further:tt)+) => {
+        tracing::info!(
+            peer = $visitor.peer,
+            key = $visitor.key,
+            comment = $visitor.comment,
+            direction = direction_name(Some($carried.direction)),
+            path = farhaul_text::escape(&$carried.path),
+            paths = $carried.paths,
+            with_path = farhaul_text::escape(&$carried.far_path),
+            with = farhaul_text::printable($carried.host.as_bytes(), 255),
+            port = $carried.port,
+            with_key = $carried.key,
+            $($further)+
+        )
+    };
+}
+
 /// What this daemon does with others for a client. The client's key says on whose behalf.
 impl farhaul_control::Watch for Visit<'_> {
     fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
@@ -133,19 +153,7 @@ impl farhaul_control::Watch for Visit<'_> {
 
     fn begins(&self, handle: &Handle, carried: &Carried) {
         Watch::begins(self, handle);
-        tracing::info!(
-            peer = self.visitor.peer,
-            key = self.visitor.key,
-            comment = self.visitor.comment,
-            direction = direction_name(Some(carried.direction)),
-            path = farhaul_text::escape(&carried.path),
-            paths = carried.paths,
-            with_path = farhaul_text::escape(&carried.far_path),
-            with = farhaul_text::printable(carried.host.as_bytes(), 255),
-            port = carried.port,
-            with_key = carried.key,
-            "copy with another daemon begins"
-        );
+        line_of_copy!(self.visitor, carried, "copy with another daemon begins");
     }
 
     fn ended(&self, handle: &Handle, carried: &Carried, report: &Report, error: Option<&Error>) {
@@ -165,17 +173,9 @@ impl farhaul_control::Watch for Visit<'_> {
             report: Some(report),
             error,
         });
-        tracing::info!(
-            peer = self.visitor.peer,
-            key = self.visitor.key,
-            comment = self.visitor.comment,
-            direction = direction_name(Some(carried.direction)),
-            path = farhaul_text::escape(&carried.path),
-            paths = carried.paths,
-            with_path = farhaul_text::escape(&carried.far_path),
-            with = farhaul_text::printable(carried.host.as_bytes(), 255),
-            port = carried.port,
-            with_key = carried.key,
+        line_of_copy!(
+            self.visitor,
+            carried,
             transport = report.session.transport,
             files = report.files,
             skipped = report.skipped,

@@ -238,6 +238,9 @@ def test_a_job_between_two_daemons_moves_no_content_through_the_service(own_net)
     assert service.host.device_bytes() - before < MIB
     (record,) = service.json("history")
     assert (record["job"], record["direction"], record["bytes"]) == (id, "third", 20 * MIB), record
+    assert record["tree_root"], record
+    files = [json.loads(line) for line in service.run("job", id, "--files").splitlines()]
+    assert [(file["path"], file["result"], file["size"]) for file in files] == [("a", "sent", 20 * MIB)], files
 
 
 def test_a_token_does_what_it_says_and_nothing_else(own_net):

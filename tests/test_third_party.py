@@ -2,7 +2,9 @@
 
 import base64
 import contextlib
+import json
 import pathlib
+import re
 import signal
 import time
 
@@ -10,7 +12,7 @@ import pytest
 
 from harness import peer, steering
 from harness.hosts import wait_until
-from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, finish, public_key_line
+from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, finish, public_key_line
 from harness.steering import Refused, Steering, document
 from harness.three import ThreeNet
 from harness.trees import differences, make_file, make_tree, sha256
@@ -162,6 +164,64 @@ def test_who_drives_is_the_source_unless_it_cannot_reach_the_destination(three):
     assert "direction=pull" in last_line(three.c, "copy with another daemon")
 
 
+@pytest.mark.parametrize("is_fetched", [False, True], ids=["brought", "fetched"])
+def test_a_manifest_is_kept_where_the_copy_was_asked_for(three, is_fetched):
+    """Its lines come from the daemon that drives, and say of each entry what has become of it."""
+    tree = three.b.root / "tree"
+    for number in range(300):
+        (tree / f"{number % 7}").mkdir(parents=True, exist_ok=True)
+        make_file(tree / f"{number % 7}/ü {number}", number * 100)
+    (tree / "secret").write_bytes(b"x")
+    # What cannot be written: a directory is in its place, and is not empty.
+    (three.c.root / "new/tree/secret/x").mkdir(parents=True)
+    manifest = three.folder("here") / "m"
+    manifest.write_text("an earlier one")
+    with closed_to_beta(three) if is_fetched else contextlib.nullcontext():
+        outcome = three.cp("--manifest", manifest, "--checksum-extra", "sha256", three.b.url("tree"), three.c.url("new/"),
+                           expect=EXIT_SOME_FAILED)
+    first, *entries, last = map(json.loads, manifest.read_text().splitlines())
+    assert first["manifest"] == 1 and last["end"] is True and last["complete"] is True and last["ok"] is False, last
+    assert len({entry["path"] for entry in entries}) == len(entries)
+    (failed,) = [entry for entry in entries if entry["result"] == "failed"]
+    assert failed["path"] == "tree/secret" and failed["code"] == outcome.report["failed"][0]["code"], failed
+    sent = {entry["path"]: entry for entry in entries if entry.get("kind") == "file" and entry["result"] == "sent"}
+    files = {f"tree/{path.relative_to(tree)}" for path in tree.rglob("*") if path.is_file()}
+    assert set(sent) == files - {"tree/secret"}, set(sent) ^ files
+    assert all(sent[path]["sha256"] == sha256(three.b.root / path) for path in list(sent)[:40])
+    assert re.fullmatch("[0-9a-f]{64}", outcome.report["tree_root"].removeprefix("blake3-tree-1MiB:")), outcome.report
+    checked = three.alpha.run(["farhaul", "verify", "--json", manifest, three.c.root / "new"])
+    report = json.loads(checked.stdout)
+    assert report["tree_root"] == outcome.report["tree_root"], report
+
+
+def test_a_manifest_of_a_copy_that_never_began_says_so(three):
+    manifest = three.folder("here") / "m"
+    three.cp("--manifest", manifest, three.b.url("missing"), three.c.url("x"), check=False)
+    first, *entries, last = map(json.loads, manifest.read_text().splitlines())
+    assert first["manifest"] == 1 and last["ok"] is False and "missing" in last["error"], last
+    assert all(entry["result"] == "failed" for entry in entries), entries
+    # Nobody answers there.
+    three.cp("--manifest", manifest, f"fh://{three.beta.v4}:9/x", three.c.url("x"), expect=EXIT_CONNECT)
+    first, last = map(json.loads, manifest.read_text().splitlines())
+    assert last["complete"] is False and "missing" not in last["error"], last
+
+
+def test_a_client_that_stands_still_for_a_while_has_the_whole_manifest(three):
+    """What waits for it is bounded: the daemon's copy waits, too, and goes on when the client does."""
+    for number in range(30_000):
+        (three.b.root / f"tree/{number % 50}").mkdir(parents=True, exist_ok=True)
+        (three.b.root / f"tree/{number % 50}/{number:0100}").touch()
+    manifest = three.folder("here") / "m"
+    run = three.start("--manifest", manifest, three.b.url("tree"), three.c.url("new/"))
+    wait_until(lambda: manifest.exists() and manifest.stat().st_size > 0, 30)
+    run.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    run.send_signal(signal.SIGCONT)
+    assert finish(run).code == EXIT_OK
+    lines = manifest.read_text().splitlines()
+    assert len([line for line in lines if '"kind":"file"' in line]) == 30_000
+
+
 def test_names_and_addresses_are_found_from_either_host(three):
     """A name that only alpha knows, one that means beta itself there, and an address of IPv6."""
     make_file(three.b.root / "file", 1000)
@@ -202,10 +262,9 @@ def test_ssh_on_either_side_is_refused_in_words(three):
 
 
 @pytest.mark.parametrize("options, word", [
-    (["--manifest", "m"], "--manifest"),
     (["--fingerprint", "SHA256:" + "A" * 43], "--fingerprint"),
     (["--path", "10.77.0.1=10.77.0.2"], "--path"),
-], ids=["manifest", "fingerprint", "path"])
+], ids=["fingerprint", "path"])
 def test_what_needs_this_host_is_refused_in_words(three, options, word):
     make_file(three.b.root / "file", 100)
     outcome = three.cp(*options, three.b.url("file"), three.c.url("file"), expect=EXIT_USAGE)

@@ -9,7 +9,7 @@ use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Token;
 use farhaul_connect::{DaemonTarget, GrantWish, HelloParams};
-use farhaul_copy::Report;
+use farhaul_copy::{ManifestCopy, Report};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
@@ -87,10 +87,11 @@ impl Control {
     }
 
     /// Has the daemon make a copy with another one, to its end. What happens is told to `handle`, and what is
-    /// wished by it is done there.
+    /// wished by it is done there; what becomes of the entries goes into `manifest`.
     pub(crate) fn copy(
         &mut self,
         commission: &Commission,
+        mut manifest: Option<&mut ManifestCopy>,
         handle: &Handle,
     ) -> Result<(Report, Option<Error>), Error> {
         let document = commission.write()?;
@@ -113,6 +114,10 @@ impl Control {
                             show(&snapshot, handle);
                         }
                     }
+                    Message::Entries { op, part } if op == this => match &mut manifest {
+                        Some(manifest) => manifest.take(&part)?,
+                        None => return Err(unexpected("entries")),
+                    },
                     Message::Ended { op, is_last, part } if op == this => {
                         if let Some(whole) = ending.take(is_last, &part, told::ENDING_MAX)? {
                             return told::ending(&whole);

@@ -65,6 +65,11 @@ pub(crate) enum Message {
         is_last: bool,
         part: Vec<u8>,
     },
+    /// What has become of the entries: the next part of the copy's manifest.
+    Entries {
+        op: u64,
+        part: Vec<u8>,
+    },
 }
 
 const DELETES: u64 = 1;
@@ -117,6 +122,10 @@ impl Message {
                 put_numbers(out, 99, &[*op, u64::from(*is_last)]);
                 put_bytes(out, part);
             }
+            Message::Entries { op, part } => {
+                put_numbers(out, 100, &[*op]);
+                put_bytes(out, part);
+            }
         }
     }
 
@@ -161,6 +170,7 @@ impl Message {
                 let (op, is_last) = (reader.varint()?, reader.flag()?);
                 Message::Ended { op, is_last, part: document(&mut reader, PART_MAX)? }
             }
+            100 => Message::Entries { op: reader.varint()?, part: document(&mut reader, PART_MAX)? },
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
@@ -185,6 +195,7 @@ impl Message {
             Message::Event(_) => "event",
             Message::Snapshot(_) => "snapshot",
             Message::Ended { .. } => "ended",
+            Message::Entries { .. } => "entries",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the
 //! session that it was asked in, resumably, and is counted as one of that client's own.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -27,7 +28,7 @@ use farhaul_session::session::{Dialogue, Session, Step};
 use farhaul_session::supervisor::{Order, Role};
 
 use super::commission::{COMMISSION_MAX, Commission};
-use super::messages::{DOCUMENT_MAX, Message, Parts, parts};
+use super::messages::{DOCUMENT_MAX, Message, PART_MAX, Parts, parts};
 use super::told;
 
 /// How often a client is told how its copy stands.
@@ -270,7 +271,7 @@ impl Server<'_> {
             let made = relaying.map_err(Error::no_thread).and(commission).map(|commission| {
                 let carried = carried(&commission);
                 self.watch.begins(handle, &carried);
-                let made = contained(|| self.make(commission, handle)).flatten();
+                let made = contained(|| self.make(op, commission, handle)).flatten();
                 let (report, error) = made.unwrap_or_else(failed);
                 self.watch.ended(handle, &carried, &report, error.as_ref());
                 (report, error)
@@ -286,7 +287,12 @@ impl Server<'_> {
         }
     }
 
-    fn make(&self, commission: Commission, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
+    fn make(
+        &self,
+        op: u64,
+        commission: Commission,
+        handle: &Handle,
+    ) -> Result<(Report, Option<Error>), Error> {
         let Commission { copy, far, .. } = commission;
         let allowed = self.guest.judge(copy.asked())?;
         let lent = self.guest.lend(&copy.options.network)?;
@@ -296,7 +302,8 @@ impl Server<'_> {
         }
         let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?)?;
         lent.to(&mut established.session, (&far.host, far.port))?;
-        Ok(carry.run(established, handle))
+        let entries = ToClient { request: self.request.clone(), op };
+        Ok(carry.run(established, Box::new(entries), handle))
     }
 
     /// Tells the client what happens, and every second how it stands.
@@ -331,6 +338,28 @@ impl Server<'_> {
 
     fn say(&self, message: &Message) {
         self.request.send_encoded(|out| message.encode(out));
+    }
+}
+
+/// Tells a client the manifest of its copy, which waits while the client does not listen.
+struct ToClient {
+    request: Arc<Request>,
+    op: u64,
+}
+
+impl Write for ToClient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = &bytes[..bytes.len().min(PART_MAX)];
+        if self.request.is_stopped() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let message = Message::Entries { op: self.op, part: part.to_vec() };
+        self.request.send_encoded(|out| message.encode(out));
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

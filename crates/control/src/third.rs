@@ -7,7 +7,7 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
 use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
-use farhaul_copy::{Between, CopyJob, Driver, REPORT_SCHEMA, Report};
+use farhaul_copy::{Between, CopyJob, Driver, ManifestCopy, REPORT_SCHEMA, Report};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::events::Event;
@@ -49,9 +49,32 @@ fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> 
     Ok((report, error))
 }
 
-/// Has one daemon copy with the other. An error of this function's own keeps the copy from beginning, or ends
-/// what is known of it; what ends the copy over there comes beside its report.
+/// Has one daemon copy with the other, with a manifest here if one is wanted. An error of this function's own keeps the copy from
+/// beginning, or ends what is known of it; what ends the copy over there comes beside its report.
 fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
+    // First of all, so that one of an earlier copy is not taken for this one's.
+    let mut manifest = between.manifest.as_deref().map(ManifestCopy::create).transpose()?;
+    let made = commission(between, driver, manifest.as_mut(), handle);
+    let Some(manifest) = manifest else { return made };
+    match made {
+        Ok((report, error)) => match (error, manifest.finish(&report)) {
+            (None, Err(error)) => Ok((Report { ok: false, ..report }, Some(error))),
+            (error, _) => Ok((report, error)),
+        },
+        Err(error) => {
+            // That it has no end is the lesser fault.
+            let _ = manifest.finish(&Report::default().ended_by(Some(&error)));
+            Err(error)
+        }
+    }
+}
+
+fn commission(
+    between: &Between,
+    driver: Driver,
+    manifest: Option<&mut ManifestCopy>,
+    handle: &Handle,
+) -> Result<(Report, Option<Error>), Error> {
     let (near, far) = match driver {
         Driver::Source => (&between.from, &between.to),
         Driver::Destination => (&between.to, &between.from),
@@ -62,7 +85,7 @@ fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, 
     let far =
         Far { host: bare(far).to_string(), addresses: addresses(far), port: far.port, key, path, grant };
     let commission = Commission { copy: between.request(driver), far, details: handle.wants_details() };
-    let made = driving.copy(&commission, handle);
+    let made = driving.copy(&commission, manifest, handle);
     let (report, error) = match made {
         Ok((report, error)) => {
             driving.finish();

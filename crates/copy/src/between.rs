@@ -5,16 +5,18 @@
 //! itself, below what that one may use; what it fetches is only what was asked for.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farhaul_connect::{Allowed, DaemonTarget, Errand, Established, HelloParams, Way};
-use farhaul_session::budget::Budget;
+use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 
 use super::destination::{Asked, is_null, last_component};
 use super::job::{CopyJob, Far, Location, only_content};
+use super::manifest::Log;
 use super::outcome::Outcome;
 use super::paths;
 use super::paths::{Confinement, Wish};
@@ -32,6 +34,8 @@ pub struct Between {
     pub from: DaemonTarget,
     /// Where it is to go.
     pub to: DaemonTarget,
+    /// A file here that is to have a line for each entry.
+    pub manifest: Option<PathBuf>,
     sources: Vec<Vec<u8>>,
     target: Vec<u8>,
     options: TransferOptions,
@@ -57,9 +61,6 @@ impl Between {
         if job.retry.is_some() {
             return refuse("--retry-failed", "the list is on this host");
         }
-        if job.manifest.is_some() || job.options.integrity.manifest.is_some() {
-            return refuse("--manifest", "nothing of the content passes here");
-        }
         if job.receipt.is_some() {
             return refuse(
                 "--receipt",
@@ -72,7 +73,10 @@ impl Between {
         if !job.options.network.paths.is_empty() {
             return refuse("--path", "its addresses would be those of other hosts");
         }
-        let job = only_content(job, None)?;
+        let mut job = only_content(job, None)?;
+        let manifest = job.manifest.take();
+        let asked = &mut job.options.integrity.manifest;
+        *asked = manifest.as_ref().map(|_| asked.take().unwrap_or_default());
         let options = job.options.checked()?;
         let Location::Daemon { target: to, path: target } = job.destination else {
             return Err(not_between());
@@ -91,7 +95,7 @@ impl Between {
         }
         super::are_written_distinct(&sources)?;
         let from = from.ok_or_else(not_between)?;
-        Ok(Between { from, to, sources, target, options })
+        Ok(Between { from, to, manifest, sources, target, options })
     }
 
     /// Whether the daemon at the destination can fetch what is to go there: a grant is for one path.
@@ -146,7 +150,12 @@ pub struct Carry {
     request: CopyRequest,
     side: Side,
     terms: Terms,
+    /// What a manifest takes.
+    _kept: Option<(Charge, Charge)>,
 }
+
+/// Bytes of the records that wait to be told, and of their text.
+const MANIFEST_BYTES: u64 = 4 << 20;
 
 impl Carry {
     /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far`
@@ -160,7 +169,11 @@ impl Carry {
     ) -> Result<Carry, Error> {
         let confinement = Confinement::Root(paths::open_root(&policy.root, allowed.root())?);
         asked.single_file = false;
-        asked.options.integrity.manifest = None;
+        let integrity = &mut asked.options.integrity;
+        let kept = match &integrity.manifest {
+            None => None,
+            Some(_) => Some((budget.charge_of(Resource::Threads, 1)?, budget.charge(MANIFEST_BYTES)?)),
+        };
         let network = &mut asked.options.network;
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = policy.testing;
@@ -196,7 +209,7 @@ impl Carry {
             log: None,
             keys: None,
         };
-        Ok(Carry { request, side, terms })
+        Ok(Carry { request, side, terms, _kept: kept })
     }
 
     /// What the other daemon is to be asked for.
@@ -205,10 +218,30 @@ impl Carry {
         Ok(HelloParams { opening, features: request::own_features(), udp: true, early: false })
     }
 
-    /// Runs it to its end in a session with that one.
-    pub fn run(self, established: Established, handle: &Handle) -> (Report, Option<Error>) {
+    /// Runs it to its end in a session with that one. `entries` takes the manifest, if the client wants one; the copy waits for
+    /// it.
+    pub fn run(
+        mut self,
+        established: Established,
+        entries: Box<dyn Write + Send>,
+        handle: &Handle,
+    ) -> (Report, Option<Error>) {
+        let is_dry_run = self.request.options.dry_run;
+        let is_wanted = self.request.options.integrity.manifest.is_some();
+        let log = match is_wanted.then(|| Log::told(entries, is_dry_run)).transpose() {
+            Ok(log) => log,
+            Err(error) => return (Report::default().ended_by(Some(&error)), Some(error)),
+        };
+        if let Some(log) = &log {
+            log.set_mask(match &self.side {
+                Side::Send(_) => request::mask_of(&established.terms),
+                Side::Receive(_) => self.terms.mask,
+            });
+        }
+        self.terms.log = log.clone();
         let agreed = Agreed::new(established, self.request);
-        let Outcome { report, error } = super::run(agreed, self.side, &self.terms, handle);
+        let outcome = super::run(agreed, self.side, &self.terms, handle).and_manifest(log.as_deref());
+        let Outcome { report, error } = outcome;
         (report, error)
     }
 }
@@ -280,7 +313,6 @@ mod tests {
         let one = || job(vec![daemon("b", "x")], daemon("c", "y"));
         for (job, word) in [
             (CopyJob { names: Some(Vec::new()), ..one() }, "--files-from"),
-            (CopyJob { manifest: Some("m".into()), ..one() }, "--manifest"),
             (CopyJob { spread: vec![vec![b"a".to_vec()]], ..one() }, "--spread"),
             (job(vec![daemon("b", "x"), daemon("d", "x2")], daemon("c", "y")), "different hosts"),
             (job(vec![daemon("b", "x"), daemon("b", "z/x")], daemon("c", "y")), "x"),
@@ -288,6 +320,11 @@ mod tests {
             let error = Between::of(job).unwrap_err();
             assert!(error.what().contains(word), "{error}");
         }
+        let with = Between::of(CopyJob { manifest: Some("m".into()), ..one() }).unwrap();
+        assert!(with.manifest.is_some() && with.request(Driver::Source).options.integrity.manifest.is_some());
+        let mut without = one();
+        without.options.integrity.manifest = Some(Default::default());
+        assert!(Between::of(without).unwrap().request(Driver::Source).options.integrity.manifest.is_none());
         let local = Location::Local("x".into());
         assert!(!Between::is_one(&job(vec![local.clone()], daemon("c", "y"))));
         assert!(!Between::is_one(&job(vec![daemon("b", "x")], local)));

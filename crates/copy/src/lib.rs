@@ -55,6 +55,7 @@ pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, 
 pub use connection::Connection;
 pub use grounds::{Grounds, Spot};
 pub use job::{CopyJob, Location, check, copy, spread_of};
+pub use manifest::ManifestCopy;
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

@@ -7,12 +7,13 @@
 //! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
 //! whole or, when the run is killed, is the last one and has no line end.
 
+mod copied;
 mod text;
 mod tree;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,6 +25,7 @@ use farhaul_volume::{Algorithm, Node};
 use super::messages::{ManifestEntry, What};
 use super::report::Report;
 use crate::failures::Failure;
+pub use copied::ManifestCopy;
 pub(crate) use text::{Entry, Line, parse, unhex};
 pub(crate) use tree::{Tally, shown as shown_root};
 
@@ -136,8 +138,8 @@ impl Record {
 /// Takes the records of one transfer.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// Where the manifest is written, if it is.
-    path: Option<PathBuf>,
+    /// What the manifest is called in errors, if one is written.
+    name: String,
     /// Records that may wait.
     waiting_max: usize,
     state: Mutex<State>,
@@ -175,19 +177,28 @@ impl Log {
         };
         let mut file = File::create(path).map_err(cannot)?;
         file.write_all(&text::begin(now())).map_err(cannot)?;
-        Log::start(Some((path, file)), !is_dry_run)
+        Log::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)
+    }
+
+    /// The same for whoever is told the manifest's text, in pieces.
+    pub(crate) fn told(mut out: Box<dyn Write + Send>, is_dry_run: bool) -> Result<Arc<Log>, Error> {
+        out.write_all(&text::begin(now())).map_err(Error::io("cannot tell of the entries".to_string()))?;
+        Log::start(Some(out), ("for the other end".into(), ROOT_WAITING_MAX), !is_dry_run)
     }
 
     /// For the root alone.
     pub(crate) fn of_root() -> Result<Arc<Log>, Error> {
-        Log::start(None, true)
+        Log::start(None, (String::new(), ROOT_WAITING_MAX), true)
     }
 
-    fn start(file: Option<(&Path, File)>, has_root: bool) -> Result<Arc<Log>, Error> {
-        let (path, file) = file.map(|(path, file)| (path.to_path_buf(), file)).unzip();
+    fn start(
+        file: Option<Box<dyn Write + Send>>,
+        (name, waiting_max): (String, usize),
+        has_root: bool,
+    ) -> Result<Arc<Log>, Error> {
         let log = Arc::new(Log {
-            waiting_max: if path.is_some() { WAITING_MAX } else { ROOT_WAITING_MAX },
-            path,
+            waiting_max,
+            name,
             tally: has_root.then(Mutex::default),
             state: Mutex::default(),
             more: Condvar::new(),
@@ -250,15 +261,11 @@ impl Log {
         let written = thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
         });
-        let shown = self.path.as_deref().map(Path::display);
-        let what = || {
-            format!("cannot write the manifest {}", shown.map(|path| path.to_string()).unwrap_or_default())
-        };
-        written.map_err(|error| Error::io(what())(error))?;
+        written.map_err(|error| Error::io(format!("cannot write the manifest {}", self.name))(error))?;
         Ok(self.tally.as_ref().map(|tally| tally.lock().whole().root()))
     }
 
-    fn write(&self, mut file: Option<File>) -> io::Result<()> {
+    fn write(&self, mut file: Option<Box<dyn Write + Send>>) -> io::Result<()> {
         let mut out = Vec::with_capacity(if file.is_some() { WRITE_BYTES + (16 << 10) } else { 0 });
         let mut records = Vec::new();
         loop {
@@ -302,7 +309,7 @@ impl Log {
         state.end.take()
     }
 
-    fn put(&self, file: &mut File, out: &mut Vec<u8>) -> io::Result<()> {
+    fn put(&self, file: &mut dyn Write, out: &mut Vec<u8>) -> io::Result<()> {
         let written = file.write_all(out);
         out.clear();
         if written.is_err() {

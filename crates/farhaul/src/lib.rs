@@ -85,6 +85,4 @@ pub use farhaul_stream::{
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};
-pub use transfer::{
-    Failed, Running, Transfer, Verdict, Verification, copy, is_between_daemons, run_copy, sync, verify,
-};
+pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, run_copy, sync, verify};

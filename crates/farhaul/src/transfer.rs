@@ -42,11 +42,6 @@ pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     }
 }
 
-/// Whether a job is one between two daemons, of which nothing passes here.
-pub fn is_between_daemons(job: &CopyJob) -> bool {
-    Between::is_one(job)
-}
-
 /// Makes the destination like what the source directory contains, as `farhaul sync` does. Nothing is deleted unless
 /// [`Transfer::sync_options`] says so.
 pub fn sync(source: impl AsRef<OsStr>, destination: impl AsRef<OsStr>) -> Transfer {

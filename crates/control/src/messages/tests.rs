@@ -24,6 +24,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         Message::Event(b"{\"event\":\"resumed\"}".to_vec()),
         Message::Snapshot(b"{}".to_vec()),
         Message::Ended { op: 300, is_last: true, part: b"}".to_vec() },
+        Message::Entries { op: 300, part: b"{\"manifest\":1".to_vec() },
     ];
     all.into_iter().map(|message| (message.name(), message)).collect()
 }

@@ -268,10 +268,7 @@ impl Node {
             network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
-        // Of what goes from one daemon to another one nothing passes here, and so there is no line for each entry.
-        if !farhaul::is_between_daemons(&job) {
-            job.manifest = Some(self.manifest_of(row));
-        }
+        job.manifest = Some(self.manifest_of(row));
         let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
         // In the transfer's own thread: a name may have to be looked up.
         let place = move || caps.place(Subject::of_job(&owner, &places.0));
@@ -343,9 +340,6 @@ impl Node {
             std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
         };
         job.within = confined.map(|prefixes| prefixes.iter().map(path).collect());
-        if farhaul::is_between_daemons(&job) && spec.options.integrity.manifest.is_none() {
-            job.options.integrity.manifest = None;
-        }
         Ok(job)
     }
 

@@ -46,7 +46,7 @@ fn job(number: usize, state: State) -> JobRow {
     let error = Error::new(Code::NoSpace, "no space left").with_hint("make some");
     JobRow {
         id: id(number),
-        owner: if number % 2 == 0 { "local".into() } else { "token:0707070707".into() },
+        owner: if number.is_multiple_of(2) { "local".into() } else { "token:0707070707".into() },
         spec,
         state,
         priority: 5,

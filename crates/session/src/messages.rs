@@ -35,6 +35,8 @@ pub enum Message {
     Fail { request: u64, complaint: Complaint },
     /// This side wishes that no new content goes out for the request, or not any more.
     Pause { request: u64, is_paused: bool },
+    /// How busy this end's stages were in the last seconds.
+    Stages(Vec<Stage>),
     /// The session ends here.
     Abort(Complaint),
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
@@ -179,6 +181,10 @@ impl Message {
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
             Message::Start => out.push(35),
             Message::Rate(rate) => put_rate(out, 36, rate),
+            Message::Stages(stages) => {
+                out.push(37);
+                put_stages(out, stages);
+            }
             Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
             Message::PathAdd { path, addresses } => {
                 put_numbers(out, 52, &[*path]);
@@ -209,18 +215,22 @@ fn encode_complaint(complaint: &Complaint, out: &mut Vec<u8>) {
 
 fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     figures_numbers(figures).into_iter().for_each(|number| put_varint(out, number));
-    put_varint(out, figures.stages.len() as u64);
-    for stage in &figures.stages {
-        put_reason(out, &stage.name);
-        put_reason(out, &stage.end);
-        put_varint(out, (stage.busy * 1e6) as u64);
-    }
+    put_stages(out, &figures.stages);
     let warnings = &figures.warnings[..figures.warnings.len().min(WARNINGS_MAX)];
     put_varint(out, warnings.len() as u64);
     for warning in warnings {
         put_reason(out, warning);
     }
     out.extend_from_slice(&figures.of_service);
+}
+
+fn put_stages(out: &mut Vec<u8>, stages: &[Stage]) {
+    put_varint(out, stages.len() as u64);
+    for stage in stages {
+        put_reason(out, &stage.name);
+        put_reason(out, &stage.end);
+        put_varint(out, (stage.busy * 1e6) as u64);
+    }
 }
 
 fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
@@ -396,6 +406,7 @@ fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
         34 => Message::FlowDown { index: decode_index(reader)? },
         35 => Message::Start,
         36 => Message::Rate(decode_rate(reader)?),
+        37 => Message::Stages(decode_stages(reader)?),
         48 => Message::PathsUnused(reader.varint()?),
         52 => {
             let path = reader.varint()?;
@@ -485,15 +496,21 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
         rtt_mean_us: numbers[12],
         ..EndFigures::default()
     };
-    for _ in 0..reader.varint()?.min(STAGES_MAX) {
-        let (name, end) = (reader.text()?, reader.text()?);
-        figures.stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
-    }
+    figures.stages = decode_stages(reader)?;
     for _ in 0..reader.varint()?.min(WARNINGS_MAX as u64) {
         figures.warnings.push(reader.text()?);
     }
     figures.of_service = reader.rest().to_vec();
     Ok(figures)
+}
+
+fn decode_stages(reader: &mut Reader<'_>) -> Result<Vec<Stage>, Malformed> {
+    let mut stages = Vec::new();
+    for _ in 0..reader.varint()?.min(STAGES_MAX) {
+        let (name, end) = (reader.text()?, reader.text()?);
+        stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
+    }
+    Ok(stages)
 }
 
 #[cfg(test)]
@@ -519,6 +536,7 @@ mod tests {
                     ..EndFigures::default()
                 },
             },
+            Message::Stages(vec![Stage { name: "write".into(), end: "receiver".into(), busy: 0.25 }]),
             Message::Fail {
                 request: 7,
                 complaint: Complaint {
@@ -582,7 +600,7 @@ mod tests {
             message.encode(&mut bytes);
             own.push(message);
             // Lengths of one, two and three bytes, two at a time.
-            let of_service = vec![CODE; 1 + number * MESSAGE_MAX / 14];
+            let of_service = vec![CODE; 1 + number * MESSAGE_MAX / 15];
             put_words(&mut bytes, 1, |out| {
                 put_message(out, |out| out.extend_from_slice(&of_service));
                 put_message(out, |out| out.push(7));

@@ -129,6 +129,10 @@ pub struct Facts {
     pub traffic: Vec<PathTraffic>,
     /// How busy the stages of this end are, since the transfer's beginning.
     pub stages: Vec<Stage>,
+    /// How busy the stages of both ends were in the last five seconds or so, the sender's first. The far end's are there once it
+    /// has told of them.
+    #[serde(default)]
+    pub stages_now: Vec<Stage>,
     /// What has limited the transfer in the last seconds, as far as this end can tell.
     pub limit: String,
 }

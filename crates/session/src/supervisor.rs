@@ -197,6 +197,7 @@ impl Supervisor {
             Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
             Message::WantStreams => self.want_trial(),
             Message::Rate(rate) => self.obey_rate(rate),
+            Message::Stages(stages) => self.judged.hear(stages),
             Message::PathsUnused(paths) => self.apply_paths(paths)?,
             Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
             Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,

@@ -601,7 +601,8 @@ async fn moves_at_the_same_time_lose_no_job_and_make_no_two_places_one() {
     let ids = waiting_jobs(&fixture, 12, 5).await;
     let moves = (0..60).map(|number: usize| {
         let (one, other) = (&ids[number * 7 % 12], &ids[(number * 5 + 1) % 12]);
-        let change = if number % 2 == 0 { json!({"before": other}) } else { json!({"after": other}) };
+        let change =
+            if number.is_multiple_of(2) { json!({"before": other}) } else { json!({"after": other}) };
         let path = format!("/jobs/{one}");
         let fixture = &fixture;
         async move {

@@ -34,18 +34,31 @@ pub(crate) trait Files {
     fn get(&self, name: &str) -> Option<File>;
 }
 
-/// What was built: in the program in a release, in the folder that it was built in otherwise.
+/// What was built: in the program in a release, in the folder that it was built in otherwise. Cargo sees files that change or go, and
+/// not that there are any for the first time: `./x web` touches this file then.
 pub(crate) struct Built;
 
+#[cfg(not(debug_assertions))]
 #[derive(rust_embed::RustEmbed)]
 #[folder = "../../web/dist"]
 #[allow_missing = true]
 struct Embedded;
 
+#[cfg(not(debug_assertions))]
 impl Files for Built {
     fn get(&self, name: &str) -> Option<File> {
         let file = Embedded::get(name)?;
         Some(File { hash: file.metadata.sha256_hash(), bytes: file.data })
+    }
+}
+
+/// From the disk each time, so that who works on the page builds no program anew.
+#[cfg(debug_assertions)]
+impl Files for Built {
+    fn get(&self, name: &str) -> Option<File> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist");
+        let bytes = std::fs::read(std::path::Path::new(folder).join(name)).ok()?;
+        Some(File { hash: *blake3::hash(&bytes).as_bytes(), bytes: bytes.into() })
     }
 }
 

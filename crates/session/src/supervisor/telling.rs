@@ -8,6 +8,7 @@ use farhaul_handover::Held as _;
 
 use super::super::events::{Event, PathEnds};
 use super::super::figures::Stage;
+use super::super::messages::Message;
 use super::super::options::PathAddresses;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::snapshot::Facts;
@@ -17,6 +18,9 @@ use super::super::verdict::{Verdict, verdict};
 /// What limits a session is judged by so much of it.
 const JUDGED: Duration = Duration::from_secs(5);
 
+/// Characters of a stage's name.
+const STAGE_NAME_MAX: usize = 24;
+
 /// What has limited the session lately.
 pub(super) struct Judged {
     since: Instant,
@@ -24,12 +28,42 @@ pub(super) struct Judged {
     stages: Vec<Stage>,
     moved: u64,
     limit: String,
+    /// How busy the stages of this end, and those of the far end, were when that was judged last.
+    ours: Vec<Stage>,
+    theirs: Vec<Stage>,
 }
 
 impl Judged {
     pub(super) fn new() -> Judged {
-        Judged { since: Instant::now(), stages: Vec::new(), moved: 0, limit: String::new() }
+        Judged {
+            since: Instant::now(),
+            stages: Vec::new(),
+            moved: 0,
+            limit: String::new(),
+            ours: Vec::new(),
+            theirs: Vec::new(),
+        }
     }
+
+    /// The far end has said how busy its stages are. What cannot be a stage is not heard.
+    pub(super) fn hear(&mut self, mut stages: Vec<Stage>) {
+        stages.retain(is_stage);
+        self.theirs = stages;
+    }
+
+    /// Both ends' stages, the sender's first.
+    fn both(&self) -> Vec<Stage> {
+        let mut both: Vec<Stage> = self.ours.iter().chain(&self.theirs).cloned().collect();
+        both.sort_by(|one, other| other.end.cmp(&one.end));
+        both
+    }
+}
+
+fn is_stage(stage: &Stage) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+    let is_name =
+        !stage.name.is_empty() && stage.name.len() <= STAGE_NAME_MAX && stage.name.bytes().all(is_plain);
+    is_name && (stage.end == "sender" || stage.end == "receiver")
 }
 
 /// A path for people.
@@ -107,6 +141,7 @@ impl Supervisor {
             peer: self.peer.clone(),
             transport: self.transport.to_string(),
             paths: self.paths(),
+            stages_now: self.judged.both(),
             limit: self.judged.limit.clone(),
             ..Facts::default()
         });
@@ -130,12 +165,44 @@ impl Supervisor {
             })
             .collect();
         let is_idle = self.shared.is_held() || moved == self.judged.moved;
-        let Verdict { limit, text } = verdict(&recent, moved.saturating_sub(self.judged.moved), seconds);
+        self.judged.ours = if is_idle { Vec::new() } else { recent.clone() };
+        if !is_idle {
+            self.shared.say(&[Message::Stages(recent)]);
+        }
+        let both = self.judged.both();
+        let Verdict { limit, text } = verdict(&both, moved.saturating_sub(self.judged.moved), seconds);
         if !is_idle && limit != self.judged.limit {
             self.shared.tell(&Event::StageVerdict { limit: limit.clone(), text });
             self.judged.limit = limit;
         }
-        self.judged =
-            Judged { since: Instant::now(), stages, moved, limit: std::mem::take(&mut self.judged.limit) };
+        (self.judged.since, self.judged.stages, self.judged.moved) = (Instant::now(), stages, moved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(end: &str, name: &str) -> Stage {
+        Stage { name: name.into(), end: end.into(), busy: 0.5 }
+    }
+
+    #[test]
+    fn of_what_the_far_end_says_only_stages_are_heard() {
+        let mut judged = Judged::new();
+        judged.ours = vec![stage("receiver", "write")];
+        judged.hear(vec![
+            stage("sender", "wait-network"),
+            stage("sender", "\u{1b}[2J"),
+            stage("sender", ""),
+            stage("sender", &"x".repeat(25)),
+            stage("both", "read"),
+            stage("sender", "read"),
+        ]);
+        let both: Vec<_> = judged.both().into_iter().map(|stage| (stage.end, stage.name)).collect();
+        let pairs = [("sender", "wait-network"), ("sender", "read"), ("receiver", "write")];
+        assert_eq!(both, pairs.map(|(end, name)| (end.to_string(), name.to_string())));
+        judged.hear(Vec::new());
+        assert_eq!(judged.both(), [stage("receiver", "write")]);
     }
 }

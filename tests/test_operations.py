@@ -1,11 +1,14 @@
 """What who runs a node does with it: it is told to end, gets its sockets from the service manager, keeps only so much of its history,
 shares places and rates among its peers."""
 
+import http.server
 import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
+import threading
 
 import pytest
 
@@ -301,3 +304,37 @@ def test_sockets_that_are_for_nothing_are_refused_in_one_line(own_net, sockets, 
     done = own_net.beta.run(list(map(str, argv)), timeout=20)
     (line,) = [line for line in done.stderr.decode().splitlines() if line.startswith("error")]
     assert done.returncode != 0 and part in line and b"hint:" in done.stderr, done
+
+
+def test_who_waits_looks_again_where_nothing_was_heard(own_net):
+    """The job ends between the look at it and the hearing of events, and then nothing else happens."""
+    path = own_net.folder("fake") / "api.sock"
+    looks = []
+
+    class Fake(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            is_events = "/events" in self.path
+            self.send_header("Content-Type", "text/event-stream" if is_events else "application/json")
+            self.end_headers()
+            if is_events:
+                self.wfile.flush()
+                self.rfile.read(1)
+            else:
+                looks.append(self.path)
+                self.wfile.write(json.dumps({"id": "x", "state": "running" if len(looks) == 1 else "done"}).encode())
+
+        def address_string(self):
+            return "client"
+
+        def log_message(self, *_):
+            pass
+
+    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+        daemon_threads = True
+
+    with Server(os.fspath(path), Fake) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = own_net.alpha.run(["farhaul", "wait", "x"], env={"FARHAUL_API": os.fspath(path)}, timeout=30)
+        server.shutdown()
+    assert (done.returncode, len(looks)) == (EXIT_OK, 2), done

@@ -6,7 +6,7 @@ mod address;
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farhaul_session::{Code, Error};
 use http_body_util::{BodyExt as _, Full};
@@ -143,11 +143,32 @@ impl Client {
         self.follow(path, last, || {}, hear)
     }
 
+    /// As [`Client::events`], for so long at most: what happens before they come is not heard.
+    pub fn events_within(
+        &self,
+        path: &str,
+        time: Duration,
+        hear: impl FnMut(Told) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        self.follow_within(path, None, Some(time), || {}, hear)
+    }
+
     /// As [`Client::events`], and says when they come: from then on nothing is missed.
     pub fn follow(
         &self,
         path: &str,
         last: Option<u64>,
+        opened: impl FnOnce(),
+        hear: impl FnMut(Told) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        self.follow_within(path, last, None, opened, hear)
+    }
+
+    fn follow_within(
+        &self,
+        path: &str,
+        last: Option<u64>,
+        time: Option<Duration>,
         opened: impl FnOnce(),
         mut hear: impl FnMut(Told) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
@@ -162,8 +183,16 @@ impl Client {
             }
             opened();
             let mut reader = EventReader::default();
-            // A service that says nothing for so long is gone, or the way to it is.
-            while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, response.frame()).await {
+            let until = time.map(|time| Instant::now() + time);
+            loop {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                let patience = left.map_or(SILENCE_MAX, |left| left.min(SILENCE_MAX));
+                let frame = match tokio::time::timeout(patience, response.frame()).await {
+                    Ok(Some(Ok(frame))) => frame,
+                    Err(_) if left.is_some_and(|left| left < SILENCE_MAX) => return Ok(false),
+                    // A service that says nothing for so long is gone, or the way to it is.
+                    Ok(Some(Err(_)) | None) | Err(_) => return Ok(true),
+                };
                 let Some(bytes) = frame.data_ref() else { continue };
                 for told in reader.take(bytes)? {
                     if hear(told).is_break() {
@@ -171,7 +200,6 @@ impl Client {
                     }
                 }
             }
-            Ok(true)
         })
     }
 

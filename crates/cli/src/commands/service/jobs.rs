@@ -250,12 +250,15 @@ pub fn wait(args: &Named) -> Result<ExitCode, Error> {
     wait_for(&client, &args.ids, args.shown.json, args.shown.quiet)
 }
 
+/// When those that are waited for are looked at again although nothing was heard of them: the first time, and in the long run.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
 /// Waits until all are over; ends as the worst of them has.
 pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool) -> Result<ExitCode, Error> {
     let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
     let mut worst = 0_u8;
+    let mut time = LOOK_AGAIN.0;
     loop {
-        // Events that come between the look and the hearing are heard: the look comes second.
         let mut over = Vec::new();
         for id in left.keys() {
             let job: Value = client.get(&format!("/jobs/{}", quoted(id)))?;
@@ -276,18 +279,15 @@ pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool)
         if left.is_empty() {
             return Ok(named(worst));
         }
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        let has_ended = client.events("/events", None, |told| {
+        // What happens between the look and the hearing is not heard: after a while there is another look.
+        let has_ended = client.events_within("/events", time, |told| {
             let concerns = told.kind == "gap"
                 || told.kind == "job"
                     && serde_json::from_str(&told.data)
                         .is_ok_and(|job: Value| is_over(&job) && left.contains_key(text(&job["id"])));
-            if concerns || std::time::Instant::now() >= deadline {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        time = (time * 2).min(LOOK_AGAIN.1);
         match has_ended {
             Ok(false) => {}
             // A service that restarts goes on with its jobs.

@@ -24,6 +24,7 @@ use crate::watch::{Change, Entry, Name, Status, Version};
 
 /// When what is in the files was written: 2026-01-01T00:00:00Z.
 const THEN_MS: i64 = 1_767_225_600_000;
+const LOGIN_HASH: [u8; 32] = [9; 32];
 const TOKEN_HASH: [u8; 32] = [7; 32];
 
 fn file_of(shape: usize) -> PathBuf {
@@ -104,6 +105,13 @@ fn fill(store: &Store) {
         ended_ms: THEN_MS,
         ..history::Record::default()
     };
+    let login = logins::Login {
+        hash: LOGIN_HASH,
+        token: None,
+        scopes: vec![Scope::Read],
+        created_ms: THEN_MS,
+        expires_ms: i64::MAX,
+    };
     let token = TokenRow {
         id: "0707070707".into(),
         hash: TOKEN_HASH,
@@ -162,6 +170,7 @@ fn fill(store: &Store) {
             }
             history::insert(transaction, &client, &history::Papers::default())?;
             tokens::insert(transaction, &token)?;
+            logins::insert(transaction, &login)?;
             super::caps::set(transaction, "campus", &cap, THEN_MS)?;
             super::watches::insert(transaction, &watch)?;
             super::watches::change(transaction, "watch", &entries)?;
@@ -338,6 +347,7 @@ fn goes_on(text: &str, shape: usize) {
 
 /// What is in the store beside jobs and their history.
 fn kept(connection: &Connection) -> rusqlite::Result<()> {
+    assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
     let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
     assert_eq!((token.scopes, token.reach.local.unwrap().len()), (vec![Scope::Submit, Scope::Read], 1));
     assert_eq!(super::caps::all(connection)?["campus"].rate_bps, Some(8_000_000_000));

@@ -45,7 +45,10 @@ export interface Transfer {
   goodput_mean_bps: number;
   bytes_skipped: number;
   wire_bytes_sent: number;
+  /** Of this end, since the beginning. */
   stages: Stage[];
+  /** Of both ends, in the last seconds. */
+  stages_now?: Stage[];
   paths: PathFigures[];
 }
 

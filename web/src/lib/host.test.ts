@@ -6,7 +6,7 @@ import { grownAround, useBetween } from "./host.ts";
 function view(at_s: number, more: Partial<HostView>): HostView {
   return {
     at_s,
-    moved: { sent_bytes: 0, received_bytes: 0 },
+    moved: { sent_bytes: 0, received_bytes: 0, local_bytes: 0 },
     interfaces: [],
     cores: [],
     disks: [],
@@ -56,11 +56,21 @@ test("energy: counters that wrap, parts of parts, joules per GB", () => {
     wraps_at_joules: 1000,
   });
   const before = view(0, {
-    energy: [zone("package-0", "a", 990), zone("dram", "a0", 10, "a"), zone("core", "a1", 0, "a"), zone("package-1", "b", 0)],
+    energy: [
+      zone("package-0", "a", 990),
+      zone("dram", "a0", 10, "a"),
+      zone("core", "a1", 0, "a"),
+      zone("package-1", "b", 0),
+    ],
   });
   const now = view(10, {
-    energy: [zone("package-0", "a", 490), zone("dram", "a0", 110, "a"), zone("core", "a1", 300, "a"), zone("package-1", "b", 500)],
-    moved: { sent_bytes: 4e9, received_bytes: 1e9 },
+    energy: [
+      zone("package-0", "a", 490),
+      zone("dram", "a0", 110, "a"),
+      zone("core", "a1", 300, "a"),
+      zone("package-1", "b", 500),
+    ],
+    moved: { sent_bytes: 4e9, received_bytes: 1e9, local_bytes: 0 },
   });
   const use = useBetween(before, now)!;
   // 500 J each in 10 s and the memory's 100 J; what the cores have used is in their package's figure.

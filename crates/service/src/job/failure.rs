@@ -10,13 +10,24 @@ pub struct Failure {
     /// What has happened, where, in one line.
     #[serde(default)]
     pub text: String,
-    #[serde(flatten)]
-    #[schema(value_type = Object)]
-    pub detail: ErrorDetail,
+    /// The code, such as `FH-NO-SPACE`.
+    pub code: String,
+    /// Whose fault it is: `user`, `peer`, `network`, `host` or `us`.
+    pub blame: String,
+    /// What `farhaul cp` would have ended with.
+    pub exit_code: u8,
+    /// Whether another attempt can work, when nobody has changed anything.
+    pub retryable: bool,
+    /// What to do.
+    pub hint: Option<String>,
+    /// How the far end has broken the protocol, or this one has, as the far end says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misbehaviour: Option<String>,
 }
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Failure {
-        Failure { text: error.to_string(), detail: error.into() }
+        let ErrorDetail { code, blame, exit_code, retryable, hint, misbehaviour } = error.into();
+        Failure { text: error.to_string(), code, blame, exit_code, retryable, hint, misbehaviour }
     }
 }

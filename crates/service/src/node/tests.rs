@@ -160,7 +160,7 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
     let fixture = Fixture::new();
     let id = fixture.submit(copy(fixture.path("none"), fixture.path("b")));
     let view = fixture.wait_for(id, State::Failed);
-    assert_eq!((view.attempt, view.error.unwrap().detail.code.as_str()), (1, "FH-NOT-FOUND"));
+    assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-NOT-FOUND"));
     // Another run, when there is something.
     fixture.file("none", 10);
     fixture.node().retry(&Caller::local(), id).unwrap();

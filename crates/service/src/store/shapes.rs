@@ -322,7 +322,7 @@ fn goes_on(text: &str, shape: usize) {
         assert_eq!((view.state, view.labels.0.len()), (state, 1));
     }
     let failed = node.job(&local, of_state(State::Failed)).unwrap().error.unwrap();
-    assert_eq!((&failed.detail.code[..], failed.detail.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
+    assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
     node.store.write(|_| Ok(())).unwrap();
     let asks = |connection: &Connection| {
         let records = history::list(connection, &history::Wanted::default(), 100, |_| true)?;

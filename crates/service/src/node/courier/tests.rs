@@ -212,7 +212,7 @@ fn a_program_that_fails_before_a_job_keeps_it_from_beginning() {
     let fixture = Fixture::with(Settings { hooks, ..Settings::default() });
     let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
     let view = fixture.wait_for(job, State::Failed);
-    assert_eq!((view.attempt, view.error.unwrap().detail.code.as_str()), (1, "FH-HOOK-FAILED"));
+    assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-HOOK-FAILED"));
     assert!(!Path::new(&fixture.path("b")).exists());
     assert!(fixture.records()[0].error.as_ref().unwrap().ends_with("the quota is used up"));
     assert!(fixture.lines(job).iter().any(|line| line.contains("exited with 3")));

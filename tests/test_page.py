@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("playwright", reason="the page is tested by ./x web test")
 
-from harness import product
 from harness.browser import Browser
 from harness.hosts import wait_until
 from harness.product import EXIT_SOME_FAILED, Daemon
@@ -301,7 +300,7 @@ def test_a_transfer_is_found_in_the_history_with_its_receipt(place, visitor):
         page.get_by_role("link", name="Manifest").click()
     manifest = receipt.with_name("m.jsonl")
     download.value.save_as(manifest)
-    product.finish(product.start_cp(place.net.alpha, manifest, place.far.root / "found-there", verb="verify"), expect=0)
+    place.net.alpha.run(["farhaul", "verify", manifest, place.far.root / "found-there"], check=True)
 
 
 # ---- more than one eye ---------------------------------------------------------------------------------------------
@@ -400,6 +399,7 @@ def full(place):
     """Something of everything, for pictures: jobs in all states, a history, caps."""
     folder = place.net.folder("pictures")
     make_file(folder / "sample-with-a-rather-long-name.bam", 120 << 20)
+    (folder / "reads").mkdir()
     for number in range(30):
         make_file(folder / f"reads/r{number:02}.fastq", 30_000)
     service = place.service

@@ -78,7 +78,7 @@ class Visitor:
             const width = document.documentElement.clientWidth;
             const wide = [...document.querySelectorAll('main *')].filter((element) => {
                 const box = element.getBoundingClientRect();
-                const scrolls = element.closest('pre, .log, .entries, .scroll, .unseen');
+                const scrolls = element.closest('pre, .log, .entries, .scroll, .unseen, .cut');
                 return box.width > 0 && box.right > width + 1 && !scrolls;
             });
             const cut = [...document.querySelectorAll('button, h1, h2, th, dd, strong, .number')].filter((element) =>

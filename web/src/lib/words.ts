@@ -93,7 +93,9 @@ export function stagesOf(stages: readonly Stage[], end: string): Stage[] {
     const at = WAY.indexOf(stage.name);
     return at < 0 ? WAY.length : at;
   };
-  return stages.filter((stage) => stage.end === end).sort((a, b) => place(a) - place(b));
+  // Only a sender waits for others.
+  const isOf = (stage: Stage) => stage.end === end && (end === "sender" || !stage.name.startsWith("wait"));
+  return stages.filter(isOf).sort((a, b) => place(a) - place(b));
 }
 
 export const POLICY_WORDS = {

@@ -1,0 +1,141 @@
+"""What the page costs: how soon it is there, how it scrolls through 10,000 records, and what an open page costs a transfer. `./x bench
+page`; one PASS or MISS line a row.
+
+Always true: the browser is Debian's Chromium on this host, over loopback; what the main thread did is what the browser itself
+has measured.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import sys
+import time
+
+from ground import ROOT, Results, parts
+from playwright.sync_api import sync_playwright
+from service import LIMITS, Service, many_jobs
+
+PARTS = ("paint", "scroll", "idle", "watching")
+PORT = 33080
+BASE = f"http://127.0.0.1:{PORT}"
+API = f'listen = ["127.0.0.1:{PORT}"]\n'
+#: What counts as a long task, by the browsers' own definition.
+LONG_MS = 50
+
+
+class Visitor:
+    """A browser that is signed in."""
+
+    def __init__(self, playwright, service):
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        self.browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        self.page = self.browser.new_page(viewport={"width": 1280, "height": 900})
+        token = re.search(r"fhp_\S+", service.run("token", "create", "--scope", "read,control")).group(0)
+        self.page.goto(BASE)
+        self.page.get_by_label("Token").fill(token)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("heading", name="Now", exact=True).wait_for()
+
+    def busy_seconds(self):
+        """What the main thread has worked since the page was opened."""
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Performance.enable")
+        metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+        session.detach()
+        return metrics["TaskDuration"]
+
+    def long_tasks(self):
+        """Milliseconds of the tasks of the main thread that were too long, from now on."""
+        self.page.evaluate("""() => {
+            window.longTasks = [];
+            new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.longTasks.push(entry.duration)))
+                .observe({type: 'longtask'});
+        }""")
+        return lambda: self.page.evaluate("window.longTasks")
+
+
+def paint(results, chosen, playwright):
+    with Service(config=API) as service:
+        visitor = Visitor(playwright, service)
+        times = []
+        for _ in range(5):
+            visitor.page.reload()
+            visitor.page.get_by_role("heading", name="Now", exact=True).wait_for()
+            times.append(visitor.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+        visitor.browser.close()
+    middle = statistics.median(times)
+    results.row("first contentful paint, median of 5", middle < 600, f"{middle:.0f} ms", "600 ms", f"{min(times):.0f} to {max(times):.0f}")
+
+
+def scroll(results, chosen, playwright):
+    with Service(many_jobs, API + LIMITS) as service:
+        visitor = Visitor(playwright, service)
+        page = visitor.page
+        for view in ("now", "history"):
+            page.goto(f"{BASE}/#/{view}")
+            page.get_by_role("listitem").first.wait_for()
+            page.wait_for_timeout(3000)
+            tasks, most = visitor.long_tasks(), 0
+            for _ in range(60):
+                page.mouse.wheel(0, 1500)
+                page.wait_for_timeout(50)
+                most = max(most, page.evaluate("document.querySelectorAll('[role=listitem]').length"))
+            longest = max(tasks(), default=0)
+            results.row(f"{view}: longest task while scrolling, 10,000 records, 200 running", longest <= LONG_MS,
+                        f"{longest:.0f} ms" if longest else f"none over {LONG_MS} ms", f"{LONG_MS} ms")
+            results.row(f"{view}: rows in the page", most < 200, str(most), "200")
+        visitor.browser.close()
+
+
+def idle(results, chosen, playwright):
+    with Service(config=API) as service:
+        visitor = Visitor(playwright, service)
+        visitor.page.wait_for_timeout(3000)
+        before, begin = visitor.busy_seconds(), time.monotonic()
+        visitor.page.wait_for_timeout(1000 * chosen.seconds)
+        share = (visitor.busy_seconds() - before) / (time.monotonic() - begin)
+        visitor.browser.close()
+    results.row(f"the page when nothing happens, {chosen.seconds} s: main thread", share < 0.05, f"{share:.2%}", "5 %")
+
+
+def watching(results, chosen, playwright):
+    """The same job with the page open on it and with nobody there, in turns: processor seconds of the service."""
+    ratios = []
+    with Service(config=API) as service:
+        visitor = Visitor(playwright, service)
+
+        def cost(is_open):
+            visitor.page.goto(f"{BASE}/#/now" if is_open else "about:blank")
+            time.sleep(1)
+            before = service.cpu_seconds()
+            service.run("submit", f"zero:{chosen.gib}G", "null:", "--wait", "-q")
+            return service.cpu_seconds() - before
+
+        for number in range(chosen.pairs):
+            order = (True, False) if number % 2 else (False, True)
+            costs = {is_open: cost(is_open) for is_open in order}
+            ratios.append(costs[True] / costs[False])
+        visitor.browser.close()
+    ratio = statistics.median(ratios)
+    results.row(f"a job with the page open against one without, {chosen.pairs} pairs of {chosen.gib} GiB: processor seconds", ratio < 1.03,
+                f"{ratio:.3f}", "1.03", f"{min(ratios):.3f} to {max(ratios):.3f}", ratios=ratios)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of what is measured over time (default 60)")
+    parser.add_argument("--pairs", type=int, default=15, help="pairs of jobs (default 15)")
+    parser.add_argument("--gib", type=int, default=8, help="GiB of each (default 8)")
+    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
+    chosen = parser.parse_args()
+    os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
+    results = Results("page")
+    measures = {"paint": paint, "scroll": scroll, "idle": idle, "watching": watching}
+    with sync_playwright() as playwright, results.saved(chosen.only == PARTS):
+        for part in chosen.only:
+            measures[part](results, chosen, playwright)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,7 +18,7 @@ use crate::history::recent::Recent;
 use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::Watching;
-use crate::scheduler::deadline::{self, Facts, Plan, Prospect};
+use crate::scheduler::deadline::{self, Facts, Plan, Prospect, Speed};
 
 /// Events of one transfer that wait to be written into its log.
 const EVENTS_MAX: usize = 256;
@@ -85,6 +85,7 @@ struct Pace {
     limit_bps: Option<f64>,
     /// When content began to move under this limit.
     since: Option<Instant>,
+    speed: Speed,
     prospect: Prospect,
     /// What goes over the wire for each byte of content.
     wire_share: f64,
@@ -120,8 +121,14 @@ impl Transfer {
             let _ = to_conductor.send(Signal::Ended(Box::new(End { job: id, serial, report, error })));
         };
         std::thread::Builder::new().name("job".into()).spawn(run).map_err(Error::no_thread)?;
-        let pace =
-            Pace { limit_bps: None, since: None, prospect: Prospect::Open, wire_share: 1.05, told: rate };
+        let pace = Pace {
+            limit_bps: None,
+            since: None,
+            speed: Speed::default(),
+            prospect: Prospect::Open,
+            wire_share: 1.05,
+            told: rate,
+        };
         Ok(Transfer {
             handle,
             serial,
@@ -206,6 +213,7 @@ impl Transfer {
             self.pace.prospect = plan.prospect;
             if plan.limit_bps.is_some() != self.pace.limit_bps.is_some() {
                 self.pace.since = None;
+                self.pace.speed.forget();
             }
             self.pace.limit_bps = plan.limit_bps;
             if let (Some(limit), false) = (plan.limit_bps, asked.policy == Policy::Fixed) {
@@ -225,12 +233,19 @@ impl Transfer {
         if seen.goodput_bps > 0.0 && self.pace.since.is_none() {
             self.pace.since = Some(Instant::now());
         }
-        let moving = self.pace.since.map_or(Duration::ZERO, |since| since.elapsed());
+        if self.held_since.is_some() {
+            self.pace.speed.forget();
+            self.pace.since = None;
+        }
+        self.pace.speed.see(self.began.elapsed(), seen.bytes_done);
+        let speed_bps = self.pace.speed.bps();
+        let moving = self.pace.since.filter(|_| speed_bps.is_some());
+        let moving = moving.map_or(Duration::ZERO, |since| since.elapsed());
         // While it is held back, what it does of what it may tells how much goes into headers and repairs.
         if let Some(limit) = self.pace.limit_bps.filter(|_| moving > Duration::from_secs(3))
-            && seen.goodput_bps > limit * 0.5
+            && let Some(speed_bps) = speed_bps.filter(|speed| *speed > limit * 0.5)
         {
-            let share = self.pace.wire_share * (limit / seen.goodput_bps);
+            let share = self.pace.wire_share * (limit / speed_bps);
             let near = share.clamp(1.0, WIRE_MORE_MAX);
             self.pace.wire_share += (near - self.pace.wire_share) * 0.3;
         }
@@ -239,7 +254,7 @@ impl Transfer {
             time_left,
             bytes_left: seen.totals_known.then(|| seen.bytes_total.saturating_sub(seen.bytes_done)),
             limit_bps: self.pace.limit_bps,
-            goodput_bps: seen.goodput_bps,
+            goodput_bps: speed_bps.unwrap_or(seen.goodput_bps),
             moving,
         })
     }

@@ -5,6 +5,7 @@
 //!
 //! Always true: while the size is not known, but for the first second, and when the time is short, there is no limit at all.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Of the time that is left, what the plan uses: the end of a transfer takes a moment, and what was planned too tightly cannot
@@ -91,6 +92,46 @@ pub(crate) fn plan(facts: Facts) -> Plan {
     }
 }
 
+/// How fast content has arrived. It comes in blocks, of which a slow job has few a second: so many of them are waited for
+/// that one more or less matters little.
+#[derive(Debug, Default)]
+pub(crate) struct Speed {
+    /// When how many bytes had arrived, the oldest first.
+    samples: VecDeque<(Duration, u64)>,
+}
+
+/// What is to have arrived for a speed that can be trusted.
+const TRUSTED_BYTES: u64 = 24 << 20;
+/// Over so long at least, and at most.
+const TRUSTED_TIMES: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(60)];
+
+impl Speed {
+    /// So many bytes have arrived at this age.
+    pub(crate) fn see(&mut self, age: Duration, bytes: u64) {
+        self.samples.push_back((age, bytes));
+        while self.samples.get(1).is_some_and(|(at, _)| age.saturating_sub(*at) >= TRUSTED_TIMES[1]) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// What was seen under another limit says nothing of the present one.
+    pub(crate) fn forget(&mut self) {
+        let last = self.samples.pop_back();
+        self.samples.clear();
+        self.samples.extend(last);
+    }
+
+    /// Bits a second, if enough was seen for a trustworthy figure.
+    pub(crate) fn bps(&self) -> Option<f64> {
+        let (now, bytes) = *self.samples.back()?;
+        self.samples.iter().rev().find_map(|(at, had)| {
+            let (span, moved) = (now.saturating_sub(*at), bytes.saturating_sub(*had));
+            let is_enough = span >= TRUSTED_TIMES[1] || span >= TRUSTED_TIMES[0] && moved >= TRUSTED_BYTES;
+            is_enough.then(|| moved as f64 * 8.0 / span.as_secs_f64())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -157,6 +198,46 @@ mod tests {
             limit = plan.limit_bps;
         }
         now / time
+    }
+
+    #[test]
+    fn a_slow_job_whose_content_comes_in_blocks_is_not_taken_for_late() {
+        let (total, time, block) = (40 << 30_u64, 72_000.0, 1_048_576.0);
+        let (mut speed, mut now, mut sent) = (Speed::default(), 0.0, 0.0);
+        let mut limit: Option<f64> = None;
+        for _ in 0..1800 {
+            now += 1.0;
+            sent += limit.unwrap_or(60e6) / 8.0;
+            // Only whole blocks count.
+            let done = ((sent / block).floor() * block) as u64;
+            let age = Duration::from_secs_f64(now);
+            speed.see(age, done);
+            let plan = plan(Facts {
+                age,
+                time_left: Some(Duration::from_secs_f64(time - now)),
+                bytes_left: Some(total - done),
+                limit_bps: limit,
+                goodput_bps: speed.bps().unwrap_or(0.0),
+                moving: if speed.bps().is_some() { age } else { Duration::ZERO },
+            });
+            assert!(!matches!(plan.prospect, Prospect::Misses { .. }), "at {now}: {plan:?}");
+            limit = plan.limit_bps;
+        }
+        let needed = total as f64 * 8.0 / (time * USED);
+        assert!(limit.is_some_and(|limit| (limit / needed - 1.0).abs() < 0.02), "{limit:?} of {needed}");
+    }
+
+    #[test]
+    fn a_fast_job_is_measured_in_seconds_and_anew_when_it_was_held_back() {
+        let mut speed = Speed::default();
+        for second in 0..3_u64 {
+            assert_eq!(speed.bps(), None);
+            speed.see(Duration::from_secs(second), second * 50_000_000);
+        }
+        speed.see(Duration::from_secs(3), 150_000_000);
+        assert_eq!(speed.bps(), Some(4e8));
+        speed.forget();
+        assert_eq!(speed.bps(), None);
     }
 
     proptest! {

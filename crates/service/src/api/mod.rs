@@ -71,14 +71,17 @@ pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serve
     let counted = node.metrics.clone();
     let deeds = Deeds::new(audit, node.clock.clone());
     let app = App::new(node, gate.clone(), Arc::new(deeds));
-    let routes = match serves {
-        Serves::Everything => all_routes(),
-        Serves::Metrics => metrics::router(),
+    let router = match serves {
+        Serves::Everything => {
+            let (router, _) = all_routes().split_for_parts();
+            router.merge(page::router()).fallback(page::no_route)
+        }
+        Serves::Metrics => {
+            let (router, _) = metrics::router().split_for_parts();
+            router.fallback(guard::no_route)
+        }
     };
-    let (router, _) = routes.split_for_parts();
     router
-        .merge(page::router())
-        .fallback(page::no_route)
         .method_not_allowed_fallback(guard::no_method)
         .with_state(app)
         .layer(axum::middleware::map_response(guard::after))

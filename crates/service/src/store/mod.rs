@@ -44,6 +44,8 @@ const BATCH: usize = 256;
 const NOTES_MAX: u64 = 2048;
 /// How often a change is tried again that the disk has refused.
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
+/// How long somebody who reads waits for what was said before.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// How long one process waits for another that has the file locked, such as an operator's `sqlite3`.
 const LOCK_TIME: Duration = Duration::from_secs(10);
 /// Connections that are kept for reading.
@@ -160,6 +162,15 @@ impl Store {
         if self.health.waiting.load(Relaxed) < NOTES_MAX {
             self.later(change);
         }
+    }
+
+    /// Waits until all that was said before is in the store, but not for a disk that has no room.
+    pub(crate) fn settle(&self) {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.then(move || {
+            let _ = tell.try_send(());
+        });
+        let _ = told.recv_timeout(SETTLE_TIME);
     }
 
     /// Calls this when all that was asked for before is made, however long that takes.

@@ -45,7 +45,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ListenConfig {
     /// Addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that somebody else has bound: with any of these nothing is bound here, and `listen` does not count.
+    /// Sockets that somebody else has bound: with any of these nothing is bound here, and `listen` does not
+    /// count.
     pub held: HeldSockets,
     pub identity: Identity,
     /// Says who is let in.

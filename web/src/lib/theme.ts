@@ -25,3 +25,15 @@ export function showTheme(theme: Theme): void {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
 }
+
+/** Calls this whenever colours change, by the system or by hand; yields what ends that. What is painted is painted anew. */
+export function onThemeChange(changed: () => void): () => void {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const observer = new MutationObserver(changed);
+  observer.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  dark.addEventListener("change", changed);
+  return () => {
+    observer.disconnect();
+    dark.removeEventListener("change", changed);
+  };
+}

@@ -42,7 +42,8 @@ fn has_display() -> bool {
     is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")
 }
 
-/// A browser of this host goes to it over loopback; who reads the address elsewhere needs one that is reached from there.
+/// A browser of this host goes to it over loopback; who reads the address elsewhere needs one that is reached
+/// from there.
 fn best<'a>(pages: &[&'a str], is_here: bool) -> Option<&'a str> {
     let is_loopback = |page: &&&str| {
         let host = page.split_once("://").map_or("", |(_, rest)| rest);
@@ -58,7 +59,8 @@ fn runtime_folder() -> Option<PathBuf> {
     folder.is_absolute().then(|| folder.join("farhaul"))
 }
 
-/// Everybody on the host sees the arguments of programs, so the browser is given a file of our own which leads to the address.
+/// Everybody on the host sees the arguments of programs, so the browser is given a file of our own which leads
+/// to the address.
 fn show(folder: &Path, address: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join("open.html");

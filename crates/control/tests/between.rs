@@ -234,7 +234,8 @@ fn what_a_daemon_moves_for_a_client_is_in_the_caps_of_that_client_and_of_the_oth
     let (report, error) = steered(three.job(BYTES, 4_000_000_000), |handle, _| {
         until_bytes(handle, 1);
         let usage = cap.usage();
-        assert_eq!((usage.sessions, usage.given_bps), (1, CRAWL_BPS));
+        // A cap that has just been ahead or behind is taken for up to a twentieth less or more.
+        assert!(usage.sessions == 1 && usage.given_bps.abs_diff(CRAWL_BPS) <= CRAWL_BPS / 20, "{usage:?}");
         assert!(handle.snapshot().bytes_done < BYTES as u64, "it takes 25 seconds");
         cap.set_most(None, Instant::now());
     });

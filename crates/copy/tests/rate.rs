@@ -89,7 +89,9 @@ fn capped(ends: (Location, Location)) {
     let (crawl, seen) = (within.caps.get()[0].cap.clone(), cap.clone());
     copy_then(NetworkOptions::default(), within, ends, move |handle| {
         let usage = seen.usage();
-        assert_eq!((usage.sessions, usage.given_bps, usage.most_bps), (1, CRAWL_BPS, Some(10 * CRAWL_BPS)));
+        assert_eq!((usage.sessions, usage.most_bps), (1, Some(10 * CRAWL_BPS)));
+        // A cap that has just been ahead or behind is taken for up to a twentieth less or more.
+        assert!(usage.given_bps.abs_diff(CRAWL_BPS) <= CRAWL_BPS / 20, "{usage:?}");
         handle.set_weight(3.0);
         crawl.set_most(None, Instant::now());
         seen.set_most(None, Instant::now());

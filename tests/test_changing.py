@@ -109,6 +109,98 @@ def test_a_growing_file_is_followed_until_it_rests(way):
     assert again["files"] == 0 and again["skipped"] == 4, "their times are those of their last state"
 
 
+def test_an_empty_file_that_is_followed_has_no_name_before_it_has_rested(way):
+    way.source.mkdir()
+    (way.source / "log").touch()
+    (way.source / "still-empty").touch()
+    make_file(way.source / "rested", 100)
+    os.utime(way.source / "rested", (1_000_000_000, 1_000_000_000))
+    run = start(way, "--follow-growth=5s")
+    # What has rested long ago is there when the others have been decided on.
+    wait_until(lambda: (way.target / "rested").exists(), seconds=60, what="the file that has rested arrives")
+    assert not (way.target / "log").exists() and not (way.target / "still-empty").exists()
+    (way.source / "log").write_text("a line\n")
+    done = finish(run)
+    assert done.code == EXIT_OK, done
+    assert (way.target / "log").read_text() == "a line\n"
+    assert differences(way.source, way.target, root_too=False) == [] and not leftovers(way.target)
+
+
+def start_behind_a_large_file(way, *arguments, **options):
+    """A copy of a large file and, behind it, of a tree: of that nothing is read before there is room for more than the large one."""
+    base = way.source.parent
+    make_file(base / "large", 60 * MIB)
+    near, far = (base, None) if way.is_push else (None, way.road)
+    sources = [base / "large", way.source] if near else [far.url("large"), far.url("tree")]
+    way.target.mkdir(exist_ok=True)
+    return way.road.start(*arguments, "--memory", "16M", "--rate", "100M", *sources,
+                          way.road.url("tree/") if way.is_push else f"{way.target}/", **options)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_vanishes_before_it_is_read_is_told_apart_from_a_failure(way, fails):
+    way.source.mkdir()
+    for name in ("stays", "gone", "gone-large", "clash"):
+        make_file(way.source / name, 3 * MIB if name == "gone-large" else 1000)
+    here = (way.source if way.is_push else way.target).parent
+    if fails:
+        (way.target / "tree/clash/x").mkdir(parents=True)
+    manifest = here / "manifest"
+    run = start_behind_a_large_file(way, "--manifest", manifest)
+    wait_for_part(way, 1)
+    for name in ("gone", "gone-large"):
+        (way.source / name).unlink()
+    done = finish(run)
+    report = done.report
+    assert done.code == (EXIT_SOME_FAILED if fails else EXIT_VANISHED), done
+    assert sorted(entry["path"] for entry in report["vanished"]) == ["tree/gone", "tree/gone-large"], done
+    assert (report["vanished_count"], report["failed_count"], report["ok"]) == (2, int(fails), False)
+    assert report["error"] is None and report["complete"]
+    assert "vanished before it was read: tree/gone" in done.stderr and "2 vanished" in done.stderr, done
+    assert sha256(way.target / "tree/stays") == sha256(way.source / "stays")
+    assert not (way.target / "tree/gone").exists() and not leftovers(way.target)
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    results = {line["path"]: line["result"] for line in lines if "path" in line}
+    assert results["tree/gone"] == results["tree/gone-large"] == "vanished" and results["tree/stays"] == "sent"
+    # Nothing of them is tried again, and nothing vanishes the next time.
+    saved = here / "report"
+    saved.write_text(json.dumps(report))
+    if not fails:
+        assert "nothing failed" in way.road.cp("--retry-failed", saved, way.source, way.target).stderr
+
+
+def test_events_tell_of_what_has_vanished(way):
+    way.source.mkdir()
+    make_file(way.source / "gone", 1000)
+    process = start_behind_a_large_file(way, "--events", as_json=False)
+    wait_for_part(way, 1)
+    (way.source / "gone").unlink()
+    out, _ = process.communicate(timeout=120)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == EXIT_VANISHED
+    assert [event["path"] for event in events if event["event"] == "entry_vanished"] == ["tree/gone"]
+    assert not [event for event in events if event["event"] == "entry_failed"]
+    ended = next(event for event in events if event["event"] == "ended")
+    assert (ended["ok"], ended["error"], ended["exit_code"]) == (False, None, EXIT_VANISHED)
+
+
+def test_what_has_vanished_keeps_a_sync_from_no_deletion(way):
+    way.source.mkdir()
+    make_file(way.source / "large", 60 * MIB)
+    # Some of them come behind the large one, in whatever order the directory has them.
+    small = [make_file(way.source / f"small{number}", 1000) for number in range(50)]
+    way.target.mkdir()
+    (way.target / "surplus").write_text("x")
+    run = way.road.start("--delete", "--memory", "16M", "--rate", "100M", verb="sync",
+                         *[f"{way.source}/", way.road.url("tree")] if way.is_push else [way.road.url("tree/"), way.target])
+    wait_for_part(way, 1)
+    for path in small:
+        path.unlink()
+    done = finish(run)
+    assert done.code == EXIT_VANISHED and done.report["failed_count"] == 0, done
+    assert done.report["deleted"] == 1 and not (way.target / "surplus").exists()
+
+
 def cp_again(way):
     done = finish(start(way))
     assert done.code == 0, done

@@ -36,7 +36,7 @@ pub struct Args {
 
 const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong usage, 3 no connection, 4 not \
 authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
-8 protocol broken, 9 internal, 130 interrupted.";
+8 protocol broken, 9 internal, 11 nothing failed but some source files vanished, 130 interrupted.";
 
 const KEY_OPTIONS: &str = "Before a key in the list may stand what it may not do, separated by commas: \
 root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \

@@ -7,11 +7,12 @@ pub fn process_code(code: ExitCode) -> std::process::ExitCode {
     std::process::ExitCode::from(code as u8)
 }
 
-/// The code of a copy that ran: the error decides, then whether some entries failed.
+/// The code of a copy that ran: the error decides, then whether some entries failed, then whether some vanished.
 pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
     match error {
         Some(error) => error.exit_code(),
         None if report.failed_count > 0 || !report.failed.is_empty() => ExitCode::SomeFailed,
+        None if report.vanished_count > 0 => ExitCode::Vanished,
         None => ExitCode::Ok,
     }
 }
@@ -42,12 +43,14 @@ mod tests {
     }
 
     #[test]
-    fn failed_entries_alone_are_code_one() {
+    fn failed_entries_are_code_one_and_vanished_ones_alone_eleven() {
         let mut report = Report::default();
         assert_eq!(code_of_copy(&report, None) as u8, 0);
+        report.vanished_count = 2;
+        assert_eq!(code_of_copy(&report, None) as u8, 11);
         report.failed_count = 1;
         assert_eq!(code_of_copy(&report, None) as u8, 1);
-        report.failed_count = 0;
+        (report.failed_count, report.vanished_count) = (0, 0);
         report.failed.push(FailedEntry {
             path: "a".into(),
             code: Code::FilesFailed,

@@ -192,6 +192,7 @@ fn show(snapshot: &Snapshot, handle: &Handle) {
         (&counts.files_done, snapshot.files_done),
         (&counts.bytes_skipped, snapshot.bytes_skipped),
         (&counts.failed, snapshot.failed),
+        (&counts.vanished, snapshot.vanished),
     ] {
         count.store(value, Relaxed);
     }

@@ -4,6 +4,7 @@
 //! client has been shown by that one itself.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
@@ -26,6 +27,9 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         (report, Some(error))
     });
     let report = report.ended_by(error.as_ref());
+    // What the last look at the daemon has shown may be older.
+    handle.counts().failed.store(report.failed_count, Relaxed);
+    handle.counts().vanished.store(report.vanished_count, Relaxed);
     handle.end(report.ok, error.as_ref());
     (report, error)
 }

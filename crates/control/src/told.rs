@@ -37,6 +37,8 @@ pub(crate) fn event(json: &[u8]) -> Option<Event> {
         Told::EntryFailed { path, code, reason } => {
             Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
         }
+        Told::EntryVanished { path } => Event::EntryVanished { path },
+        Told::MoreVanished => Event::MoreVanished,
         Told::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
         Told::MoreSkipped => Event::MoreSkipped,
         Told::NotEntered { path, reason } => Event::NotEntered { path, reason },
@@ -88,6 +90,10 @@ enum Told {
         code: String,
         reason: String,
     },
+    EntryVanished {
+        path: String,
+    },
+    MoreVanished,
     EntrySkipped {
         path: String,
         reason: String,
@@ -153,8 +159,9 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
         return bytes;
     }
     // Their numbers stay.
-    let Report { failed, not_taken, left, .. } = &mut ending.report;
+    let Report { failed, vanished, not_taken, left, .. } = &mut ending.report;
     failed.clear();
+    vanished.clear();
     not_taken.clear();
     left.clear();
     serde_json::to_vec(&ending).unwrap_or_default()
@@ -183,7 +190,11 @@ fn as_seen_from_here(code: Option<Code>) -> Code {
         | ExitCode::Files
         | ExitCode::Lost => code,
         ExitCode::Interrupted => Code::PeerInterrupted,
-        ExitCode::Ok | ExitCode::SomeFailed | ExitCode::Protocol | ExitCode::Internal => Code::PeerFailed,
+        ExitCode::Ok
+        | ExitCode::SomeFailed
+        | ExitCode::Vanished
+        | ExitCode::Protocol
+        | ExitCode::Internal => Code::PeerFailed,
     }
 }
 

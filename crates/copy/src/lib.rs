@@ -47,6 +47,7 @@ mod talk;
 mod telling;
 pub(crate) mod trailer;
 mod tree;
+mod vanished;
 pub(crate) mod verify;
 mod writer;
 
@@ -61,7 +62,7 @@ pub use options::{
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use receipt::{Checked, Part, RECEIPT_SCHEMA, Receipt, ReceiptOptions, Signed, Statement, manifest_root};
-pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
+pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures, VanishedEntry};
 pub use retry::{FailedRun, Retry};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
 

@@ -78,6 +78,7 @@ use super::report::{Action, SpreadFigures};
 use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
+use super::vanished::{Vanished, is_vanished};
 use super::writer;
 use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
 use crate::telling::{done, failed};
@@ -159,6 +160,7 @@ pub(crate) struct Receiver {
     links: Links,
     ambiguous: Ambiguous,
     failures: Failures,
+    vanished: Vanished,
     noted: Noted,
     not_taken: NotTaken,
     counts: Counts,
@@ -300,6 +302,7 @@ pub(crate) fn run(
         links: Links::within(&shared.budget),
         ambiguous: Ambiguous::default(),
         failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
+        vanished: Vanished::new(dialogue.is_client()),
         noted: Noted::default(),
         not_taken: NotTaken::new(dialogue.is_client()),
         counts: Counts::default(),
@@ -506,6 +509,7 @@ impl Receiver {
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
+            vanished: self.vanished.take(),
             not_taken: self.not_taken.take(),
             spread: self.spread_figures(),
             figures: Figures { ours: dialogue.figures(), theirs },
@@ -553,7 +557,8 @@ impl Receiver {
             Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
             Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
             Message::SourceFailed { path, failure } => {
-                conversation.listing_failed = true;
+                // What has gone is no gap in the listing.
+                conversation.listing_failed |= !is_vanished(&failure);
                 self.book_failure(&path, &failure, Action::Copy);
                 self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&failure));
                 Ok(())
@@ -684,6 +689,9 @@ impl Receiver {
     }
 
     fn book_failure(&self, path: &[u8], failure: &Failure, action: Action) {
+        if is_vanished(failure) {
+            return self.vanished.add(path, &self.shared.handle);
+        }
         self.failures.add(path, failure, action);
         self.shared.handle.counts().failed.fetch_add(1, Relaxed);
         self.shared.handle.tell_detail(|| failed(path, failure));

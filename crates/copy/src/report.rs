@@ -44,6 +44,13 @@ pub struct NotTakenEntry {
     pub reason: String,
 }
 
+/// One source file that was listed, and had gone when it was to be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VanishedEntry {
+    /// As [`FailedEntry::path`].
+    pub path: String,
+}
+
 /// What is known of a failure in a report of another version, which may have no code or one that is unknown here.
 fn some_failure() -> Code {
     Code::FilesFailed
@@ -117,6 +124,12 @@ pub struct Report {
     pub failed: Vec<FailedEntry>,
     /// At most a bounded number of failures is listed; this counts all of them.
     pub failed_count: u64,
+    /// Source files that had gone when they were to be read; they did not fail.
+    #[serde(default)]
+    pub vanished: Vec<VanishedEntry>,
+    /// At most a bounded number of them is listed; this counts all of them.
+    #[serde(default)]
+    pub vanished_count: u64,
     /// Entries of kinds that were not asked for; they did not fail.
     #[serde(default)]
     pub not_taken: Vec<NotTakenEntry>,
@@ -141,6 +154,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// It came to its end and nothing failed; source files may have vanished, about which nobody can do anything.
+    pub fn has_no_failure(&self) -> bool {
+        let is_end_good = self.ok || self.vanished_count > 0 && self.complete && self.error.is_none();
+        is_end_good && self.failed_count == 0 && self.failed.is_empty()
+    }
+
     /// The report of a transfer that has ended so.
     pub fn ended_by(self, error: Option<&Error>) -> Report {
         Report { error: error.map(ToString::to_string), error_detail: error.map(ErrorDetail::from), ..self }

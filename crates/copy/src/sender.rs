@@ -54,6 +54,7 @@ use super::read_queue::{ReadQueue, Theirs};
 use super::receipt::Receipting;
 use super::report::{Action, SpreadFigures};
 use super::talk::Talk;
+use super::vanished::Vanished;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 use crate::telling::done;
 
@@ -179,6 +180,7 @@ pub(crate) struct Sender {
     names: Names,
     renewals: Renewals,
     failures: Failures,
+    vanished: Vanished,
     noted: Noted,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
@@ -241,6 +243,7 @@ pub(crate) fn run(
         names: Names::new(is_awaited, &shared.budget),
         renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
+        vanished: Vanished::new(dialogue.is_client()),
         noted: Noted::default(),
         log,
         directories: Directories::default(),
@@ -522,6 +525,7 @@ impl Sender {
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
+            vanished: self.vanished.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
             figures: Figures { ours: dialogue.figures(), theirs: theirs.figures },

@@ -292,6 +292,9 @@ impl Verdict for Report {
             [FailedEntry { path, reason, .. }, ..] => {
                 format!("{} entries failed, such as {path}: {reason}", self.failed_count)
             }
+            [] if self.failed_count == 0 && self.vanished_count > 0 => {
+                format!("{} source files vanished before they were read", self.vanished_count)
+            }
             [] => format!("{} entries failed", self.failed_count),
         }
     }

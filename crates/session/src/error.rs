@@ -59,6 +59,8 @@ pub enum ExitCode {
     Protocol = 8,
     /// A fault of this host or of Farhaul itself.
     Internal = 9,
+    /// Nothing failed; some source files had gone when they were to be read.
+    Vanished = 11,
     /// Stopped by the user.
     Interrupted = 130,
 }

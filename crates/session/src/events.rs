@@ -92,6 +92,13 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A source file was listed, and had gone when it was to be read. Nothing has failed.
+    EntryVanished {
+        /// Which.
+        path: String,
+    },
+    /// More files had gone than are told one by one.
+    MoreVanished,
     /// An entry is there and is not taken, being of a kind that was not asked for.
     EntrySkipped {
         /// Which.
@@ -221,6 +228,8 @@ impl Event {
     pub fn level(&self) -> Level {
         match self {
             Event::EntryDone { dry_run: true, .. }
+            | Event::EntryVanished { .. }
+            | Event::MoreVanished
             | Event::EntrySkipped { .. }
             | Event::MoreSkipped
             | Event::EntryAgain { .. }
@@ -268,6 +277,7 @@ impl Event {
             | Event::EntrySkipped { path, reason }
             | Event::NotEntered { path, reason }
             | Event::EntryAgain { path, reason } => path.len() + reason.len(),
+            Event::EntryVanished { path } => path.len(),
             Event::Warning { text } | Event::StageVerdict { text, .. } => text.len(),
             _ => 0,
         };
@@ -320,6 +330,8 @@ impl fmt::Display for Event {
             Event::Resumed => formatter.write_str("goes on"),
             Event::EntryDone { path, done, dry_run } => done.write(formatter, path, *dry_run),
             Event::EntryFailed { path, reason, .. } => write!(formatter, "failed: {path}: {reason}"),
+            Event::EntryVanished { path } => write!(formatter, "vanished before it was read: {path}"),
+            Event::MoreVanished => formatter.write_str("vanished: and more like these"),
             Event::EntrySkipped { path, reason } => write!(formatter, "skipped {path}: {reason}"),
             Event::MoreSkipped => formatter.write_str("skipped: and more like these"),
             Event::NotEntered { path, reason } => write!(formatter, "not entered {path}: {reason}"),

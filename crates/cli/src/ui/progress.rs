@@ -179,6 +179,9 @@ fn how_fast(seen: &Snapshot) -> String {
     if seen.state == State::Paused {
         parts.push("paused".into());
     }
+    if seen.vanished > 0 {
+        parts.push(format!("{} vanished", seen.vanished));
+    }
     if seen.failed > 0 {
         parts.push(format!("{} FAILED", seen.failed));
     }

@@ -47,6 +47,9 @@ pub fn line(report: &Report, dry_run: bool) -> String {
     if report.not_taken_count > 0 {
         parts.push(format!("{} not taken", report.not_taken_count));
     }
+    if report.vanished_count > 0 {
+        parts.push(format!("{} vanished", report.vanished_count));
+    }
     if report.failed_count > 0 {
         parts.push(format!("{} FAILED", report.failed_count));
     }

@@ -146,6 +146,7 @@ fn words(line: &[u8]) -> Option<FileWords> {
         "sent" => FileResult::Arrived,
         "unchanged" | "renamed" => FileResult::Present,
         "failed" => FileResult::Failed,
+        "vanished" => FileResult::Vanished,
         _ => return None,
     };
     let error = line.code.map(|code| ErrorWords { code, what: line.error.unwrap_or_default() });

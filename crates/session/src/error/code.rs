@@ -175,6 +175,7 @@ codes! {
     NotADirectory = 1025, "FH-NOT-A-DIRECTORY", User, Files, Futile, "A directory is needed, and something else is there.", None;
     BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
     SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
+    SourceVanished = 1070, "FH-SOURCE-VANISHED", User, Vanished, Helps, "A source file was listed, and had gone when it was to be read. That is told apart from a failure.", None;
     DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;

@@ -228,7 +228,11 @@ fn only_a_good_and_durable_report_confirms() {
     for durable in [Durable::End, Durable::File] {
         assert_eq!(of(good(), durable).map(|proof| proof.job), Ok("j1".into()));
     }
+    let vanished = Report { ok: false, vanished_count: 1, ..good() };
+    assert!(of(vanished.clone(), Durable::End).is_ok(), "what has gone keeps nothing of the others");
     for (report, durable, expected) in [
+        (Report { failed_count: 1, ..vanished.clone() }, Durable::End, "good end"),
+        (Report { error: Some("no".into()), ..vanished }, Durable::End, "good end"),
         (good(), Durable::No, "synced"),
         (Report { ok: false, ..good() }, Durable::End, "good end"),
         (Report { complete: false, ..good() }, Durable::End, "good end"),

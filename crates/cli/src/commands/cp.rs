@@ -143,7 +143,12 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     check(sources, destination, args.output)?;
     check_digests(args.transfer)?;
     let locate = |place: &Place| location(place, args.connection, args.output.quiet);
-    let (select, names) = selection::read(args.select)?;
+    let note = |text: &str| {
+        if !args.output.quiet {
+            printer::line(&format!("note: {text}"));
+        }
+    };
+    let (select, names) = selection::read(args.select, note)?;
     let mut sync = args.sync.clone()?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
         None => None,

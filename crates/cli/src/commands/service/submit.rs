@@ -69,7 +69,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     let sources = sources.iter().map(|text| absolute(text)).collect::<Result<_, _>>()?;
     let kind = if args.sync { Kind::Sync } else { Kind::Copy };
     let mut spec = JobSpec::new(kind, sources, absolute(destination)?);
-    let (select, names) = selection::read(&args.select)?;
+    let (select, names) = selection::read(&args.select, |note| printer::line(&format!("note: {note}")))?;
     let text = |bytes: &Vec<u8>| escape(bytes);
     spec.options.select = SelectRules {
         rules: select.rules.iter().map(text).collect(),

@@ -25,6 +25,7 @@ use super::failures::{Failure, of_partial};
 use super::item::Item;
 use super::messages::What;
 use super::receiver::{Destination, Receiver, Rules, Told};
+use super::roots::is_full;
 use super::trailer::Piece;
 use crate::options::Verify;
 
@@ -218,11 +219,18 @@ impl Incoming {
     /// Writes a file that came as one piece, but for its name. None where nothing is kept.
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, Failure> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
-        let root = target.roots.of(&self.item.path);
+        let path = &self.item.path;
         let options = self.item.write_options(&receiver.rules);
-        let write = if self.item.is_place_free { Unnamed::new } else { Unnamed::replacing };
-        let written = receiver.with_descriptor(|| write(root, &self.item.path, data, &options));
-        written.map(Some).map_err(|error| receiver.cannot("write", &self.item.path, &error))
+        let is_linked = self.item.is_place_free && !receiver.rules.files.announce;
+        let write = if is_linked { Unnamed::new } else { Unnamed::replacing };
+        loop {
+            let root = target.roots.of(path);
+            match receiver.with_descriptor(|| write(root, path, data, &options)) {
+                Ok(unnamed) => return Ok(Some(unnamed)),
+                Err(error) if is_full(&error) && target.roots.assign_elsewhere(path) => {}
+                Err(error) => return Err(receiver.cannot("write", path, &error)),
+            }
+        }
     }
 
     /// Hands what is still in memory of a file that is whole to the disk.

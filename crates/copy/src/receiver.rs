@@ -527,6 +527,19 @@ impl Receiver {
         file.abandon();
     }
 
+    /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that the next run begins it in
+    /// another one.
+    fn leave_to_others(&self, file: &Incoming, failure: &Failure) {
+        let Destination::Tree(target) = &self.destination else { return };
+        if failure.code == Code::NoSpace
+            && target.roots.is_spread()
+            && let Some(partial) = file.partial()
+            && matches!(target.roots.of(&file.item.path).metadata(&file.item.path), Ok(None))
+        {
+            partial.discard();
+        }
+    }
+
     pub(crate) fn keep_for_later(&self, bytes: u64) {
         self.counts.bytes_kept.fetch_add(bytes, Relaxed);
     }
@@ -628,6 +641,7 @@ impl Receiver {
     /// Lets go of a file that cannot be written.
     pub(crate) fn give_up(&self, file: &Incoming, failure: Failure, replies: &mut Vec<Message>) {
         if self.files.take(file.item.id()).is_some() {
+            self.leave_to_others(file, &failure);
             self.abandon(file);
             self.settle(file, Err(failure), replies);
         }

@@ -78,7 +78,7 @@ impl Receiver {
         }
         if !is_there {
             let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
-            target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
+            target.roots.make(path, |root| root.make_node(path, node, mode)).map_err(cannot)?;
             self.note_replaced(item, was);
         }
         target
@@ -128,8 +128,7 @@ impl Receiver {
         let mtime = entry.mtime();
         target
             .roots
-            .of(path)
-            .symlink(to, path, mtime)
+            .make(path, |root| root.symlink(to, path, mtime))
             .map_err(|error| self.cannot("create the link", path, &error))?;
         self.note_replaced(item, was);
         Ok(Made::New)

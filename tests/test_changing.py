@@ -207,6 +207,33 @@ def cp_again(way):
     return done.report
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_who_watches_a_directory_hears_once_of_each_file_that_is_whole(net, near, announced):
+    """By default of new small ones as created, of all others as moved there; with --announce of all as moved there."""
+    source, target = near / "tree", near / "copy"
+    source.mkdir()
+    sizes = {"empty": 0, "small": 100, "one-chunk": MIB, "middle": 3 * MIB, "large": 9 * MIB}
+    for name, size in sizes.items():
+        make_file(source / name, size)
+    small = {"empty", "small", "one-chunk"}
+    target.mkdir()
+    watch = Watch(target, ("moved_to", "create"))
+    switch = ["--announce"] if announced else []
+    assert cp(net.alpha, *switch, f"{source}/", target).report["files"] == 5
+    heard = [(event, name) for event, name in watch.heard() if not name.startswith((".", "#"))]
+    wanted = [("create" if name in small and not announced else "moved_to", name) for name in sizes]
+    assert sorted(heard) == sorted(wanted)
+    # What takes the place of an older version is moved there.
+    for name in sizes:
+        with open(source / name, "ab") as file:
+            file.write(b"more")
+    assert cp(net.alpha, *switch, f"{source}/", target).report["files"] == 5
+    heard = [(event, name) for event, name in watch.heard() if not name.startswith((".", "#"))]
+    assert sorted(heard) == sorted(("moved_to", name) for name in sizes)
+    watch.close()
+    assert differences(source, target, root_too=False) == []
+
+
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 @pytest.mark.parametrize("switch", [None, "--durable", "--durable=file"])
 def test_durable_syncs_at_the_end_or_each_file(net, near, switch):

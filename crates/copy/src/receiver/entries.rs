@@ -460,7 +460,10 @@ impl Receiver {
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         let id = item.id();
-        if matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. }) {
+        // Of one that is followed the sender says whether it stays empty.
+        let may_grow = self.rules.files.follow_growth_secs.is_some();
+        let is_empty = matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. });
+        if is_empty && !may_grow {
             // Nothing to wait for: an empty file is complete with its entry.
             let file = Incoming::new(item, kind);
             file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);

@@ -2,7 +2,8 @@
 //!
 //! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4 with casefold) is
 //! noticed by looking up a name that is there with the case of its letters swapped: one system call a directory. Only in a
-//! directory that folds is its listing consulted before something gets a name, and the first unusual names after that.
+//! directory that folds is its listing consulted before something gets a name, and the first unusual names after that. One that may be
+//! written and not listed (an upload folder) is taken for one that tells names apart.
 //!
 //! Always true: what is called otherwise is neither replaced nor taken for the entry of a name; in a directory that folds, one
 //! thread at a time looks for a name and makes it.
@@ -183,7 +184,15 @@ impl Dir {
     pub(crate) fn check_own(&self, name: &[u8]) -> io::Result<()> {
         self.look(name);
         if self.names.get().is_none() && !name.is_ascii() {
-            let names = Names::list(&self.fd)?;
+            let names = match Names::list(&self.fd) {
+                Ok(names) => names,
+                // One that may be written and not read: nobody could say what there is under another name.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let _ = self.names.set(None);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
             names
                 .all()
                 .find(|name| name.iter().any(u8::is_ascii_alphabetic))

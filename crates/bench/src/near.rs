@@ -1,6 +1,6 @@
 //! The near end's view of the far one.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use farhaul::{Code, Error, Misbehaviour, SshTarget};
 use farhaul_connect::RemoteProgram;
@@ -15,7 +15,7 @@ const VERB: &str = "bench endpoint";
 /// A far end that has answered the hello.
 pub(crate) struct FarEnd {
     program: RemoteProgram,
-    addresses: Vec<IpAddr>,
+    addresses: Vec<SocketAddr>,
     pub(crate) facts: HostFacts,
 }
 
@@ -50,7 +50,7 @@ impl FarEnd {
     }
 
     /// Where it may be reached by UDP.
-    pub(crate) fn addresses(&self) -> &[IpAddr] {
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 

@@ -665,8 +665,8 @@ mod tests {
                 rate_min_bps: Some(1_000_000),
                 flows: 4,
                 paths: vec![
-                    PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
-                    PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
+                    PathAddresses::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+                    PathAddresses::new("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()),
                 ],
                 auto_paths: false,
                 further_paths: 0,

@@ -4,7 +4,7 @@
 //! farhaul that answers; dropped, it closes the far end's standard input, which is how that end knows.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout};
 use std::thread::JoinHandle;
 
@@ -25,7 +25,7 @@ pub struct RemoteProgram {
     stdout: ChildStdout,
     process: ControlProcess,
     target: SshTarget,
-    addresses: Option<JoinHandle<Vec<IpAddr>>>,
+    addresses: Option<JoinHandle<Vec<SocketAddr>>>,
 }
 
 impl RemoteProgram {
@@ -55,7 +55,7 @@ impl RemoteProgram {
     }
 
     /// Where the host may be reached by UDP, given the `SSH_CONNECTION` that it sees.
-    pub fn addresses(&mut self, ssh_connection: Option<&str>) -> Vec<IpAddr> {
+    pub fn addresses(&mut self, ssh_connection: Option<&str>) -> Vec<SocketAddr> {
         candidate_addresses(self.addresses.take(), ssh_connection)
     }
 

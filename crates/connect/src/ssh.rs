@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aws_lc_rs::hkdf;
-use farhaul_net::{Link as _, StreamLink};
+use farhaul_net::{Link as _, StreamLink, with_port};
 use farhaul_session::blocked::Blocked;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
@@ -190,7 +190,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         }
         _ => Fallback::None,
     };
-    let blocked = Blocked::towards(addresses.iter().copied(), "ssh");
+    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), "ssh");
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::new(Code::NoPort, format!("{} has no free UDP port", target.host))
@@ -204,8 +204,9 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     } else {
         let last = hello.flow_ids.len() - 1;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
-        let remotes =
-            |flow: usize| addresses.iter().map(|&ip| SocketAddr::new(ip, reply.udp_ports[flow])).collect();
+        let remotes = |flow: usize| {
+            addresses.iter().map(|&address| with_port(address, reply.udp_ports[flow])).collect()
+        };
         let first = last - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
         let reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
@@ -347,15 +348,14 @@ pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut Control
 }
 
 /// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
-pub(super) fn look_up(target: SshTarget) -> Option<JoinHandle<Vec<IpAddr>>> {
+pub(super) fn look_up(target: SshTarget) -> Option<JoinHandle<Vec<SocketAddr>>> {
     let look = move || {
         let mut command = Command::new(&target.program);
         command.args(target.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
         let output = command.output().map(|output| output.stdout).unwrap_or_default();
         let host = hostname_of(&output).unwrap_or(target.host);
         // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
-        let found = (host.as_str(), 0).to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
-        found.into_iter().map(|address| address.ip()).collect()
+        (host.as_str(), 0).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
     };
     std::thread::Builder::new().name("look-up".into()).spawn(look).ok()
 }
@@ -366,15 +366,18 @@ fn hostname_of(output: &[u8]) -> Option<String> {
 }
 
 pub(super) fn candidate_addresses(
-    found: Option<JoinHandle<Vec<IpAddr>>>,
+    found: Option<JoinHandle<Vec<SocketAddr>>>,
     ssh_connection: Option<&str>,
-) -> Vec<IpAddr> {
+) -> Vec<SocketAddr> {
     let mut addresses = found.and_then(|found| found.join().ok()).unwrap_or_default();
-    addresses.extend(ssh_connection.and_then(server_ip));
-    addresses.iter_mut().for_each(|address| *address = address.to_canonical());
+    // One of a link only is one of a link there; whether that is a link here, too, only the user could say.
+    addresses.extend(
+        ssh_connection.and_then(server_address).filter(|address| !farhaul_net::is_link_local(address.ip())),
+    );
+    addresses.iter_mut().for_each(|address| *address = farhaul_net::canonical(*address));
     let mut seen = Vec::new();
     addresses.retain(|address| {
-        !seen.contains(address) && !address.is_unspecified() && {
+        !seen.contains(address) && !address.ip().is_unspecified() && {
             seen.push(*address);
             true
         }
@@ -382,14 +385,15 @@ pub(super) fn candidate_addresses(
     addresses
 }
 
-/// The third of SSH_CONNECTION's four words.
-pub(super) fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
-    ssh_connection.split_whitespace().nth(2)?.parse().ok()
+/// The third of SSH_CONNECTION's four words. An interface in it is one of the host that sshd runs on.
+pub(super) fn server_address(ssh_connection: &str) -> Option<SocketAddr> {
+    let word = ssh_connection.split_whitespace().nth(2)?;
+    Some(SocketAddr::new(word.split('%').next()?.parse().ok()?, 0))
 }
 
-/// The first of SSH_CONNECTION's four words.
-pub(super) fn client_ip(ssh_connection: &str) -> Option<IpAddr> {
-    ssh_connection.split_whitespace().next()?.parse().ok()
+/// The first of SSH_CONNECTION's four words, at the host that sshd runs on.
+pub(super) fn client_address(ssh_connection: &str) -> Option<SocketAddr> {
+    farhaul_net::scoped(ssh_connection.split_whitespace().next()?)
 }
 
 /// Both halves are needed to know the session's secret.

@@ -74,10 +74,10 @@ pub use farhaul_session::rate_cap::{
 };
 pub use farhaul_session::{
     Blame, Budget, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode,
-    FLOWS_MAX, Facts, Fault, Handle, Id, Level, Limits, MEMORY_MIN, MemoryLimits, Misbehaviour,
-    NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions, SessionReport,
-    Snapshot, Stage, Stamped, State, Testing, Within, contained, disk_threads, flows_for_cores,
-    misbehaviour_counts,
+    FLOWS_MAX, Facts, Fault, Handle, Id, InterfaceName, Level, Limits, MEMORY_MIN, MemoryLimits,
+    Misbehaviour, NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions,
+    SessionReport, Snapshot, Stage, Stamped, State, Testing, Within, contained, disk_threads,
+    flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,

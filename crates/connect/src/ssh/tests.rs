@@ -93,12 +93,23 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(hostname_of(b"user me\nhostname dtn.example\nport 22\n").as_deref(), Some("dtn.example"));
     assert_eq!(hostname_of(b"user me\n"), None);
     let connection = "198.51.100.7 50000 192.0.2.1 22";
-    assert_eq!(server_ip(connection), "192.0.2.1".parse().ok());
-    assert_eq!(client_ip(connection), "198.51.100.7".parse().ok());
-    assert_eq!((server_ip("a b"), client_ip("")), (None, None));
-    let found = std::thread::spawn(|| vec!["::ffff:192.0.2.1".parse().unwrap(), "fd00::2".parse().unwrap()]);
+    let address = |text: &str| farhaul_net::scoped(text).unwrap();
+    assert_eq!(server_address(connection), Some(address("192.0.2.1")));
+    assert_eq!(client_address(connection), Some(address("198.51.100.7")));
+    assert_eq!((server_address("a b"), client_address("")), (None, None));
+    let found =
+        std::thread::spawn(move || ["::ffff:192.0.2.1", "fd00::2", "fe80::2%lo"].map(address).to_vec());
     let addresses = candidate_addresses(Some(found), Some(connection));
-    assert_eq!(addresses, ["192.0.2.1".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
+    assert_eq!(addresses, ["192.0.2.1", "fd00::2", "fe80::2%1"].map(address));
+}
+
+/// An interface in sshd's words is one of its host.
+#[test]
+fn an_interface_of_the_far_host_is_none_of_this_one() {
+    let connection = "fe80::7%lo 50000 fe80::1%eth7 22";
+    assert_eq!(client_address(connection), farhaul_net::scoped("fe80::7%1"));
+    assert_eq!(server_address(connection), farhaul_net::scoped("fe80::1"));
+    assert!(candidate_addresses(None, Some(connection)).is_empty());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 """Sources that change while they are read, sources that grow, and what --durable syncs."""
 
+import json
 import os
 import re
 import shutil
@@ -8,8 +9,10 @@ import time
 
 import pytest
 
-from harness.product import EXIT_SOME_FAILED, cp, finish
+from harness.hosts import wait_until
+from harness.product import EXIT_OK, EXIT_SOME_FAILED, EXIT_VANISHED, cp, finish
 from harness.trees import differences, leftovers, make_file, sha256
+from harness.watching import Watch
 
 MIB = 1 << 20
 

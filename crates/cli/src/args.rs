@@ -332,6 +332,10 @@ pub struct Transfer {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
+    /// Give every file its name by a rename: programs that watch a directory hear of each whole file by the one event
+    /// moved_to (inotify), and of none by create
+    #[arg(long, conflicts_with = "inplace", help_heading = TRANSFER)]
+    pub announce: bool,
     /// Show what would be done, change nothing
     #[arg(long, help_heading = TRANSFER)]
     pub dry_run: bool,
@@ -557,6 +561,7 @@ impl Transfer {
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
             in_place: self.inplace,
             follow_growth_secs: self.follow_growth,
+            announce: self.announce,
             ..self.files
         };
         let wants_digests = self.checksum_unchanged || !self.checksum_extra.is_empty();

@@ -239,6 +239,10 @@ pub struct FileOptions {
     /// as it was listed.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub follow_growth_secs: Option<u64>,
+    /// Each file gets its name by a rename, so that one event (`IN_MOVED_TO`) tells programs that watch a directory of every file
+    /// that is whole. Default: a new small file is linked there, of which they hear as `IN_CREATE`.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub announce: bool,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_setuid: bool,

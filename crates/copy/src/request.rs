@@ -28,7 +28,7 @@ pub(crate) const RECEIPT: &str = "receipt";
 
 /// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
 /// lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 11] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 12] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -38,6 +38,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 11] {
         ("detect-renames", sync.detect_renames),
         ("manifest", options.integrity.manifest.is_some()),
         ("follow-growth", options.files.follow_growth_secs.is_some()),
+        ("announce", options.files.announce),
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),

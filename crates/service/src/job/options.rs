@@ -85,6 +85,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], Rule::Anyone),
     row(&["--inplace"], &["options.files.in_place"], Rule::Anyone),
     row(&["--follow-growth"], &["options.files.follow_growth_secs"], Rule::Anyone),
+    row(&["--announce"], &["options.files.announce"], Rule::Anyone),
     row(&["--xattrs"], &["options.files.xattrs"], Rule::Anyone),
     row(&["--acls"], &["options.files.acls"], Rule::Anyone),
     row(&["--specials"], &["options.files.specials"], Rule::Anyone),

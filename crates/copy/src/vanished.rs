@@ -72,7 +72,7 @@ mod tests {
         assert!((10_000..40_000).contains(&list.listed.len()), "{}", list.listed.len());
         let told = events.take();
         assert_eq!(told.len() as u64, TOLD_MAX + 1);
-        assert_eq!(told.last(), Some(&Event::MoreVanished));
+        assert_eq!(told.last().map(|stamped| &stamped.event), Some(&Event::MoreVanished));
         let far = Vanished::new(false);
         far.add(b"x", &handle);
         assert_eq!((far.take().listed.len(), events.take().len()), (0, 0));

@@ -39,6 +39,7 @@ pub fn interface_of(own: IpAddr) -> u32 {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let mut numbers: Vec<u32> =
         all.iter().filter(|there| there.ip() == own).filter_map(|there| there.index).collect();
+    numbers.sort_unstable();
     numbers.dedup();
     if let [only] = numbers[..] { only } else { 0 }
 }

@@ -308,10 +308,8 @@ mod tests {
 
     #[test]
     fn paths_that_make_no_sense_are_refused() {
-        let path = |local: &str, remote: &str| PathAddresses {
-            local: local.parse().unwrap(),
-            remote: remote.parse().unwrap(),
-        };
+        let path =
+            |local: &str, remote: &str| PathAddresses::new(local.parse().unwrap(), remote.parse().unwrap());
         let judge =
             |flows, paths| NetworkOptions { flows, paths, ..NetworkOptions::default() }.checked().is_ok();
         let (one, other) = (path("10.0.0.1", "10.0.0.2"), path("fd00::1", "fd00::2"));
@@ -333,5 +331,22 @@ mod tests {
         }
         assert!(judge(Policy::Fixed, Some(10_000), None));
         assert!(!judge(Policy::Fixed, None, None) && !judge(Policy::Fixed, Some(10_000), Some(9_000)));
+    }
+
+    #[test]
+    fn a_path_with_an_interface_is_read_as_it_is_written_and_one_without_is_as_it_was() {
+        let path = PathAddresses::new("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap());
+        assert_eq!(serde_json::to_string(&path).unwrap(), r#"{"local":"fe80::1","remote":"fe80::2"}"#);
+        let on = PathAddresses { interface: Some("lo".try_into().unwrap()), ..path };
+        let text = serde_json::to_string(&on).unwrap();
+        assert_eq!(text, r#"{"local":"fe80::1","remote":"fe80::2","interface":"lo"}"#);
+        assert_eq!(serde_json::from_str::<PathAddresses>(&text).unwrap(), on);
+        // The loopback interface is the first one.
+        assert_eq!(on.local_address().unwrap().to_string(), "[fe80::1%1]:0");
+        assert_eq!(on.remote_address(7).to_string(), "[fe80::2%1]:7");
+        assert!(path.local_address().is_err(), "no interface has it");
+        for wrong in ["", "a/b", "a=b", "x%y", "sixteen characters", "\u{e9}"] {
+            assert!(InterfaceName::try_from(wrong).is_err(), "{wrong}");
+        }
     }
 }

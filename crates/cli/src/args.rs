@@ -659,8 +659,8 @@ mod tests {
     #[test]
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
-                    --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
-                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --announce --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
             network: NetworkOptions {
@@ -672,6 +672,11 @@ mod tests {
                 paths: vec![
                     PathAddresses::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
                     PathAddresses::new("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()),
+                    PathAddresses {
+                        local: "fe80::1".parse().unwrap(),
+                        remote: "fe80::2".parse().unwrap(),
+                        interface: "lo".try_into().ok(),
+                    },
                 ],
                 auto_paths: false,
                 further_paths: 0,
@@ -686,6 +691,7 @@ mod tests {
                 delta: Some(false),
                 in_place: false,
                 follow_growth_secs: Some(60),
+                announce: true,
                 keep_setuid: false,
                 xattrs: true,
                 acls: true,

@@ -40,6 +40,19 @@ def test_a_daemon_is_reached_by_an_address_of_one_link_only(daemon_road, near, d
 
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
+def test_over_ssh_a_host_is_reached_by_an_address_of_one_link_only(ssh_road, near, direction):
+    alpha, beta = ssh_road.net.pair.hosts
+    host = f"[{link_local(beta)}%{alpha.interface}]"
+    make_file((near if direction == "push" else ssh_road.far) / "file", 20 * MIB)
+    ends = [near / "file", ssh_road.url("file", host)]
+    # Its keys are known under its names alone.
+    trusting = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    report = ssh_road.cp(*trusting, "--udp-only", *(ends if direction == "push" else ends[::-1])).report
+    assert report["transport"] == "udp" and report["files"] == 1, report
+    assert sha256(near / "file") == sha256(ssh_road.far / "file")
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
 @pytest.mark.parametrize("named", ["both", "local", "none"])
 def test_a_path_has_addresses_of_one_link_only(road, near, direction, named):
     alpha, beta = road.net.pair.hosts

@@ -332,8 +332,8 @@ pub struct Transfer {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
-    /// Give every file its name by a rename: programs that watch a directory hear of each whole file by the one event
-    /// moved_to (inotify), and of none by create
+    /// Give every file its name by a rename: programs that watch a directory hear of each whole file by the
+    /// one event moved_to (inotify), and of none by create
     #[arg(long, conflicts_with = "inplace", help_heading = TRANSFER)]
     pub announce: bool,
     /// Show what would be done, change nothing

@@ -29,8 +29,8 @@ struct List {
     comments: usize,
 }
 
-/// What is chosen, and the names if it is by name. `note` gets a line on what of a list was taken for comments: rsync leaves such
-/// lines out, too, but a file may be called so.
+/// What is chosen, and the names if it is by name. `note` gets a line on what of a list was taken for
+/// comments: rsync leaves such lines out, too, but a file may be called so.
 pub fn read(select: &Select, note: impl FnOnce(&str)) -> Result<(SelectOptions, Option<Names>), Error> {
     if reads_stdin(select) {
         descriptors::input()?;

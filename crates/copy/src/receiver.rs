@@ -527,8 +527,8 @@ impl Receiver {
         file.abandon();
     }
 
-    /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that the next run begins it in
-    /// another one.
+    /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that
+    /// the next run begins it in another one.
     fn leave_to_others(&self, file: &Incoming, failure: &Failure) {
         let Destination::Tree(target) = &self.destination else { return };
         if failure.code == Code::NoSpace

@@ -154,7 +154,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// It came to its end and nothing failed; source files may have vanished, about which nobody can do anything.
+    /// It came to its end and nothing failed; source files may have vanished, about which nobody can do
+    /// anything.
     pub fn has_no_failure(&self) -> bool {
         let is_end_good = self.ok || self.vanished_count > 0 && self.complete && self.error.is_none();
         is_end_good && self.failed_count == 0 && self.failed.is_empty()

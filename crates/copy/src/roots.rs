@@ -1,8 +1,9 @@
 //! Where a destination keeps its files: in one directory, or spread over several, each on a device of its own.
 //!
-//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes where the
-//! fewest bytes have gone so far, if it fits, and to another one if it is refused there for want of room; the tree's directories
-//! are in all of them. With one directory, nothing is looked up, counted or locked.
+//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes
+//! where the fewest bytes have gone so far, if it fits, and to another one if it is refused there for want of
+//! room; the tree's directories are in all of them. With one directory, nothing is looked up, counted or
+//! locked.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -50,7 +51,8 @@ struct Load {
     under_way: u64,
     files: u64,
     bytes: u64,
-    /// The smallest file for which there was no room, though the file system said so: a quota, or no inode left.
+    /// The smallest file for which there was no room, though the file system said so: a quota, or no inode
+    /// left.
     refused: Option<u64>,
 }
 
@@ -148,8 +150,8 @@ impl Roots {
         state.assign(path, Assigned { index, size, refused_by: 0 });
     }
 
-    /// The directory to which a file goes has no room for it, whatever its file system says: chooses another one. False if there is
-    /// none, or if an older version is there, whose place the file takes.
+    /// The directory to which a file goes has no room for it, whatever its file system says: chooses another
+    /// one. False if there is none, or if an older version is there, whose place the file takes.
     pub(crate) fn assign_elsewhere(&self, path: &RelPath) -> bool {
         let Some(Assigned { index, size, refused_by }) =
             self.state.lock().whole().assigned.get(path).copied()
@@ -175,7 +177,8 @@ impl Roots {
         true
     }
 
-    /// Bytes that are free in each directory for what is at `path`; none where the directory above it is missing.
+    /// Bytes that are free in each directory for what is at `path`; none where the directory above it is
+    /// missing.
     fn free(&self, path: &RelPath) -> Vec<Option<u64>> {
         let parent = path.parent().unwrap_or_default();
         let room = |root: &Root| match root.metadata(&parent) {
@@ -366,7 +369,8 @@ mod tests {
         assert_eq!(roots.index_of(&f), Some(0));
         assert!(roots.assign_elsewhere(&f));
         assert_eq!(roots.index_of(&f), Some(1));
-        // What is as large does not ask the first one again, though the fewest bytes have gone there; what is smaller does.
+        // What is as large does not ask the first one again, though the fewest bytes have gone there; what is
+        // smaller does.
         roots.assign(&path("as large"), 100);
         roots.assign(&path("smaller"), 10);
         assert_eq!((roots.index_of(&path("as large")), roots.index_of(&path("smaller"))), (Some(2), Some(0)));

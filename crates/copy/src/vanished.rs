@@ -1,7 +1,8 @@
-//! Source files that were listed and had gone when they were to be read: told where the user is, and listed in the report.
+//! Source files that were listed and had gone when they were to be read: told where the user is, and listed
+//! in the report.
 //!
-//! A tree in use loses files all the time (temporary ones, rotated logs). Nothing is wrong with the copy then, and the same command
-//! does not meet them again, so they are no failures.
+//! A tree in use loses files all the time (temporary ones, rotated logs). Nothing is wrong with the copy
+//! then, and the same command does not meet them again, so they are no failures.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,5 @@
-//! Addresses that are good on one link only (fe80::/10). Which link is meant is this host's own affair: the number of an
-//! interface says it, the scope of RFC 4007, which is never told to another host.
+//! Addresses that are good on one link only (fe80::/10). Which link is meant is this host's own affair: the
+//! number of an interface says it, the scope of RFC 4007, which means nothing to another host.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};

@@ -84,7 +84,8 @@ impl PathAddresses {
         with_port(with_scope(self.remote, self.scope().unwrap_or(0)), port)
     }
 
-    /// Where the far end finds the one that connects; the port is 0. An interface is one of the other host, and means nothing here.
+    /// Where the far end finds the one that connects; the port is 0. An interface is one of the other host,
+    /// and means nothing here.
     pub fn seen_from_far_end(&self) -> SocketAddr {
         let scope = if is_link_local(self.local) { interface_of(self.remote) } else { 0 };
         with_scope(self.local, scope)

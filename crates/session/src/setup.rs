@@ -393,7 +393,8 @@ impl Drop for ControlProcess {
     }
 }
 
-/// A socket on any port of an address, whose own port means nothing; without one, for both families where the system has IPv6.
+/// A socket on any port of an address, whose own port means nothing; without one, for both families where the
+/// system has IPv6.
 pub(crate) fn bind_for(local: Option<SocketAddr>) -> io::Result<UdpLink> {
     bind_at(local, 0)
 }

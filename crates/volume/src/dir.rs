@@ -1,9 +1,10 @@
 //! A directory in which names are made, and whether it tells them apart as they are written.
 //!
-//! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4 with casefold) is
-//! noticed by looking up a name that is there with the case of its letters swapped: one system call a directory. Only in a
-//! directory that folds is its listing consulted before something gets a name, and the first unusual names after that. One that may be
-//! written and not listed (an upload folder) is taken for one that tells names apart.
+//! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4
+//! with casefold) is noticed by looking up a name that is there with the case of its letters swapped: one
+//! system call a directory. Only in a directory that folds is its listing consulted before something gets a
+//! name, and the first unusual names after that. One that may be written and not listed (an upload folder) is
+//! taken for one that tells names apart.
 //!
 //! Always true: what is called otherwise is neither replaced nor taken for the entry of a name; in a directory that folds, one
 //! thread at a time looks for a name and makes it.

@@ -115,8 +115,8 @@ impl Whole {
 }
 
 impl Receiver {
-    /// Books a small file, or asks for it again for another directory where it turned out that there is no room for it: some file
-    /// systems say so only when all was written.
+    /// Books a small file, or asks for it again for another directory where it turned out that there is no
+    /// room for it: some file systems say so only when all was written.
     pub(crate) fn settle_small(
         &self,
         file: &Incoming,

@@ -96,7 +96,8 @@ impl Sender {
                     is_complete = false;
                     continue;
                 }
-                // What has gone is not there; of a directory that has gone while it was listed there may have been more.
+                // What has gone is not there; of a directory that has gone while it was listed there may have
+                // been more.
                 Some(ScanItem::Vanished { is_open: false, .. }) => continue,
                 Some(ScanItem::Vanished { path, is_open: true }) => match RelPath::try_from(path) {
                     Ok(path) => (path, Presence::DirectoryUnlisted),

@@ -153,8 +153,8 @@ pub enum ScanItem {
         path: Vec<u8>,
         error: io::Error,
     },
-    /// This was listed, and had gone when it was looked at. A directory that has been given already (`is_open`) has gone while it
-    /// was listed: there may have been more in it.
+    /// This was listed, and had gone when it was looked at. A directory that has been given already
+    /// (`is_open`) has gone while it was listed: there may have been more in it.
     Vanished {
         path: Vec<u8>,
         is_open: bool,
@@ -376,7 +376,8 @@ impl Scanner {
         self.found(name, path, entry, &parts)
     }
 
-    /// What cannot be given. Where only names below it were asked for, it is these that fail, each by itself; they are told next.
+    /// What cannot be given. Where only names below it were asked for, it is these that fail, each by itself;
+    /// they are told next.
     fn failed(&mut self, path: Vec<u8>, below: Option<Names>, error: io::Error) -> Option<ScanItem> {
         let Some(names) = below else { return Some(ScanItem::Failed { path, error }) };
         self.unreachable = Some(Unreachable { names, error });

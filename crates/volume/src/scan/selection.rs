@@ -93,7 +93,8 @@ impl Names {
         Some((name, (!is_whole).then_some(below)))
     }
 
-    /// The next name as it was asked for, with all its components. What is below a name is part of it, and not given.
+    /// The next name as it was asked for, with all its components. What is below a name is part of it, and
+    /// not given.
     pub(super) fn next_path(&mut self) -> Option<Vec<u8>> {
         let name = self.list[..self.end].get(self.at)?;
         let is_part = |other: &Vec<u8>| {

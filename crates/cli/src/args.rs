@@ -36,7 +36,8 @@ pub struct Args {
 
 const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong usage, 3 no connection, 4 not \
 authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
-8 protocol broken, 9 internal, 130 interrupted.";
+8 protocol broken, 9 internal, 10 all content arrived, some modes, times or attributes could not be set, \
+130 interrupted.";
 
 const KEY_OPTIONS: &str = "Before a key in the list may stand what it may not do, separated by commas: \
 root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \
@@ -332,6 +333,9 @@ pub struct Transfer {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
+    /// Take modification times that are no further apart for the same [default: what the destination keeps of a time is the same]
+    #[arg(long, value_name = "SECONDS", help_heading = TRANSFER)]
+    pub modify_window: Option<u64>,
     /// Show what would be done, change nothing
     #[arg(long, help_heading = TRANSFER)]
     pub dry_run: bool,
@@ -557,6 +561,7 @@ impl Transfer {
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
             in_place: self.inplace,
             follow_growth_secs: self.follow_growth,
+            modify_window_secs: self.modify_window.unwrap_or(0),
             ..self.files
         };
         let wants_digests = self.checksum_unchanged || !self.checksum_extra.is_empty();
@@ -655,7 +660,7 @@ mod tests {
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
-                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
             network: NetworkOptions {
@@ -681,6 +686,10 @@ mod tests {
                 delta: Some(false),
                 in_place: false,
                 follow_growth_secs: Some(60),
+                modify_window_secs: 2,
+                no_perms: true,
+                no_times: true,
+                omit_dir_times: true,
                 keep_setuid: false,
                 xattrs: true,
                 acls: true,

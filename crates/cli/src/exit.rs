@@ -7,13 +7,9 @@ pub fn process_code(code: ExitCode) -> std::process::ExitCode {
     std::process::ExitCode::from(code as u8)
 }
 
-/// The code of a copy that ran: the error decides, then whether some entries failed.
+/// The code of a copy that ran: the error decides, then whether some entries failed, then whether metadata could not be set.
 pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
-    match error {
-        Some(error) => error.exit_code(),
-        None if report.failed_count > 0 || !report.failed.is_empty() => ExitCode::SomeFailed,
-        None => ExitCode::Ok,
-    }
+    report.exit_code(error)
 }
 
 #[cfg(test)]
@@ -55,5 +51,15 @@ mod tests {
             action: Action::Copy,
         });
         assert_eq!(code_of_copy(&report, None) as u8, 1);
+        report.not_set_count = 1;
+        assert_eq!(code_of_copy(&report, None) as u8, 1, "content is worth more");
+    }
+
+    #[test]
+    fn metadata_alone_is_code_ten() {
+        let report = Report { not_set_count: 1, ..Report::default() };
+        assert_eq!(code_of_copy(&report, None) as u8, 10);
+        let error = Error::new(Code::PeerEnded, "x");
+        assert_eq!(code_of_copy(&report, Some(&error)) as u8, 7);
     }
 }

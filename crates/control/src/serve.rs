@@ -278,7 +278,7 @@ impl Server<'_> {
             });
             let (report, error) = made.unwrap_or_else(failed);
             // Which ends what is told of it.
-            handle.end(report.ok, error.as_ref());
+            handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
             (report, error)
         });
         is_over.store(true, Ordering::Release);

@@ -26,7 +26,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         (report, Some(error))
     });
     let report = report.ended_by(error.as_ref());
-    handle.end(report.ok, error.as_ref());
+    handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
     (report, error)
 }
 

@@ -164,6 +164,9 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
             safe_links: bit(2, 0),
             acls: bit(2, 1),
             keep_setuid: bit(2, 2),
+            no_perms: bit(3, 0),
+            no_times: bit(3, 1),
+            omit_dir_times: bit(3, 2),
             ..FileOptions::default()
         },
         integrity: IntegrityOptions { verify, manifest, ..IntegrityOptions::default() },

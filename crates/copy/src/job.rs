@@ -84,7 +84,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         Err(error) => Outcome::failed(error),
     };
     let outcome = contained(run).unwrap_or_else(Outcome::failed);
-    handle.end(outcome.report.ok, outcome.error.as_ref());
+    handle.end_with(outcome.report.exit_code(outcome.error.as_ref()), outcome.error.as_ref());
     (outcome.report, outcome.error)
 }
 

@@ -27,6 +27,7 @@ mod links;
 mod listing;
 pub(crate) mod manifest;
 pub(crate) mod messages;
+mod not_set;
 mod not_taken;
 mod noted;
 mod options;
@@ -61,7 +62,7 @@ pub use options::{
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use receipt::{Checked, Part, RECEIPT_SCHEMA, Receipt, ReceiptOptions, Signed, Statement, manifest_root};
-pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
+pub use report::{Action, FailedEntry, NotSetEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
 pub use retry::{FailedRun, Retry};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
 

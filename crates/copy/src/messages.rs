@@ -257,6 +257,12 @@ pub(crate) enum Message {
         digests: Digests,
     },
     // Either way.
+    /// The content of the entry is there (from the sender: comes), and its mode, times or attributes could not be set (read). What
+    /// becomes of it else is said besides.
+    NotSet {
+        path: Vec<u8>,
+        reason: String,
+    },
     /// What this end has signed (JSON), or why it has signed nothing: the receiver's when all is there and synced, then the sender's.
     Receipt {
         statement: Vec<u8>,
@@ -298,6 +304,7 @@ impl Message {
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",
             Message::Failed { .. } => "failed",
+            Message::NotSet { .. } => "not-set",
             Message::Again { .. } => "again",
             Message::Marks { .. } => "marks",
             Message::MarksEnd { .. } => "marks-end",

@@ -78,7 +78,7 @@ impl Outcome {
         let session = dialogue.report(&end.figures, end.bytes);
         let report = Report {
             schema: REPORT_SCHEMA,
-            ok: error.is_none() && end.failures.count == 0,
+            ok: error.is_none() && end.failures.count == 0 && end.not_set.count == 0,
             error: None,
             error_detail: None,
             complete: error.is_none(),
@@ -98,6 +98,8 @@ impl Outcome {
             bytes_kept: end.bytes_kept,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
+            not_set: end.not_set.listed,
+            not_set_count: end.not_set.count,
             not_taken: end.not_taken.listed,
             not_taken_count: end.not_taken.count,
             spread: end.spread.clone(),

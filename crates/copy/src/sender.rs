@@ -48,6 +48,7 @@ use super::end::End;
 use super::failures::{Failure, Failures};
 use super::manifest::{Fate, Log, Record};
 use super::messages::{Decision, Decoder, Message, What, decode_spread};
+use super::not_set::NotSet;
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
@@ -175,6 +176,7 @@ pub(crate) struct Sender {
     taking: Taking,
     sync: Option<SyncOptions>,
     not_taken: NotTaken,
+    not_set: NotSet,
     is_client: bool,
     names: Names,
     renewals: Renewals,
@@ -237,6 +239,7 @@ pub(crate) fn run(
         taking,
         sync,
         not_taken: NotTaken::new(dialogue.is_client()),
+        not_set: NotSet::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: Names::new(is_awaited, &shared.budget),
         renewals: Renewals::default(),
@@ -316,6 +319,10 @@ impl Sender {
                 }
                 let record = record.or_else(|| self.directories.take(id));
                 self.fail(&path, &failure, Action::Copy, record);
+                Ok(())
+            }
+            Message::NotSet { path, reason } => {
+                self.not_set.add(&path, &reason, &self.shared.handle);
                 Ok(())
             }
             Message::Placed { name } => {
@@ -522,6 +529,7 @@ impl Sender {
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
+            not_set: self.not_set.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
             figures: Figures { ours: dialogue.figures(), theirs: theirs.figures },

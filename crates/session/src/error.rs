@@ -59,6 +59,8 @@ pub enum ExitCode {
     Protocol = 8,
     /// A fault of this host or of Farhaul itself.
     Internal = 9,
+    /// All content arrived; modes, times or attributes of some entries could not be set.
+    Metadata = 10,
     /// Stopped by the user.
     Interrupted = 130,
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Code;
+use super::error::{Code, ExitCode};
 use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
 
@@ -89,6 +89,13 @@ pub enum Event {
         path: String,
         /// What kind of error it is.
         code: Code,
+        /// Why.
+        reason: String,
+    },
+    /// The content of an entry is there, and its mode, times or attributes could not be set. The others go on.
+    MetadataNotSet {
+        /// Which.
+        path: String,
         /// Why.
         reason: String,
     },
@@ -238,6 +245,7 @@ impl Event {
             | Event::Paused { .. }
             | Event::Resumed
             | Event::EntryFailed { .. }
+            | Event::MetadataNotSet { .. }
             | Event::Ended { .. } => Level::Trace,
         }
     }
@@ -265,6 +273,7 @@ impl Event {
         let texts = match self {
             Event::EntryDone { path, done, .. } => path.len() + done.weight(),
             Event::EntryFailed { path, reason, .. }
+            | Event::MetadataNotSet { path, reason }
             | Event::EntrySkipped { path, reason }
             | Event::NotEntered { path, reason }
             | Event::EntryAgain { path, reason } => path.len() + reason.len(),
@@ -320,6 +329,7 @@ impl fmt::Display for Event {
             Event::Resumed => formatter.write_str("goes on"),
             Event::EntryDone { path, done, dry_run } => done.write(formatter, path, *dry_run),
             Event::EntryFailed { path, reason, .. } => write!(formatter, "failed: {path}: {reason}"),
+            Event::MetadataNotSet { path, reason } => write!(formatter, "not set: {path}: {reason}"),
             Event::EntrySkipped { path, reason } => write!(formatter, "skipped {path}: {reason}"),
             Event::MoreSkipped => formatter.write_str("skipped: and more like these"),
             Event::NotEntered { path, reason } => write!(formatter, "not entered {path}: {reason}"),
@@ -331,6 +341,9 @@ impl fmt::Display for Event {
             ),
             Event::Ended { ok: true, .. } => formatter.write_str("ended"),
             Event::Ended { error: Some(error), .. } => write!(formatter, "ended: {error}"),
+            Event::Ended { exit_code, .. } if *exit_code == ExitCode::Metadata as u8 => {
+                formatter.write_str("ended; some metadata could not be set")
+            }
             Event::Ended { .. } => formatter.write_str("ended, but not all is there"),
         }
     }

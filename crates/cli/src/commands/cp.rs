@@ -80,6 +80,13 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     if !is_told(report, error.as_ref()) {
         printer::failures(&report.failed, report.failed_count);
     }
+    printer::not_set(&report.not_set, report.not_set_count);
+    if code == ExitCode::Metadata
+        && !args.output.quiet
+        && let Some(hint) = Code::MetadataNotSet.hint()
+    {
+        printer::line(&format!("hint: {hint}"));
+    }
     if !args.output.quiet && summary::is_worth_telling(report, error.as_ref()) {
         printer::line(&summary::line(report, args.transfer.dry_run));
     }

@@ -21,6 +21,7 @@ pub fn run(args: &Verify) -> ExitCode {
         algorithm: args.algorithm,
         extra: args.extra,
         metadata: args.metadata,
+        modify_window_secs: args.modify_window.unwrap_or(0),
         quick: args.quick,
     };
     let mut unwritten = None;

@@ -55,6 +55,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
             path: reader.bytes()?.to_vec(),
             failure: Failure::take(&mut reader)?,
         },
+        15 => Message::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         21 => Message::Deleted { path: reader.bytes()?.to_vec() },

@@ -81,6 +81,11 @@ impl Encoder {
                 put_bytes(out, path);
                 failure.put(out);
             }
+            Message::NotSet { path, reason } => {
+                out.push(15);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
             Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),

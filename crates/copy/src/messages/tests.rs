@@ -81,6 +81,7 @@ fn all() -> Vec<Message> {
             path: b"a/b".to_vec(),
             failure: Failure::new(Code::NoSpace, "no space left"),
         },
+        Message::NotSet { path: b"a/\xff".to_vec(), reason: "not permitted".into() },
         Message::Again { id: 1, chunk: 77 },
         Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
         Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },

@@ -171,9 +171,9 @@ impl Sender {
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
                         Err(error) => {
-                            let failure = Failure::cannot("read its extended attributes", &error);
-                            self.fail(path.as_bytes(), &failure, Action::Copy, None);
-                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), failure });
+                            let Failure { reason, .. } = Failure::cannot("read its extended attributes", &error);
+                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
+                            batch.push(Message::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()
                         }
                     };

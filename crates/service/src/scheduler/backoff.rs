@@ -36,7 +36,8 @@ pub(crate) enum Outcome {
 pub(crate) fn judge(report: &Report, error: Option<&Error>) -> Outcome {
     match error {
         Some(error) => Outcome::Broke { may_mend: may_mend(error.code()) },
-        None if report.ok => Outcome::Arrived,
+        // Another attempt would set no more of metadata than this one has.
+        None if report.ok || report.metadata_error().is_some() => Outcome::Arrived,
         None => Outcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
     }
 }

@@ -41,7 +41,9 @@ pub struct Confirmed {
 impl Confirmed {
     /// From the report of the run, which was asked to be durable. An error says what it does not confirm.
     pub fn of(job: &str, report: &Report, durable: Durable) -> Result<Confirmed, Error> {
-        let missing = if !report.ok || !report.complete || report.error.is_some() {
+        // What could not be set of metadata says nothing of content.
+        let is_good = report.ok || report.metadata_error().is_some();
+        let missing = if !is_good || !report.complete || report.error.is_some() {
             "it has not come to a good end"
         } else if report.failed_count > 0 || !report.failed.is_empty() {
             "entries have failed"

@@ -186,6 +186,9 @@ codes! {
     NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
     OutputLost = 4009, "FH-OUTPUT-LOST", Host, Files, Futile, "Standard output cannot be written.", None;
 
+    // All content is there.
+    MetadataNotSet = 4023, "FH-METADATA-NOT-SET", Host, Metadata, Futile, "The content is there; modes, times or attributes could not be set.", Some("leave out what this user may not set there: --no-perms, --no-times, --omit-dir-times");
+
     // What a receipt says is not so.
     ReceiptWrong = 1062, "FH-RECEIPT-WRONG", User, SomeFailed, Futile, "A receipt was changed, is by other keys, or is for something else.", None;
 

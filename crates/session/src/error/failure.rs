@@ -31,6 +31,16 @@ impl Failure {
         Failure::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
     }
 
+    /// The content is there, and this could not be set of it: `cannot set its time: operation not permitted`.
+    pub fn not_set(what: &str, error: &io::Error) -> Failure {
+        Failure::new(Code::MetadataNotSet, format!("cannot set {what}: {}", plain(error)))
+    }
+
+    /// Whether all content is there nevertheless.
+    pub fn is_about_metadata(&self) -> bool {
+        self.code == Code::MetadataNotSet
+    }
+
     /// Appends it as messages have it.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.code.number()));

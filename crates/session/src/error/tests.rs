@@ -213,6 +213,7 @@ This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=
 | 7 | the far end or the way to it is gone; the same command goes on where it stopped |
 | 8 | the far end broke the protocol |
 | 9 | a fault of this host, or of Farhaul |
+| 10 | all content arrived, and some modes, times or attributes could not be set |
 | 130 | interrupted |
 
 ## Codes

@@ -82,7 +82,7 @@ fn chunks_from_several_threads_make_the_file() {
     partial.checkpoint().unwrap();
     assert!(partial.readback().unwrap());
     let options =
-        WriteOptions { mode: 0o640, mtime: place.identity.mtime, durable: true, ..WriteOptions::default() };
+        WriteOptions { mode: 0o640, mtime: Some(place.identity.mtime), durable: true, ..WriteOptions::default() };
     let digest = partial.finish(&options).unwrap();
     drop(partial);
     assert_eq!(digest.0, whole_digest(&bytes));

@@ -41,7 +41,7 @@ class ToUser:
             daemon = Daemon(net.pair, net.beta, [net.key], port=next(PORTS), user=USER, root=self.far)
             self.url, self.prefix = daemon.url("tree"), f"{self.source}"
         elif way == "daemon-pull":
-            daemon = Daemon(net.pair, net.beta, [keygen(net.alpha, user=USER)], port=next(PORTS), root=self.source.parent)
+            daemon = Daemon(net.pair, net.beta, [users_key(net.alpha)], port=next(PORTS), root=self.source.parent)
             self.user, self.url, self.prefix = USER, f"{self.target}", daemon.url("tree")
         self.arguments = ["--accept-new"] if "daemon" in way else []
         os.chmod(self.source.parent, 0o755)
@@ -55,6 +55,11 @@ class ToUser:
 @pytest.fixture(params=["local", "ssh-push", "daemon-push", "daemon-pull"])
 def to_user(request, net):
     return ToUser(net, request.param)
+
+
+def users_key(host):
+    there = host.user_home / ".config/farhaul/id_ed25519.pub"
+    return there.read_text() if there.exists() else keygen(host, user=USER)
 
 
 def shared_directory(folder):

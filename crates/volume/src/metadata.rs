@@ -6,11 +6,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{self, AtFlags, Mode};
+use rustix::fs::{self, AtFlags, Mode, Timestamps};
 use rustix::io::Errno;
 
+use crate::dir::Dir;
 use crate::entry::{Meta, Time};
 use crate::root::{chmod_nofollow, timestamps};
+use crate::writeback::Medium;
 
 /// Why an entry has not got all of its metadata, although its content is there.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +72,10 @@ impl Unset {
     }
 }
 
-/// Gives an open file its mode and time, as far as they are given and not so already.
+/// Gives an open file its mode and time, as far as they are given.
 pub(crate) fn set_of_file(
     file: impl AsFd,
+    medium: Medium,
     mode: Option<u32>,
     mtime: Option<Time>,
     unset: &mut Unset,
@@ -82,7 +85,7 @@ pub(crate) fn set_of_file(
         unset.note("mode", fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?;
     }
     if let Some(mtime) = mtime {
-        unset.note("time", fs::futimens(file, &timestamps(mtime)))?;
+        unset.note("time", fs::futimens(file, &times(medium, mtime)))?;
     }
     Ok(())
 }
@@ -90,11 +93,12 @@ pub(crate) fn set_of_file(
 /// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never through a
 /// symbolic link, which has no mode of its own.
 pub(crate) fn set_of_name(
-    dir: impl AsFd,
+    dir: &Dir,
     name: &[u8],
     mode: Option<u32>,
     mtime: Option<Time>,
 ) -> io::Result<()> {
+    let medium = dir.medium();
     let dir = dir.as_fd();
     let there = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
     let mut unset = Unset::default();
@@ -106,9 +110,18 @@ pub(crate) fn set_of_name(
         }
     }
     if let Some(mtime) = mtime.filter(|&mtime| mtime != there.mtime) {
-        unset.note("time", fs::utimensat(dir, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW))?;
+        unset.note("time", fs::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW))?;
     }
     unset.done()
+}
+
+/// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set both times or none.
+pub(crate) fn times(medium: Medium, mtime: Time) -> Timestamps {
+    let mut times = timestamps(mtime);
+    if medium == Medium::Program {
+        times.last_access.tv_nsec = fs::UTIME_NOW as _;
+    }
+    times
 }
 
 const SET_GROUP_ID: u32 = 0o2000;

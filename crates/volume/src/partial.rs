@@ -495,7 +495,7 @@ impl Partial {
         // What is changed in its place may be somebody else's, and have the mode already.
         let has = Meta::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
         let mode = Some(options.mode & 0o7777).filter(|mode| *mode != has);
-        metadata::set_of_file(&self.file, mode, options.mtime, &mut unset)
+        metadata::set_of_file(&self.file, self.medium, mode, options.mtime, &mut unset)
             .map_err(Error::io("set mode and time"))?;
         if options.durable {
             self.error.note(self.file.sync_all()).map_err(Error::io("sync the file"))?;

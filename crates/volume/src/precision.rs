@@ -13,7 +13,8 @@ use std::os::fd::AsFd;
 use rustix::fs::{self, Mode};
 
 use crate::entry::{Meta, Time};
-use crate::root::timestamps;
+use crate::metadata::times;
+use crate::writeback::Medium;
 
 const SECOND: u64 = 1_000_000_000;
 /// Steps in nanoseconds by which file systems count: NTFS and SMB, some network file systems, exFAT, many, FAT.
@@ -76,8 +77,9 @@ impl Precision {
 
     /// As an empty file of ours tells it.
     pub(crate) fn probe(file: &File) -> Option<Precision> {
+        let medium = Medium::of(file);
         let kept = |time: Time| -> Option<Time> {
-            fs::futimens(file, &timestamps(time)).ok()?;
+            fs::futimens(file, &times(medium, time)).ok()?;
             Some(Meta::from(&fs::fstat(file).ok()?).mtime)
         };
         let asked = Time::new(1_000_000_001, 999_999_999);
@@ -96,8 +98,7 @@ impl Precision {
 
     /// As the number of the file system tells it.
     pub(crate) fn of_kind(there: impl AsFd) -> Option<Precision> {
-        #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
-        let kind = fs::fstatfs(there).map_or(0, |stat| stat.f_type as i64 & 0xffff_ffff);
+        let kind = kind(there);
         let coarse = |step_ns| Some(Precision { step_ns, keeps_modes: false, ..Precision::FULL });
         match kind {
             // FAT, exFAT
@@ -107,14 +108,26 @@ impl Precision {
         }
     }
 
-    /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of the file system.
-    pub(crate) fn of_clock(wanted: Time, there: &Meta) -> Option<Precision> {
-        let tells = |step: u64| {
-            step >= 1_000_000 && there.ctime != there.mtime && floor(there.ctime, step) == there.ctime
-        };
+    /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of the file system. Some that
+    /// programs provide (`is_of_program`) have no such time and tell the other one instead.
+    pub(crate) fn of_clock(wanted: Time, there: &Meta, is_of_program: bool) -> Option<Precision> {
+        let has_clock = there.ctime != there.mtime || is_of_program;
+        // Nobody changes a file twice within a microsecond.
+        let tells =
+            |step: u64| step <= 1_000 || has_clock && floor(there.ctime, step) == there.ctime;
         let step_ns = STEPS.into_iter().find(|&step| explains(step, wanted, there.mtime) && tells(step))?;
         Some(Precision { step_ns, ..Precision::FULL })
     }
+}
+
+fn kind(there: impl AsFd) -> i64 {
+    #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
+    fs::fstatfs(there).map_or(0, |stat| stat.f_type as i64 & 0xffff_ffff)
+}
+
+/// Whether a program provides the file system (FUSE).
+pub(crate) fn is_of_program(there: impl AsFd) -> bool {
+    kind(there) == 0x6573_5546
 }
 
 /// Whether a coarse or narrow file system would explain that `there` is another time than `wanted`.
@@ -194,7 +207,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let precision = Precision::probe(&file).unwrap();
         let wanted = Time::new(1_234_567_891, 123_456_789);
-        fs::futimens(&file, &timestamps(wanted)).unwrap();
+        fs::futimens(&file, &times(Medium::of(&file), wanted)).unwrap();
         let there = Meta::from(&fs::fstat(&file).unwrap());
         assert!(precision.is_kept_as(wanted, there.mtime), "{precision:?} {there:?}");
         assert!(precision.keeps_modes);
@@ -207,9 +220,12 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             Meta { mtime: Time::new(1_700_000_000, 0), ctime, ..Meta::from(&fs::fstat(&file).unwrap()) }
         };
-        let coarse = Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 0)));
+        let coarse = Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 0)), false);
         assert!(coarse.is_some_and(|coarse| coarse.is_kept_as(wanted, Time::new(1_700_000_000, 0))));
-        assert_eq!(Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 123_456_789))), None);
+        assert_eq!(Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 123_456_789)), true), None);
+        let same = there(Time::new(1_700_000_000, 0));
+        assert_eq!(Precision::of_clock(wanted, &same, false), None);
+        assert!(Precision::of_clock(wanted, &same, true).is_some());
     }
 
     #[test]

@@ -381,8 +381,12 @@ impl Root {
         let directory = if there.is_dir() { path.clone() } else { path.parent().unwrap_or_default() };
         let precision = self
             .precision(&directory, there, names)
-            .or_else(|| Precision::of_clock(wanted, there))?;
+            .or_else(|| Precision::of_clock(wanted, there, self.is_of_program(&directory)))?;
         precision.is_kept_as(wanted, there.mtime).then_some(precision)
+    }
+
+    fn is_of_program(&self, path: &RelPath) -> bool {
+        self.dir(path.as_bytes()).is_ok_and(|dir| precision::is_of_program(&*dir))
     }
 
     /// Whether the file system on which `there` lies, at `path`, is known to keep modes as they are set.
@@ -395,7 +399,7 @@ impl Root {
     /// Where the system does not let us, the error [`is_about_metadata`](crate::is_about_metadata), and the rest is set.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
-        metadata::set_of_name(&*dir, name, mode, mtime)
+        metadata::set_of_name(&dir, name, mode, mtime)
     }
 
     /// The extended attributes of these kinds of a file or directory; a link has none.

@@ -104,7 +104,7 @@ impl Unnamed {
             return Unnamed::replacing(root, path, data, options);
         };
         write(&file, data, options)?;
-        let dressed = dress(&file, mode, options)?;
+        let dressed = dress(&file, dir.medium(), mode, options)?;
         let at = At::Nowhere { file, dir, target: name.to_vec() };
         Ok(Unnamed { at, size: data.len() as u64, options: options.clone(), dressed })
     }
@@ -118,7 +118,7 @@ impl Unnamed {
     ) -> io::Result<Unnamed> {
         let temp = TempFile::create_with(root, path, options.mode)?;
         temp.write(data, options)?;
-        let dressed = dress(&temp.file, temp.mode, options)?;
+        let dressed = dress(&temp.file, temp.dir.medium(), temp.mode, options)?;
         Ok(Unnamed { at: At::Beside(temp), size: data.len() as u64, options: options.clone(), dressed })
     }
 
@@ -216,14 +216,19 @@ fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
 }
 
 /// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could not be set.
-fn dress(file: &File, has: Option<u32>, options: &WriteOptions) -> io::Result<io::Result<()>> {
+fn dress(
+    file: &File,
+    medium: Medium,
+    has: Option<u32>,
+    options: &WriteOptions,
+) -> io::Result<io::Result<()>> {
     let mode = options.mode & 0o7777;
     let mut unset = Unset::default();
     // Before the mode, which may forbid it.
     attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
     // An access control list may have changed it.
     let mode = Some(mode).filter(|_| !options.attribute_kinds.is_none() || has != Some(mode));
-    metadata::set_of_file(file, mode, options.mtime, &mut unset)?;
+    metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
     Ok(unset.done())
 }
 
@@ -299,7 +304,7 @@ impl TempFile {
 
     /// Gives the file its mode, time and name.
     pub fn finish(self, options: &WriteOptions) -> io::Result<()> {
-        let dressed = dress(&self.file, self.mode, options)?;
+        let dressed = dress(&self.file, self.dir.medium(), self.mode, options)?;
         let size = self.file.metadata()?.len();
         let case = case(&self.dir, size, true);
         self.place(case, options).and(dressed)

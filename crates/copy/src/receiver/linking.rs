@@ -236,7 +236,8 @@ impl Receiver {
                     format!("hard links cannot be made at the destination ({why}): such names are copied")
                 });
                 let is_copied = there.zip(source).is_some_and(|(there, source)| {
-                    there.is_file() && (there.size, there.mtime) == (source.size, source.mtime)
+                    let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
+                    there.is_file() && there.size == source.size && is_same_time()
                 });
                 let may_stay = self.rules.files.overwrite != Overwrite::Always;
                 return Ok((is_copied && may_stay).then_some(Made::Skipped));

@@ -47,7 +47,12 @@ impl Failures {
 
     pub(crate) fn add(&self, path: &[u8], failure: &Failure, action: Action) {
         let code = failure.code;
-        self.listing.add(shown_path(path), &failure.reason, |path, reason| FailedEntry { path, code, reason, action });
+        self.listing.add(shown_path(path), &failure.reason, |path, reason| FailedEntry {
+            path,
+            code,
+            reason,
+            action,
+        });
     }
 
     pub(crate) fn take(&self) -> Listed<FailedEntry> {

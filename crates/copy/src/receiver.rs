@@ -49,7 +49,7 @@ use self::ambiguous::Ambiguous;
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
 use self::files::Files;
-use self::linking::{Linked, LinkCopy};
+use self::linking::{LinkCopy, Linked};
 use self::moves::Moves;
 pub(crate) use self::notes::Notes;
 use self::partials::Partials;

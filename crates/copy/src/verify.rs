@@ -241,7 +241,9 @@ fn run(
     }
     report.warnings.extend(list.warnings());
     if let Some(limits) = counts.limits.get() {
-        report.warnings.push(format!("the file system keeps times {limits}: what differs by that is taken for the same"));
+        report.warnings.push(format!(
+            "the file system keeps times {limits}: what differs by that is taken for the same"
+        ));
     }
     broken.into_inner().map_or(listed, Err)
 }

@@ -104,12 +104,7 @@ pub(crate) fn apply(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds)
 }
 
 /// The same; what cannot be set is kept with what else could not.
-pub(crate) fn apply_noting(
-    file: impl AsFd,
-    wanted: &Attributes,
-    kinds: AttributeKinds,
-    unset: &mut Unset,
-) {
+pub(crate) fn apply_noting(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds, unset: &mut Unset) {
     if kinds.is_none() {
         return;
     }

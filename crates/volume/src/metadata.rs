@@ -30,7 +30,11 @@ pub(crate) struct Unset(Vec<(&'static str, String)>);
 
 impl Unset {
     /// Keeps what could not be set. What says that the thing is not there, or that the disk fails, ends it.
-    pub(crate) fn note<E: Into<io::Error>>(&mut self, what: &'static str, set: Result<(), E>) -> io::Result<()> {
+    pub(crate) fn note<E: Into<io::Error>>(
+        &mut self,
+        what: &'static str,
+        set: Result<(), E>,
+    ) -> io::Result<()> {
         let Err(error) = set.map_err(Into::<io::Error>::into) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(
@@ -92,12 +96,7 @@ pub(crate) fn set_of_file(
 
 /// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never through a
 /// symbolic link, which has no mode of its own.
-pub(crate) fn set_of_name(
-    dir: &Dir,
-    name: &[u8],
-    mode: Option<u32>,
-    mtime: Option<Time>,
-) -> io::Result<()> {
+pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
     let medium = dir.medium();
     let dir = dir.as_fd();
     let there = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
@@ -132,7 +131,8 @@ pub(crate) fn would_lose_group_bit(there: &Meta) -> bool {
     let me = rustix::process::geteuid();
     let is_member = || {
         there.gid == rustix::process::getegid().as_raw()
-            || rustix::process::getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == there.gid))
+            || rustix::process::getgroups()
+                .is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == there.gid))
     };
     there.mode & SET_GROUP_ID != 0 && there.is_dir() && !me.is_root() && !is_member()
 }

@@ -113,8 +113,7 @@ impl Precision {
     pub(crate) fn of_clock(wanted: Time, there: &Meta, is_of_program: bool) -> Option<Precision> {
         let has_clock = there.ctime != there.mtime || is_of_program;
         // Nobody changes a file twice within a microsecond.
-        let tells =
-            |step: u64| step <= 1_000 || has_clock && floor(there.ctime, step) == there.ctime;
+        let tells = |step: u64| step <= 1_000 || has_clock && floor(there.ctime, step) == there.ctime;
         let step_ns = STEPS.into_iter().find(|&step| explains(step, wanted, there.mtime) && tells(step))?;
         Some(Precision { step_ns, ..Precision::FULL })
     }

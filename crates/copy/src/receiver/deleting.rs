@@ -169,8 +169,7 @@ impl Receiver {
                 })
             };
             let restored = found.meta.map_or(Ok(()), restore);
-            let restored =
-                restored.map_err(|error| self.cannot("set its mode and time", directory, &error));
+            let restored = restored.map_err(|error| self.cannot("set its mode and time", directory, &error));
             if let Err(failure) = self.but_for_metadata(directory, restored) {
                 self.not_deleted(directory, &failure);
             }

@@ -279,8 +279,7 @@ impl Receiver {
             attribute_kinds: self.rules.attributes,
         };
         let goes_on = || !self.shared.is_stopped();
-        let copied =
-            root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
+        let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
         self.but_for_metadata(path, copied.map_err(cannot))?;
         if was.is_some() && !std::ptr::eq(before, root) {
             // What it takes the place of is on another device.
@@ -294,9 +293,7 @@ impl Receiver {
     fn keeps(&self, target: &Target, path: &RelPath, existing: &Meta, theirs: Time) -> bool {
         match self.rules.files.overwrite {
             Overwrite::Never => true,
-            Overwrite::Older => {
-                existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs)
-            }
+            Overwrite::Older => existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs),
             Overwrite::Always | Overwrite::Different => false,
         }
     }

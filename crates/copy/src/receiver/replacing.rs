@@ -52,7 +52,8 @@ impl Receiver {
             }
             set => set,
         });
-        set.and(failure.map_or(Ok(()), Err)).map_err(|error| self.cannot("set its mode and time", path, &error))
+        set.and(failure.map_or(Ok(()), Err))
+            .map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
     /// The same at one place. A set-group-id bit of the directory stays, whether it was set there or inherited from the directory

@@ -171,7 +171,8 @@ impl Sender {
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
                         Err(error) => {
-                            let Failure { reason, .. } = Failure::cannot("read its extended attributes", &error);
+                            let Failure { reason, .. } =
+                                Failure::cannot("read its extended attributes", &error);
                             self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
                             batch.push(Message::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()

@@ -12,8 +12,8 @@ use farhaul_handover::Held as _;
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
-    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, ProbeNames, RelPath, Root, SourceFile, Time,
-    are_within, chunk_cv,
+    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, ProbeNames, RelPath, Root, SourceFile,
+    Time, are_within, chunk_cv,
 };
 
 use super::super::manifest::Kind;

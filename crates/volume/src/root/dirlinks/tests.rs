@@ -54,7 +54,10 @@ fn what_was_brought_or_came_later_or_has_other_names_is_not_followed() {
     };
     let (temp, root) = beside(|temp| {
         symlink("../disk", temp.join("root/brought")).unwrap();
-        Root::open(temp.join("root")).unwrap().symlink(b"../disk", &path("ours"), Some(Time::new(9, 0))).unwrap();
+        Root::open(temp.join("root"))
+            .unwrap()
+            .symlink(b"../disk", &path("ours"), Some(Time::new(9, 0)))
+            .unwrap();
         let time = std::process::Command::new("touch")
             .args(["-h", "-d", "@77"])
             .arg(temp.join("root/brought"))

@@ -333,7 +333,8 @@ pub struct Transfer {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
-    /// Take modification times that are no further apart for the same [default: what the destination keeps of a time is the same]
+    /// Take modification times that are no further apart for the same [default: what the destination keeps of
+    /// a time is the same]
     #[arg(long, value_name = "SECONDS", help_heading = TRANSFER)]
     pub modify_window: Option<u64>,
     /// Show what would be done, change nothing

@@ -7,7 +7,8 @@ pub fn process_code(code: ExitCode) -> std::process::ExitCode {
     std::process::ExitCode::from(code as u8)
 }
 
-/// The code of a copy that ran: the error decides, then whether some entries failed, then whether metadata could not be set.
+/// The code of a copy that ran: the error decides, then whether some entries failed, then whether metadata
+/// could not be set.
 pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
     report.exit_code(error)
 }

@@ -31,8 +31,8 @@ impl Item {
         if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
-    /// How its file is to end. Where modes are left alone it keeps that of the file before it, which `there` tells, or gets what the
-    /// umask leaves.
+    /// How its file is to end. Where modes are left alone it keeps that of the file before it, which `there`
+    /// tells, or gets what the umask leaves.
     pub(crate) fn write_options(&self, rules: &Rules, there: impl FnOnce() -> Option<u32>) -> WriteOptions {
         let mode = self.entry.mode;
         WriteOptions {

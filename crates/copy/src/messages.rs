@@ -257,8 +257,8 @@ pub(crate) enum Message {
         digests: Digests,
     },
     // Either way.
-    /// The content of the entry is there (from the sender: comes), and its mode, times or attributes could not be set (read). What
-    /// becomes of it else is said besides.
+    /// The content of the entry is there (from the sender: comes), and its mode, times or attributes could
+    /// not be set (read). What becomes of it else is said besides.
     NotSet {
         path: Vec<u8>,
         reason: String,

@@ -242,14 +242,15 @@ pub struct FileOptions {
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_setuid: bool,
-    /// Times that are no further apart than so many seconds are the same. Default: what the destination's file system keeps of a time
-    /// is the same as that time.
+    /// Times that are no further apart than so many seconds are the same. Default: what the destination's
+    /// file system keeps of a time is the same as that time.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub modify_window_secs: u64,
     /// Leave modes as the receiver's umask and directories make them
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub no_perms: bool,
-    /// Leave modification times as they come; then the next run sends files again, unless it goes by --checksum
+    /// Leave modification times as they come; then the next run sends files again, unless it goes by
+    /// --checksum
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub no_times: bool,
     /// Leave the modification times of directories

@@ -291,8 +291,8 @@ struct Waiting {
     _request: Option<Request>,
 }
 
-/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells what was kept, and
-/// copies what cannot be linked.
+/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells
+/// what was kept, and copies what cannot be linked.
 const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
@@ -731,7 +731,8 @@ impl Receiver {
         Message::Failed { id, path, failure: failure.clone() }
     }
 
-    /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its content is there.
+    /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its
+    /// content is there.
     pub(crate) fn but_for_metadata<T: Default>(
         &self,
         path: &RelPath,

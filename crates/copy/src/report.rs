@@ -79,7 +79,8 @@ pub enum Action {
 pub struct Report {
     /// [`REPORT_SCHEMA`].
     pub schema: u32,
-    /// Everything arrived, or was there already, with what was to be kept of it: true exactly when the exit code is 0.
+    /// Everything arrived, or was there already, with what was to be kept of it: true exactly when the exit
+    /// code is 0.
     pub ok: bool,
     /// Why the transfer as a whole ended early, if it did.
     pub error: Option<String>,

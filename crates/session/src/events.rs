@@ -92,7 +92,8 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The content of an entry is there, and its mode, times or attributes could not be set. The others go on.
+    /// The content of an entry is there, and its mode, times or attributes could not be set. The others go
+    /// on.
     MetadataNotSet {
         /// Which.
         path: String,

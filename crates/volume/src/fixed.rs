@@ -1,4 +1,5 @@
-//! What the system does not let anybody replace, whatever is written beside it: found out before anything is sent for it.
+//! What the system does not let anybody replace, whatever is written beside it: found out before anything is
+//! sent for it.
 //!
 //! Always true: a doubt is no refusal; then the system says what it does not let us do.
 

@@ -1,6 +1,7 @@
 //! Mode and times of what is there, and what to say when they cannot be set.
 //!
-//! Always true: an error that [`is_about_metadata`] says that all content is there; nothing is set that is so already.
+//! Always true: after an error about metadata ([`is_about_metadata`]) all content is there; nothing is set that is
+//! so already.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -94,8 +95,8 @@ pub(crate) fn set_of_file(
     Ok(())
 }
 
-/// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never through a
-/// symbolic link, which has no mode of its own.
+/// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never
+/// through a symbolic link, which has no mode of its own.
 pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
     let medium = dir.medium();
     let dir = dir.as_fd();
@@ -114,7 +115,8 @@ pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Opti
     unset.done()
 }
 
-/// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set both times or none.
+/// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set
+/// both times or none.
 pub(crate) fn times(medium: Medium, mtime: Time) -> Timestamps {
     let mut times = timestamps(mtime);
     if medium == Medium::Program {
@@ -125,8 +127,8 @@ pub(crate) fn times(medium: Medium, mtime: Time) -> Timestamps {
 
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Whether a directory that has a set-group-id bit would lose it by any change of its mode: the group is none of this user's.
-/// From: chmod(2).
+/// Whether a directory that has a set-group-id bit would lose it by any change of its mode: the group is none
+/// of this user's. From: chmod(2).
 pub(crate) fn would_lose_group_bit(there: &Meta) -> bool {
     let me = rustix::process::geteuid();
     let is_member = || {

@@ -270,7 +270,8 @@ impl Partial {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
     }
 
-    /// Gives a file of which nothing counts its size, and its room, where that can be had without writing zeros.
+    /// Gives a file of which nothing counts its size, and its room, where that can be had without writing
+    /// zeros.
     fn size(&mut self, was_there: bool) -> Result<(), Error> {
         if self.old.is_some() {
             self.ground_used.store(true, Relaxed);

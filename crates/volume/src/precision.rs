@@ -1,9 +1,11 @@
-//! How precisely a file system keeps modification times: to the nanosecond, to the second (ext4 with inodes of 128 bytes), to two
-//! (FAT), and within a range of years. What it keeps of a time is another time, and no reason to send a file again.
+//! How precisely a file system keeps modification times: to the nanosecond, to the second (ext4 with inodes
+//! of 128 bytes), to two (FAT), and within a range of years. What it keeps of a time is another time, and no
+//! reason to send a file again.
 //!
-//! It is found out by setting times of a file that has no name, once for each file system, and only when two times differ in a way
-//! that a coarse one would explain. Where no such file can be made, what is known of the file system by its number has to do, and
-//! last what its own clock has written beside the time in question.
+//! It is found out by setting times of a file that has no name, once for each file system, and only when two
+//! times differ in a way that a coarse one would explain. Where no such file can be made, what is known of
+//! the file system by its number has to do, and last what its own clock has written beside the time in
+//! question.
 //!
 //! Always true: times that differ on a file system that would keep the difference are never the same.
 
@@ -17,7 +19,8 @@ use crate::metadata::times;
 use crate::writeback::Medium;
 
 const SECOND: u64 = 1_000_000_000;
-/// Steps in nanoseconds by which file systems count: NTFS and SMB, some network file systems, exFAT, many, FAT.
+/// Steps in nanoseconds by which file systems count: NTFS and SMB, some network file systems, exFAT, many,
+/// FAT.
 const STEPS: [u64; 6] = [100, 1_000, 1_000_000, 10_000_000, SECOND, 2 * SECOND];
 /// What file systems of a narrow range keep as it is: from 1980 (FAT) to 2038 (seconds in 32 bits).
 const COMMON_RANGE: std::ops::RangeInclusive<i64> = 315_705_600..=0x7fff_fffe;
@@ -108,8 +111,9 @@ impl Precision {
         }
     }
 
-    /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of the file system. Some that
-    /// programs provide (`is_of_program`) have no such time and tell the other one instead.
+    /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of
+    /// the file system. Some that programs provide (`is_of_program`) have no such time and tell the other one
+    /// instead.
     pub(crate) fn of_clock(wanted: Time, there: &Meta, is_of_program: bool) -> Option<Precision> {
         let has_clock = there.ctime != there.mtime || is_of_program;
         // Nobody changes a file twice within a microsecond.

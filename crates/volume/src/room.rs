@@ -1,7 +1,8 @@
 //! The room and the size of a file before its content is there.
 //!
-//! Most file systems make a file larger by a note of its size. Some fill it with zeros (FAT, exFAT, NTFS by FUSE), so that all of a large
-//! file would be written twice, and whoever wants to stop it would wait for the zeros. There a file grows as it is written.
+//! Most file systems make a file larger by a note of its size. Some fill it with zeros (FAT, exFAT, NTFS by
+//! FUSE), so that all of a large file would be written twice, and whoever wants to stop it would wait for the
+//! zeros. There a file grows as it is written.
 //!
 //! Always true: a file is complete only after [`complete`].
 
@@ -37,8 +38,8 @@ fn kind(file: &File) -> Kind {
     }
 }
 
-/// Reserves the room of a whole file, so that a full disk is noticed before the first byte and the file lies together. True if the file
-/// can have its size at no cost.
+/// Reserves the room of a whole file, so that a full disk is noticed before the first byte and the file lies
+/// together. True if the file can have its size at no cost.
 pub(crate) fn reserve(file: &File, size: u64) -> io::Result<bool> {
     let kind = kind(file);
     if size == 0 || kind == Kind::Memory {

@@ -202,8 +202,8 @@ impl Root {
         self.create_dir_with(path, Mode::RWXU).map(drop)
     }
 
-    /// As [`Root::create_dir`]; true if it was not there. Where a later change of its mode would take the set-group-id bit that it has
-    /// inherited, it has `mode` from the beginning.
+    /// As [`Root::create_dir`]; true if it was not there. Where a later change of its mode would take the
+    /// set-group-id bit that it has inherited, it has `mode` from the beginning.
     pub fn make_dir(&self, path: &RelPath, mode: u32) -> io::Result<bool> {
         let is_new = self.create_dir_with(path, Mode::RWXU)?;
         if is_new
@@ -312,8 +312,8 @@ impl Root {
         Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Makes a symbolic link, in the place of whatever file or link is there. An error about its time leaves it there
-    /// ([`is_about_metadata`](crate::is_about_metadata)).
+    /// Makes a symbolic link, in the place of whatever file or link is there. An error about its time leaves
+    /// it there ([`is_about_metadata`](crate::is_about_metadata)).
     pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<Time>) -> io::Result<()> {
         let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
         match made {
@@ -342,8 +342,9 @@ impl Root {
         self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
-    /// What the file system keeps on which `there` lies, which is in the directory at `path`; found out once for each. None if it
-    /// cannot be known. To find out takes a file, which has a name for a moment where there are none without, if `names` allow it.
+    /// What the file system keeps on which `there` lies, which is in the directory at `path`; found out once
+    /// for each. None if it cannot be known. To find out takes a file, which has a name for a moment where
+    /// there are none without, if `names` allow it.
     fn precision(&self, path: &RelPath, there: &Meta, names: ProbeNames) -> Option<Precision> {
         let known = |root: &Root| root.inner.precision.lock().in_any_case().get(&there.dev).copied();
         if let Some(known) = known(self) {
@@ -366,8 +367,8 @@ impl Root {
         Some(precision)
     }
 
-    /// What the file system keeps, if that is coarse or narrow and so the reason why what is `there`, at `path`, has another time than
-    /// was `wanted`.
+    /// What the file system keeps, if that is coarse or narrow and so the reason why what is `there`, at
+    /// `path`, has another time than was `wanted`.
     pub fn kept_as(
         &self,
         path: &RelPath,
@@ -395,8 +396,9 @@ impl Root {
         self.precision(&directory, there, ProbeNames::Forbid).is_none_or(|precision| precision.keeps_modes)
     }
 
-    /// Sets what is given, and not so already, of anything at `path`; a symbolic link has no mode of its own and keeps its.
-    /// Where the system does not let us, the error [`is_about_metadata`](crate::is_about_metadata), and the rest is set.
+    /// Sets what is given, and not so already, of anything at `path`; a symbolic link has no mode of its own and keeps
+    /// its. What the system refuses to set is an error about metadata
+    /// ([`is_about_metadata`](crate::is_about_metadata)), and the rest is set.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
         metadata::set_of_name(&dir, name, mode, mtime)
@@ -699,7 +701,8 @@ fn off_the_way(error: Errno) -> io::Error {
     }
 }
 
-/// The error of a name that is opened or made. Another device is no way out here: a file has no name on two of them.
+/// The error of a name that is opened or made. Another device is no way out here: a file has no name on two
+/// of them.
 fn refused(error: Errno) -> io::Error {
     match error {
         Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),

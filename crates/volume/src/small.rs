@@ -39,8 +39,8 @@ pub struct WriteOptions {
     pub synced: bool,
     /// Pages of zeros become holes.
     pub sparse: bool,
-    /// What it gets of the kinds given. If these, its mode or its time cannot be set, the file gets its name all the same, and the
-    /// error says so ([`is_about_metadata`](crate::is_about_metadata)).
+    /// What it gets of the kinds given. If these, its mode or its time cannot be set, the file gets its name
+    /// all the same, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
     pub attributes: Attributes,
     pub attribute_kinds: AttributeKinds,
 }
@@ -147,7 +147,8 @@ impl Unnamed {
         Ok(whole_digest(&back) == *digest)
     }
 
-    /// Gives it its name. An error about its metadata ([`is_about_metadata`](crate::is_about_metadata)) leaves it there.
+    /// Gives it its name. An error about its metadata ([`is_about_metadata`](crate::is_about_metadata))
+    /// leaves it there.
     pub fn finish(self) -> io::Result<()> {
         let case = self.case();
         let Unnamed { at, size, options, dressed } = self;
@@ -215,7 +216,8 @@ fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
 }
 
-/// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could not be set.
+/// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could
+/// not be set.
 fn dress(
     file: &File,
     medium: Medium,

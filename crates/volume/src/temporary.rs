@@ -179,7 +179,8 @@ pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) ->
     done
 }
 
-/// Puts such a file in the place of its target, whatever is there; in an append-only directory only where nothing is.
+/// Puts such a file in the place of its target, whatever is there; in an append-only directory only where
+/// nothing is.
 pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
     let name = match name {
         Some(name) => name.to_vec(),

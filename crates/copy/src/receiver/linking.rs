@@ -168,7 +168,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Makes a link to the file at `to`, of which that has become, or has a thread make a copy of it where there can be no link.
+    /// Makes a link to the file at `to`, of which that has become, or has a thread make a copy of it where
+    /// there can be no link.
     pub(super) fn make_hard_link(
         &self,
         target: &Target,

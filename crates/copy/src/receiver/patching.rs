@@ -21,7 +21,8 @@ use super::linking::LinkCopy;
 use super::told::Told;
 use crate::failures::Failure;
 
-/// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is closed when the session is.
+/// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is
+/// closed when the session is.
 pub(super) fn run(
     receiver: &Receiver,
     files: &Channel<Arc<Incoming>>,

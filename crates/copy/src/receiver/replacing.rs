@@ -56,8 +56,8 @@ impl Receiver {
             .map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
-    /// The same at one place. A set-group-id bit of the directory stays, whether it was set there or inherited from the directory
-    /// above: it says to whom belongs what is made in there.
+    /// The same at one place. A set-group-id bit of the directory stays, whether it was set there or
+    /// inherited from the directory above: it says to whom belongs what is made in there.
     pub(super) fn set_at(
         &self,
         root: &Root,

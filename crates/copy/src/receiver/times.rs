@@ -6,7 +6,8 @@ use super::super::destination::Target;
 use super::super::receiver::Receiver;
 
 impl Receiver {
-    /// Whether what is `there`, at `path`, has this time: as its file system keeps it, or within the window that the user allows.
+    /// Whether what is `there`, at `path`, has this time: as its file system keeps it, or within the window
+    /// that the user allows.
     pub(super) fn is_time_of(&self, target: &Target, path: &RelPath, there: &Meta, wanted: Time) -> bool {
         if are_within(there.mtime, wanted, self.rules.files.modify_window_secs) {
             return true;

@@ -1,6 +1,7 @@
 //! What both users should know although nothing has failed.
 //!
-//! Always true: of one kind ([`Warnings::once`]) there is one warning in a transfer, however many threads find it.
+//! Always true: of one kind ([`Warnings::once`]) there is one warning in a transfer, however many threads
+//! find it.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -75,6 +75,8 @@ mod tests {
     fn only_what_may_mend_is_tried_again() {
         let report = Report { ok: true, ..Report::default() };
         assert_eq!(judge(&report, None), Outcome::Arrived);
+        let not_set = Report { ok: false, not_set_count: 2, ..Report::default() };
+        assert_eq!(judge(&not_set, None), Outcome::Arrived, "another attempt would set no more");
         let broke = |code| judge(&report, Some(&Error::new(code, "x")));
         for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
             assert_eq!(broke(code), Outcome::Broke { may_mend: true }, "{code}");

@@ -246,6 +246,10 @@ pub struct Connection {
     #[arg(long, value_name = "PATH", help_heading = SCP)]
     pub remote_program: Option<String>,
 
+    /// How long the far end may take to answer, not counting the time in which ssh asks for something [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = SCP)]
+    pub answer_wait: Option<u64>,
+
     /// The daemon's key must have this fingerprint (SHA256:...)
     #[arg(long, value_name = "FINGERPRINT", help_heading = DAEMON)]
     pub fingerprint: Option<String>,

@@ -300,7 +300,7 @@ impl Server<'_> {
         if handle.is_cancelled() {
             return Err(Error::interrupted());
         }
-        let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?)?;
+        let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?, handle)?;
         lent.to(&mut established.session, (&far.host, far.port))?;
         let entries = ToClient { request: self.request.clone(), op };
         Ok(carry.run(established, Box::new(entries), handle))

@@ -67,8 +67,8 @@ impl Connection {
             far => {
                 let params = HelloParams { opening, features: own_features(), udp: true, early: false };
                 let established = match far {
-                    Far::Ssh(target) => connect::ssh_connect(target, params)?,
-                    Far::Daemon(target) => connect::daemon_connect(target, params)?,
+                    Far::Ssh(target) => connect::ssh_connect(target, params, handle)?,
+                    Far::Daemon(target) => connect::daemon_connect(target, params, handle)?,
                     Far::Here => unreachable!("that was looked at before"),
                 };
                 (established.within(&plan.means)?, None)

@@ -357,8 +357,8 @@ impl Plan {
         handle: &Handle,
     ) -> (Outcome, Again) {
         let established = match &self.far {
-            Far::Ssh(target) => connect::ssh_connect(target, params),
-            Far::Daemon(target) => connect::daemon_connect(target, params),
+            Far::Ssh(target) => connect::ssh_connect(target, params, handle),
+            Far::Daemon(target) => connect::daemon_connect(target, params, handle),
             Far::Here => {
                 let outcome = run_here(request, side, terms, (self.grounds.clone(), &self.means), handle);
                 return (outcome, Again::default());
@@ -590,7 +590,6 @@ fn outside_of_sources(
             if grounds::is_directory(grounds, &from) != Some(true) {
                 continue;
             }
-            let Some(from) = resolved(grounds, &from) else { continue };
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
                 let (from, to) = (source.display(), to.display());
                 return Err(Error::new(

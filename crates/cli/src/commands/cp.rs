@@ -45,11 +45,12 @@ pub fn run(args: &Cp) -> ExitCode {
 
 pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
     log::to_stderr("off");
-    let (outcome, seen) = match job(&args) {
+    let (mut outcome, seen) = match job(&args) {
         Ok(Some(job)) => watch(job, args.output),
         Ok(None) => (nothing_to_do(args.output), Vec::new()),
         Err(error) => (refused(error), Vec::new()),
     };
+    outcome.0.error_detail = exit::corrected(outcome.0.error_detail.take());
     finish(&outcome, &seen, &args)
 }
 
@@ -264,6 +265,7 @@ pub(super) fn ssh_target(host: &Host, connection: &Connection, quiet: bool) -> S
         options: connection.ssh_options(quiet),
         program: connection.program.clone().unwrap_or_else(|| "ssh".into()),
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
+        answer_wait: connection.answer_wait.map_or(SshTarget::default().answer_wait, Duration::from_secs),
     }
 }
 

@@ -213,7 +213,7 @@ This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=
 | 7 | the far end or the way to it is gone; the same command goes on where it stopped |
 | 8 | the far end broke the protocol |
 | 9 | a fault of this host, or of Farhaul |
-| 130 | interrupted |
+| 130 | interrupted (Ctrl-C); 143 by SIGTERM, 129 by SIGHUP |
 
 ## Codes
 

@@ -211,7 +211,7 @@ mod tests {
             };
             let value = match flag.as_str() {
                 "--cpus" | "-P" => "1",
-                "--busy-wait" => "5s",
+                "--answer-wait" | "--busy-wait" => "5s",
                 "--epoch-bits" => "6",
                 "--fault" => "loss=0.1",
                 _ => "x",

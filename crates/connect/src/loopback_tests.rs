@@ -814,7 +814,13 @@ mod by_grant {
         fn start() -> Three {
             let fixture = Fixture::start_with(|opening, client| {
                 let paths = vec![opening.request.clone()];
-                let copy = Reach { paths: &paths, is_spread: false, deletes: false, follows: false };
+                let copy = Reach {
+                    paths: &paths,
+                    has_more: false,
+                    is_spread: false,
+                    deletes: false,
+                    follows: false,
+                };
                 let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
                 Ok((Admitted::default(), client.rights.judge(asked)?))
             });
@@ -828,7 +834,8 @@ mod by_grant {
 
         fn give(&self, key: &Identity, lifetime: Duration) -> Result<hello::Token, Error> {
             let errand = Errand { way: Way::Write, path: PATHS()[0].clone(), deletes: false, follows: false };
-            let copy = Reach { paths: &PATHS(), is_spread: false, deletes: false, follows: false };
+            let copy =
+                Reach { paths: &PATHS(), has_more: false, is_spread: false, deletes: false, follows: false };
             let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
             let guest = self.alice.guest.as_ref().unwrap();
             guest.grant(GrantWish { key: key.fingerprint(), errand, lifetime }, asked)

@@ -204,6 +204,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Push,
             paths: vec![path],
+            more_paths: 0,
             target_is_directory,
             single_file,
             target_is_name,
@@ -230,6 +231,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Pull,
             paths,
+            more_paths: 0,
             target_is_directory: false,
             single_file: true,
             target_is_name: false,
@@ -266,6 +268,7 @@ impl Plan {
             Location::Pipe => Near::ReceivePipe,
             Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
         };
+        request::are_not_too_many(&paths)?;
         super::are_written_distinct(&paths)?;
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
@@ -281,6 +284,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Pull,
             paths,
+            more_paths: 0,
             target_is_directory: false,
             single_file,
             target_is_name,
@@ -295,8 +299,11 @@ impl Plan {
         let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
         let is_dry_run = self.request.options.dry_run;
         let log = self.manifest.as_deref().map(|path| Log::create(path, is_dry_run)).transpose()?;
-        let terms = Terms { names, log, ..Terms::default() };
         let mut request = self.request.clone();
+        let more_paths = match request.direction {
+            Direction::Pull => request.take_more_paths(),
+            Direction::Push => None,
+        };
         if let Side::Receive(Destination::Tree(target)) = &side {
             // One name is for one source, and only the far end knows how many a pattern stands for.
             request.target_is_name = target.rename.is_some();
@@ -306,6 +313,8 @@ impl Plan {
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
         let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
+        let needs = if more_paths.is_some() { needs.and(&[request::MORE_PATHS]) } else { needs };
+        let terms = Terms { names, more_paths, log, ..Terms::default() };
         let options = &mut request.options;
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =

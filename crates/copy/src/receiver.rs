@@ -138,6 +138,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) filter: Filter,
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
+    /// Sources that the request had no room for.
+    pub(crate) more_paths: Option<&'a [Vec<u8>]>,
     pub(crate) notes: Notes,
     /// If there is to be a receipt.
     pub(crate) receipting: Option<Arc<Receipting>>,
@@ -339,8 +341,8 @@ pub(crate) fn run(
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
-        if let Some(names) = wanted.names {
-            crew.start("names", || receiver.ask_for(names))?;
+        if wanted.names.is_some() || wanted.more_paths.is_some() {
+            crew.start("names", || receiver.ask_for(wanted.more_paths, wanted.names))?;
         }
         receiver.converse(dialogue, &finish, Queues { compare, patch })
     });
@@ -679,8 +681,8 @@ impl Receiver {
     /// As [`Receiver::failed`], for what the manifest knows already.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
         let path = self.source_path(path);
-        self.book_failure(&path, failure, Action::Copy);
-        Message::Failed { id, path, failure: failure.clone() }
+        self.book_failure(&path, &failure, Action::Copy);
+        Message::Failed { id, path, failure }
     }
 
     fn book_failure(&self, path: &[u8], failure: &Failure, action: Action) {

@@ -674,12 +674,29 @@ impl Receiver {
     }
 
     fn failed(&self, item: &Item, failure: &Failure) -> Message {
+        let failure = &self.explained(&item.path, failure);
         self.notes.add(|| self.record(item, Fate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
+    /// The system has one word for a file system without room and for one with as many files as it can have.
+    fn explained(&self, path: &RelPath, failure: &Failure) -> Failure {
+        let Destination::Tree(target) = &self.destination else { return failure.clone() };
+        if failure.code != Code::NoSpace {
+            return failure.clone();
+        }
+        let free = |path: &RelPath| target.roots.of(path).free_files(path).ok();
+        // The directory may be what could not be made.
+        let free = free(&path.parent().unwrap_or_default()).or_else(|| free(&RelPath::empty())).flatten();
+        match free {
+            Some(0) => failure.without_files(),
+            Some(_) | None => failure.clone(),
+        }
+    }
+
     /// As [`Receiver::failed`], for what the manifest knows already.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
+        let failure = self.explained(path, failure);
         let path = self.source_path(path);
         self.book_failure(&path, &failure, Action::Copy);
         Message::Failed { id, path, failure }

@@ -121,6 +121,14 @@ pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
     format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
 }
 
+/// The same where UDP has carried until now: no firewall is to blame for that.
+pub fn udp_lost_warning(host: &str, instead: &str) -> String {
+    format!(
+        "UDP of {host} does not get through any more (has a host slept, or its network changed?); going on over {instead}, and \
+         trying UDP beside it"
+    )
+}
+
 /// The same where that was found before.
 pub fn udp_noted_warning(host: &str, ports: &[u16], instead: &str) -> String {
     let what = match ports {
@@ -162,6 +170,13 @@ mod tests {
             std::fs::write(&file, damage).unwrap();
             assert!(!Blocked::in_file(file.clone(), HERE, "1").was_noted(), "{damage}");
         }
+    }
+
+    #[test]
+    fn a_firewall_is_suspected_only_where_nothing_came_through() {
+        assert!(udp_blocked_warning("dtn", &[], "TCP").contains("a firewall?"));
+        let lost = udp_lost_warning("dtn", "TCP");
+        assert!(lost.starts_with("UDP of dtn does not get through any more") && !lost.contains("firewall"));
     }
 
     #[test]

@@ -146,6 +146,20 @@ impl SshTarget {
         args
     }
 
+    /// How the answer of a program that it has started is waited for.
+    pub(super) fn wait<'a>(&'a self, ssh: &Child, caller: &'a dyn Caller) -> Wait<'a> {
+        Wait { caller, host: &self.host, ssh: ssh.id(), most: Some(self.answer_wait) }
+    }
+
+    /// The host that ssh would connect to, as it says itself. What `Match exec` of its configuration names runs once for a
+    /// connection, when that is made, and not for this question, so that lines below it do not count here.
+    fn asked_host(&self) -> Option<String> {
+        let mut command = Command::new(&self.program);
+        command.env("SHELL", refusing_shell()?);
+        command.args(self.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
+        hostname_of(&command.output().ok()?.stdout)
+    }
+
     /// The arguments that ask ssh whom it would connect to.
     fn query_args(&self) -> Vec<OsString> {
         let mut args = vec![OsString::from("-G")];
@@ -447,7 +461,15 @@ pub(super) fn look_up(target: SshTarget) -> Option<Apart<Vec<IpAddr>>> {
         let found = (host.as_str(), 0).to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
         found.into_iter().map(|address| address.ip()).collect()
     };
-    std::thread::Builder::new().name("look-up".into()).spawn(look).ok()
+    Apart::begin(look).ok()
+}
+
+/// A program that fails whatever it is told, in the place of the shell by which ssh runs programs of its configuration.
+fn refusing_shell() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/bin", "/usr/bin"].map(PathBuf::from);
+    let folders = usual.into_iter().chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("false")).find(|program| program.is_file())
 }
 
 /// The line `hostname` of `ssh -G`.

@@ -19,6 +19,8 @@ pub enum Overwrite {
     /// Skip what has the same size and modification time, replace the rest.
     #[default]
     Different,
+    /// Skip what has the same content, whatever its times are, and give it mode and time; replace the rest.
+    Content,
     /// Leave everything that exists.
     Never,
 }
@@ -342,6 +344,18 @@ impl From<NetworkOptions> for TransferOptions {
 /// A file that has not grown for so long is done; times that end the clock are refused with it.
 const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 
+impl TransferOptions {
+    /// Files of the same size are compared by their digests.
+    pub(crate) fn compares_content(&self) -> bool {
+        compares_content(&self.files, self.sync.as_ref())
+    }
+}
+
+/// As [`TransferOptions::compares_content`].
+pub(crate) fn compares_content(files: &FileOptions, sync: Option<&SyncOptions>) -> bool {
+    files.overwrite == Overwrite::Content || sync.is_some_and(|sync| sync.checksum)
+}
+
 impl FileOptions {
     /// Extended attributes that are kept.
     pub(crate) fn attributes(&self, is_daemon: bool) -> AttributeKinds {
@@ -391,7 +405,7 @@ impl TransferOptions {
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
-            if sync.checksum && files.overwrite != Overwrite::Different {
+            if sync.checksum && !matches!(files.overwrite, Overwrite::Different | Overwrite::Content) {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
             }
             if sync.delete.is_some() && self.select.by_name {

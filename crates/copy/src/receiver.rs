@@ -79,7 +79,9 @@ use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
-use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
+use crate::options::{
+    DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify, compares_content,
+};
 use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
@@ -327,7 +329,8 @@ pub(crate) fn run(
         }
         // What is in it is settled when the last writer has gone.
         drop((whole, settled));
-        let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
+        let is_reading = compares_content(&rules.files, rules.sync.as_ref())
+            || rules.sync.is_some_and(|sync| sync.detect_renames)
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {

@@ -40,7 +40,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 12] {
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
         ("readback", options.integrity.verify == Verify::Readback),
         ("sync", options.sync.is_some()),
-        ("checksum", sync.checksum),
+        ("checksum", options.compares_content()),
         ("detect-renames", sync.detect_renames),
         ("manifest", options.integrity.manifest.is_some()),
         ("follow-growth", options.files.follow_growth_secs.is_some()),

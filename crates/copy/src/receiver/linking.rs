@@ -206,7 +206,7 @@ impl Receiver {
         match self.rules.files.overwrite {
             Overwrite::Never => true,
             Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
-            Overwrite::Always | Overwrite::Different => false,
+            Overwrite::Always | Overwrite::Different | Overwrite::Content => false,
         }
     }
 

@@ -111,6 +111,7 @@ codes! {
     BadList = 1004, "FH-BAD-LIST", User, Usage, Futile, "What --retry-failed or --files-from names cannot be used.", None;
     SourcesCollide = 1005, "FH-SOURCES-COLLIDE", User, Usage, Futile, "Two sources would have one name at the destination.", None;
     IntoItself = 1006, "FH-INTO-ITSELF", User, Usage, Futile, "A directory would be copied into itself.", None;
+    SameFile = 1063, "FH-SAME-FILE", User, Usage, Futile, "Source and destination are one file.", None;
     NotOneFile = 1007, "FH-NOT-ONE-FILE", User, Usage, Futile, "A single file or directory is needed, and there is another number of them.", None;
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;

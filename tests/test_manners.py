@@ -1,11 +1,13 @@
 """How a run starts and ends when something is in its way: it ends when it is told to, says what it waits for, and blames nobody
 who is not to blame."""
 
+import contextlib
 import os
 import pathlib
 import pty
+import select
 import signal
-import subprocess
+import time
 
 import pytest
 
@@ -96,8 +98,10 @@ def test_a_signal_that_comes_twice_at_once_is_one(road_of, near, road_name):
     source = make_file(near / "file", 100 << 20)
     process = road.start("--rate", "100M", source, road.url("file"))
     wait_until(lambda: any(path.stat().st_size for path in road.far.iterdir()), what="content has come")
-    for _ in range(2):
-        os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    # Long enough for the first one to be heard by itself.
+    time.sleep(0.03)
+    os.kill(process.pid, signal.SIGINT)
     outcome = finish(process, timeout=30)
     assert outcome.code == 130 and outcome.report["error_detail"]["code"] == "FH-INTERRUPTED", outcome
     assert "same command" in outcome.stderr
@@ -114,6 +118,16 @@ def test_a_signal_ends_the_wait_for_a_daemon(net, near, number, code):
     assert outcome.code == code and outcome.report["error_detail"]["exit_code"] == code, outcome
 
 
+def heard(terminal):
+    """What comes from a terminal next; nothing when its last process has gone."""
+    ready, _, _ = select.select([terminal], [], [], 30)
+    assert ready, "it says something, or ends"
+    try:
+        return os.read(terminal, 1000)
+    except OSError:
+        return b""
+
+
 def test_ctrl_c_at_the_question_about_a_daemons_key_ends_the_run(own_net):
     source = make_file(own_net.folder("near") / "file", 10)
     host = own_net.alpha
@@ -122,18 +136,19 @@ def test_ctrl_c_at_the_question_about_a_daemons_key_ends_the_run(own_net):
     if pid == 0:
         os.execvpe(argv[0], argv, {**os.environ, **host.environment()})
     said = b""
-    while b"(yes/no)?" not in said:
-        said += os.read(terminal, 1000)
-    os.write(terminal, b"\x03")
     try:
-        while more := os.read(terminal, 1000):
+        while b"(yes/no)?" not in said:
+            said += heard(terminal)
+        os.write(terminal, b"\x03")
+        while more := heard(terminal):
             said += more
-    except OSError:
-        pass  # how a terminal ends whose last process has gone
-    _, status = os.waitpid(pid, 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130, said
     assert b"interrupted" in said and b"panicked" not in said
-    os.close(terminal)
 
 
 @pytest.mark.parametrize(("start_file", "shown"), [
@@ -242,3 +257,40 @@ def test_a_program_of_ssh_config_runs_once(net, near, ssh_road):
     config.write_text(f'Match exec "echo x >> {count}"\n    Compression no\n')
     cp(net.alpha, "-F", config, make_file(near / "file", 10), ssh_road.url("copy"))
     assert count.read_text() == "x\n"
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_cp_compares_contents_if_it_is_asked_to(road, near, direction):
+    here, there = near / "file", road.far / "file"
+    make_file(here, 3 << 20, seed=1)
+    make_file(there, 3 << 20, seed=2)
+    for path in (here, there):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    ends = (here, road.url("file")) if direction == "push" else (road.url("file"), here)
+    source, target = (here, there) if direction == "push" else (there, here)
+    before = target.read_bytes()
+    assert road.cp(*ends).report["skipped"] == 1 and target.read_bytes() == before, "size and time are the same"
+    assert road.cp("-c", *ends).report["files"] == 1
+    assert target.read_bytes() == source.read_bytes()
+    os.utime(source, (1_700_000_000, 1_700_000_000))
+    report = road.cp("--checksum", *ends).report
+    assert (report["files"], report["skipped"], report["bytes"]) == (0, 1, 0), report
+    assert target.stat().st_mtime == 1_700_000_000, "the next run finds it by its time"
+
+
+def test_a_cipher_behind_c_is_explained(net, near):
+    source = make_file(near / "file", 10)
+    for verb in ("cp", "sync"):
+        outcome = cp(net.alpha, "-c", "aes128-ctr", source, "beta:/x", verb=verb, expect=EXIT_USAGE)
+        assert "-c is --checksum here" in outcome.error_line and "--cipher" in outcome.stderr, outcome
+
+
+def test_one_file_by_two_names_is_called_so(net, near):
+    source = make_file(near / "file", 10)
+    (near / "folder").mkdir()
+    os.link(source, near / "folder/file")
+    (near / "link").symlink_to("file")
+    for target in (source, near / "folder", near / "link"):
+        outcome = cp(net.alpha, source, target, expect=EXIT_USAGE)
+        assert "are the same file" in outcome.error_line, outcome
+    assert (near / "link").is_symlink() and source.stat().st_nlink == 2

@@ -184,7 +184,7 @@ impl Supervisor {
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
             let warning = match (self.was_up, is_noted) {
-                (true, _) => udp_lost_warning(peer, instead),
+                (true, _) => udp_lost_warning(peer, ports, instead),
                 (false, true) => udp_noted_warning(peer, ports, instead),
                 (false, false) => udp_blocked_warning(peer, ports, instead),
             };

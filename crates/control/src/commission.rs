@@ -15,8 +15,9 @@ use farhaul_text::printable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of the document: as many paths as a copy may have, and what else it says.
-pub(crate) const COMMISSION_MAX: usize = 64 << 20;
+/// Bytes of the document: it has room for all paths that a command line can hold (Linux has at most 6 MiB for one), and for what
+/// else is asked.
+pub(crate) const COMMISSION_MAX: usize = 16 << 20;
 /// Addresses that a host may have beside its name.
 pub(crate) const ADDRESSES_MAX: usize = 16;
 const HOST_MAX: usize = 255;

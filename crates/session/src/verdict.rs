@@ -12,7 +12,8 @@ use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 const WAITED: f64 = 0.25;
 /// A receiving thread that works for so much of the time is why the network brought no more.
 const BUSY: f64 = 0.85;
-/// A stage whose busiest thread works for less than this share of the time holds nobody up.
+/// Where nobody waits, a thread that works for less than this share of the time holds nobody up. Where somebody does, the stage
+/// that he waits for may wait itself, as one that reads from a slow pipe.
 const HOLDS_UP: f64 = 0.1;
 /// What is smaller than this and does not last so long is over before anything can limit it.
 const JUDGED_BYTES: u64 = 64 << 10;
@@ -58,7 +59,8 @@ pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> Verdict {
     let (waited, longest) =
         waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
     if waited < WAITED {
-        return all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
+        let flows = all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
+        return if all.flow_busy() < HOLDS_UP { Verdict::none() } else { flows };
     }
     let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
     let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
@@ -87,9 +89,15 @@ impl Stages<'_> {
         found.map_or(0.0, |stage| stage.busy)
     }
 
+    /// How busy the busier of the two threads was that work on packets.
+    fn flow_busy(&self) -> f64 {
+        let busy = |end: &str, names: &[&str]| names.iter().map(|name| self.busy(end, name)).sum::<f64>();
+        busy("sender", &SENDERS_FLOW).max(busy("receiver", &FLOW))
+    }
+
     /// The busiest of these in words. Those of one thread count together.
     fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> Verdict {
-        let mut worst = (HOLDS_UP, Verdict::none());
+        let mut worst = (0.0, Verdict::none());
         for &(end, names) in candidates {
             let busy = |name: &str| self.busy(end, name);
             let longest = names.iter().copied().max_by(|one, other| busy(one).total_cmp(&busy(other)));
@@ -205,8 +213,9 @@ mod tests {
         // Many empty files.
         let stages = [stage(SENDER, WAIT_RECEIVER, 0.8), stage(RECEIVER, "finish", 0.9)];
         assert_eq!(judge(&stages, 0, 9.0).as_deref(), Some("receiver's finishing of files: 90 % busy"));
-        let stages = [stage(SENDER, WAIT_CONTENT, 0.8), stage(SENDER, "scan", 0.02)];
-        assert_eq!(judge(&stages, 0, 9.0), None);
+        // A source that comes slowly keeps its reader idle.
+        let stages = [stage(SENDER, WAIT_CONTENT, 0.8), stage(SENDER, "read", 0.02)];
+        assert!(judge(&stages, 12_000_000, 3.0).is_some_and(|words| words.starts_with("sender's reading")));
     }
 
     #[test]

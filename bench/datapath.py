@@ -1,6 +1,6 @@
 """The data path beside what its parts can do: raw datagrams, iperf3, fio, cp, scp. `./x bench datapath`.
 
-Prints one PASS or MISS line a row, then saves bench/results/datapath.json; `--docs` writes the table of docs/performance.md from
+Prints one PASS or MISS line a row, then saves bench/results/datapath.json; `--docs` writes the table of docs/design/data-path.md from
 that file and measures nothing. Exits 0 when it could measure.
 
 Rates are payload. What a row compares is measured in turns, in the same rounds. CPU time of a tool is that of all its processes
@@ -509,7 +509,7 @@ def spin(core):
 
 
 def write_docs():
-    """The table of docs/performance.md, from what was saved."""
+    """The table of docs/design/data-path.md, from what was saved."""
     saved = json.loads((RESULTS / "datapath.json").read_text())
     machine = saved["machine"]
     lines = [
@@ -521,7 +521,7 @@ def write_docs():
         runs = max((len(values) for values in row.values() if isinstance(values, list)), default=0)
         cells = [row[name] for name in ("verdict", "case", "figure", "goal", "spread")]
         lines.append(f"| {' | '.join(cells)} | {runs} | {row['commit']} |")
-    page = ROOT / "docs/performance.md"
+    page = ROOT / "docs/design/data-path.md"
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
@@ -538,7 +538,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="of raw datagrams and iperf3 (default 5)")
     parser.add_argument("--dir", default="/var/tmp", help="where the data lie (default /var/tmp)")
     parser.add_argument("--no-save", action="store_true", help="leave bench/results/datapath.json as it is")
-    parser.add_argument("--docs", action="store_true", help="measure nothing, write the table of docs/performance.md")
+    parser.add_argument("--docs", action="store_true", help="measure nothing, write the table of docs/design/data-path.md")
     chosen = parser.parse_args()
     if chosen.docs:
         return write_docs()

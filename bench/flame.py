@@ -1,6 +1,6 @@
 """Where the processor time of sender and receiver goes: a flame graph of each, memory to memory over a veth pair. `./x bench flame`.
 
-Writes docs/plots/flame-sender.svg and flame-receiver.svg, and prints what each thread took and its dearest functions. The
+Writes docs/design/plots/flame-sender.svg and flame-receiver.svg, and prints what each thread took and its dearest functions. The
 lowest row is the thread. Stacks of the kernel are whole; of the program there is the innermost function, as it is built without
 frame pointers.
 """
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--verify", default="digest", help="as in cp: transit is without digests (default digest)")
     parser.add_argument("--cipher", default="aes-128-gcm", help="as in cp (default aes-128-gcm)")
     parser.add_argument("--source", default="random:", help="zero: takes less to fill (default random:)")
-    parser.add_argument("--out", default=ROOT / "docs/plots", help="folder of the graphs (default docs/plots)")
+    parser.add_argument("--out", default=ROOT / "docs/design/plots", help="folder of the graphs (default docs/design/plots)")
     chosen = parser.parse_args()
     install_signal_handlers()
     with Pair(product.binary(), base="/var/tmp") as pair:

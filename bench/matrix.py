@@ -1,7 +1,7 @@
 """Everybody's tools on the same link, on the same data, in the same run. `./x bench`.
 
 Tools take turns: each round starts with another one. Every run is verified after its clock has stopped; time-outs and
-failures are figures, too. Writes bench/results/DATE.json, an HTML report beside it and the table in docs/benchmarks.md.
+failures are figures, too. Writes bench/results/DATE.json, an HTML report beside it and the table in docs/design/benchmarks.md.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Memory over time: a sparse file of 1 TiB, and a generated tree of ten million entries. `./x bench memory`.
 
 The tree lies on file systems of its own, made in image files, so that the machine needs no ten million free inodes.
-Saves bench/results/memory.json; with --docs also the curve as docs/memory.md.
+Saves bench/results/memory.json; with --docs also the curve as docs/design/memory.md.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def curve(title, watch):
 def main():
     parser = arguments(__doc__, runs=1)
     parser.add_argument("--entries", type=int, default=10_000_000)
-    parser.add_argument("--docs", action="store_true", help="write docs/memory.md")
+    parser.add_argument("--docs", action="store_true", help="write docs/design/memory.md")
     chosen = parser.parse_args()
     results = Results("memory")
     results.notes = {"entries": chosen.entries, "directory": chosen.dir}
@@ -106,7 +106,7 @@ def main():
         pages.append(curve(f"A tree of {chosen.entries:,} entries", watch))
     results.save()
     if chosen.docs:
-        (ROOT / "docs/memory.md").write_text("\n".join(pages))
+        (ROOT / "docs/design/memory.md").write_text("\n".join(pages))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import plots
 from summary import cell, columns, markdown, summarise, threshold
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DOCUMENTS = (ROOT / "docs/benchmarks.md", ROOT / "README.md")
+DOCUMENTS = (ROOT / "docs/design/benchmarks.md", ROOT / "README.md")
 BEGIN, END = "<!-- bench: begin, written by ./x bench -->", "<!-- bench: end -->"
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}

@@ -39,7 +39,7 @@ def main() -> int:
     given = parser.parse_args()
     given.tools = given.tools.resolve()
     binary = pathlib.Path(os.environ.get("FARHAUL_BIN", ROOT / "target/release/farhaul"))
-    subprocess.run([given.tools / "openapi-spec-validator", ROOT / "docs/openapi.json"], check=True)
+    subprocess.run([given.tools / "openapi-spec-validator", ROOT / "docs/reference/openapi.json"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         home, port = pathlib.Path(folder), free_port()
         environment = {"HOME": folder, "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1", "FARHAUL_SERVE_DRAIN": "0s"}

@@ -1,4 +1,4 @@
-"""The commands of docs/automate.md, run as they stand there, one after the other."""
+"""The commands of docs/guide/automate.md, run as they stand there, one after the other."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import re
 from harness.service import FINAL, Service
 from harness.trees import make_file, sha256
 
-PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs/automate.md").read_text()
+PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs/guide/automate.md").read_text()
 
 
 def test_the_page_does_what_it_says(own_net):

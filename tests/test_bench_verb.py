@@ -237,6 +237,6 @@ def test_the_table_is_for_people(net, near):
 
 
 def test_the_schema_is_published(net):
-    text = (ROOT / "docs/bench.md").read_text()
+    text = (ROOT / "docs/guide/bench.md").read_text()
     names = FINDINGS | HOST | {"what"}.union(*ROWS.values())
     assert not [name for name in names if f"`{name}`" not in text]

@@ -11,7 +11,7 @@ def test_each_claim_names_tests_that_are_there():
     for folder, pattern, suffix in (("tests", r"^def (test_\w+)", "*.py"), ("crates", r"^ *(?:async )?fn (\w+)", "*.rs")):
         for path in (ROOT / folder).rglob(suffix):
             functions.update(re.findall(pattern, path.read_text(), re.M))
-    for page in ("robustness.md", "security.md"):
+    for page in ("reference/robustness.md", "design/security.md"):
         rows = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("| ")]
         rows = [row for row in rows if not re.match(r"\| (---|promise|claim)", row)]
         assert len(rows) > 10

@@ -69,7 +69,7 @@ def pull(net, guarded, script, source="/data/asked"):
 
 
 def assert_broken(outcome, *misbehaviours):
-    """Ended by what the far end did wrong, which is one of these of docs/errors.md."""
+    """Ended by what the far end did wrong, which is one of these of docs/reference/errors.md."""
     assert outcome.code == EXIT_PROTOCOL, outcome
     assert "broke the protocol" in outcome.error_line, outcome
     detail = outcome.report["error_detail"]

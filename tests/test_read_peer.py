@@ -1,4 +1,4 @@
-"""docs/wire.md suffices for a second implementation of `read`, too: the one in harness/reading.py looks at a daemon's files."""
+"""docs/reference/wire.md suffices for a second implementation of `read`, too: the one in harness/reading.py looks at a daemon's files."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from harness.product import EXIT_OK
 from harness.reading import RANGES_MAX, Reader, Refused, reader, reader_over_ssh, wish
 from harness.play import daemon_session
 
-# Numbers of docs/errors.md.
+# Numbers of docs/reference/errors.md.
 NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, BAD_PATH, SOURCE_CHANGED = 1022, 1023, 1025, 1026, 1033
 SIZE = 150_000
 

@@ -104,7 +104,7 @@ def test_the_chosen_cores_are_told(road, near):
 
 
 def test_report_schema_is_published(net):
-    text = (ROOT / "docs/report.md").read_text()
+    text = (ROOT / "docs/reference/report.md").read_text()
     missing = [name for name in FIELDS if f"`{name}`" not in text]
     assert not missing
 
@@ -218,7 +218,7 @@ def test_an_error_has_its_code_in_the_report_and_below_its_line(net, near, case)
     assert f"code: {code}" in outcome.stderr.splitlines(), outcome
     hint = [line for line in outcome.stderr.splitlines() if line.startswith("hint: ")]
     assert hint == ([f"hint: {detail['hint']}"] if detail["hint"] else []), outcome
-    assert f"`{code}`" in (ROOT / "docs/errors.md").read_text()
+    assert f"`{code}`" in (ROOT / "docs/reference/errors.md").read_text()
 
 
 def test_a_copy_that_went_well_has_no_error_detail(net, near):

@@ -1,4 +1,4 @@
-"""docs/wire.md suffices for a second implementation: the one in harness/peer.py moves files with the real binary."""
+"""docs/reference/wire.md suffices for a second implementation: the one in harness/peer.py moves files with the real binary."""
 
 import base64
 import contextlib
@@ -115,7 +115,7 @@ def test_content_goes_to_a_second_implementation(net, near, side):
 
 
 def test_hello_is_as_documented(net, near):
-    """The fields that docs/wire.md names, as the client sends them."""
+    """The fields that docs/reference/wire.md names, as the client sends them."""
     seen = {}
 
     def script(hello, session):

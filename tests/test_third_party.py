@@ -18,7 +18,7 @@ from harness.three import ThreeNet
 from harness.trees import differences, make_file, make_tree, sha256
 
 MIB = 1 << 20
-#: Numbers of error codes, as docs/errors.md has them.
+#: Numbers of error codes, as docs/reference/errors.md has them.
 FORBIDDEN, GRANT_REFUSED, GRANT_USED, GRANT_EXPIRED, HOST_KEY_WRONG = 2007, 2015, 2016, 2017, 1019
 INTERRUPTED, BAD_PATH = 1031, 1026
 

@@ -1,4 +1,4 @@
-"""The bytes of this protocol version (vectors/) are what docs/wire.md says of them, by name, code and field."""
+"""The bytes of this protocol version (vectors/) are what docs/reference/wire.md says of them, by name, code and field."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import re
 from harness import peer
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs/wire.md").read_text()
+PAGE = (ROOT / "docs/reference/wire.md").read_text()
 #: Code and name of each control message.
 TABLE = {int(code): name for code, name in re.findall(r"^\| (\d+) \| [SRB] \| ([a-z ]+) \|", PAGE, re.M)}
 

@@ -9,7 +9,7 @@ from .peer import Peer, stored
 
 class Farhaul(Peer):
     over_tcp = False  # UDP; the congestion control of the kernel's TCP is not its own
-    reference = "docs/cp.md"
+    reference = "docs/guide/copy.md"
     tells_when_interrupted = True
 
     def arrived(self, job, out):

@@ -31,7 +31,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A feedback frame (docs/wire.md): eight numbers, all written with eight bytes, and a map.
+/// A feedback frame (docs/reference/wire.md): eight numbers, all written with eight bytes, and a map.
 pub(crate) fn feedback_frame(numbers: [u64; 8], map: &[u8]) -> Vec<u8> {
     let mut frame = vec![4];
     frame.extend_from_slice(&(0x4000 | (64 + map.len()) as u16).to_be_bytes());

@@ -1,4 +1,4 @@
-//! What reads bytes of a peer, a disk or a user, one test each; docs/fuzzing.md says how they are run.
+//! What reads bytes of a peer, a disk or a user, one test each; docs/design/fuzzing.md says how they are run.
 //!
 //! A target takes any bytes, and neither panics nor hangs nor lets something come true that must not be. Under `cargo test` each
 //! replays its seeds (`__fuzz__/TARGET/corpus`, kept from real sessions and from what was found) and a few random inputs;

@@ -1,4 +1,4 @@
-"""The root of a manifest's digest tree, computed a second time, by docs/verify.md."""
+"""The root of a manifest's digest tree, computed a second time, by docs/guide/verify.md."""
 
 import base64
 import json

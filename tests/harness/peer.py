@@ -1,4 +1,4 @@
-"""A second implementation of docs/wire.md, over byte streams only: an end of a session that says what a test wants.
+"""A second implementation of docs/reference/wire.md, over byte streams only: an end of a session that says what a test wants.
 
 Written by that page, not by the product's sources. It can be honest (then the product must get on with it) and it can
 lie at every level: control messages, blocks, frames, datagrams, hellos.
@@ -118,7 +118,7 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
     return {"magic": "farhaul", "kind": kind, "protocols": protocols, "version": version, **fields}
 
 
-# What this peer says that it can do, by the lists of docs/wire.md.
+# What this peer says that it can do, by the lists of docs/reference/wire.md.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
             "manifest", "follow-growth", "spread", "xattrs", "acls", "receipt"]
 # The session's part of the options.

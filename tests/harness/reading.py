@@ -1,4 +1,4 @@
-"""A client of the service `read`, written by docs/wire.md and not by the product's sources.
+"""A client of the service `read`, written by docs/reference/wire.md and not by the product's sources.
 
 `Reader` keeps to the page; what it is built from can be used to break it. Offsets, lengths and rooms go out as they are given.
 

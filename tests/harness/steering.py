@@ -1,4 +1,4 @@
-"""A client of the service `control`, written by docs/wire.md and not by the product's sources."""
+"""A client of the service `control`, written by docs/reference/wire.md and not by the product's sources."""
 
 import base64
 import json

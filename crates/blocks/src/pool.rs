@@ -345,7 +345,7 @@ fn fetch<const HINT: i32>(bytes: &[u8]) {
 }
 
 /// Whether blocks, which pass once, had better leave the second level cache to the datagrams. That was measured to pay on AMD, and
-/// to bring an Intel Xeon's bytes at a quarter to a half of the rate (docs/performance.md).
+/// to bring an Intel Xeon's bytes at a quarter to a half of the rate (docs/design/data-path.md).
 fn fetches_past_second_level() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,4 +1,4 @@
-//! What a client and a daemon that it steers say to each other, as values and as bytes; docs/wire.md has the
+//! What a client and a daemon that it steers say to each other, as values and as bytes; docs/reference/wire.md has the
 //! table.
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.

@@ -47,7 +47,7 @@ pub(crate) fn event(json: &[u8]) -> Option<Event> {
     })
 }
 
-/// [`Event`] as it is read again; docs/events.md.
+/// [`Event`] as it is read again; docs/reference/events.md.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Told {

@@ -1,4 +1,4 @@
-//! The manifest of a transfer: what became of each entry, one JSON object a line, and the root of their digest tree. docs/verify.md has
+//! The manifest of a transfer: what became of each entry, one JSON object a line, and the root of their digest tree. docs/guide/verify.md has
 //! the fields.
 //!
 //! Sessions hand records over; a thread of its own turns them into text and writes it, a batch at a time, and adds them to the

@@ -1,7 +1,7 @@
 //! What the two ends of a copy say to each other on the session's control stream, as values and as bytes.
 //!
 //! The first byte of a message is its code. Paths share a prefix with the path before, so a tree's manifest costs
-//! little more than its names. docs/wire.md has the table.
+//! little more than its names. docs/reference/wire.md has the table.
 //!
 //! Always true: decoding never panics.
 

@@ -1,4 +1,4 @@
-//! What a transfer tells when it is over: the `--json` report, published in docs/report.md, and what the two ends
+//! What a transfer tells when it is over: the `--json` report, published in docs/reference/report.md, and what the two ends
 //! tell each other for it.
 #![deny(missing_docs)]
 

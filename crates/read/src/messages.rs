@@ -1,4 +1,4 @@
-//! What the two ends of a read say to each other, as values and as bytes; docs/wire.md has the table.
+//! What the two ends of a read say to each other, as values and as bytes; docs/reference/wire.md has the table.
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
 

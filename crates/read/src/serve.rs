@@ -43,7 +43,7 @@ pub const SMALL_MAX: u64 = 64 << 10;
 /// What of a stream goes ahead of other answers.
 const STREAM_START: u64 = 64 << 10;
 /// Ranges that are so near one another are read together: to read what lies between costs less than a second call, from memory
-/// as well as from a fast disk (docs/performance.md).
+/// as well as from a fast disk (docs/design/data-path.md).
 const GAP_MAX: u64 = 16 << 10;
 /// So many of them at most, and so many bytes with what lies between.
 const GROUP_MAX: usize = 256;

@@ -5,7 +5,7 @@
 //! payload that lies elsewhere a cache line at a time, which costs four times as much as a copy and one call.
 //!
 //! `cipher none` has a second key, of AES-CMAC: what hides nothing needs no cipher, and a tag of some thirty bytes by AES-GCM takes
-//! far longer (docs/performance.md).
+//! far longer (docs/design/data-path.md).
 
 use aws_lc_rs::aead as aws_lc;
 use farhaul_clear::Mac;
@@ -174,7 +174,7 @@ impl Aead for Key {
 mod tests {
     use super::*;
 
-    /// As docs/wire.md says: of the derived bytes the first 16 are the cipher's, the next 16 CMAC's. The tag is OpenSSL's
+    /// As docs/reference/wire.md says: of the derived bytes the first 16 are the cipher's, the next 16 CMAC's. The tag is OpenSSL's
     /// (`openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC` of the bytes 0 to 27).
     #[test]
     fn the_second_half_of_the_keys_without_a_cipher_is_that_of_the_tag() {

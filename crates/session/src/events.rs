@@ -1,7 +1,7 @@
 //! What happens in a transfer, as values: what a terminal, a log and a program are told is made of them.
 //!
 //! The set is closed, and has what the services do with their entries, so that whoever reads events knows all of them from
-//! here. docs/events.md shows them as JSON.
+//! here. docs/reference/events.md shows them as JSON.
 #![deny(missing_docs)]
 
 use std::fmt;
@@ -394,7 +394,7 @@ mod tests {
     /// The page that programs are written by has every event, and no other.
     #[test]
     fn the_page_has_every_event() {
-        let page = include_str!("../../../docs/events.md");
+        let page = include_str!("../../../docs/reference/events.md");
         let table = page.split("| event |").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
         let rows = table.lines().skip(2).filter_map(|line| line.split('`').nth(1));
         let told: Vec<&str> = rows.filter(|name| !["snapshot", "report"].contains(name)).collect();

@@ -3,7 +3,7 @@
 //! The control stream is pieces, each a varint number of a request, a varint length and so many bytes. A piece of request 0
 //! is one message of the session's own; the first byte of it is the message's code. The pieces of another request are its
 //! service's words, of which the session knows nothing more: put together they are messages, each behind its own length,
-//! which [`Frames`] takes apart. docs/wire.md has the table.
+//! which [`Frames`] takes apart. docs/reference/wire.md has the table.
 //!
 //! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused at its length; words of a request
 //! are handed out as they come, so that a length allocates nothing.

@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// As docs/wire.md says, for who writes another end.
+    /// As docs/reference/wire.md says, for who writes another end.
     #[test]
     fn a_bare_datagram_has_the_documented_bytes() {
         let (mut initiator, _) = pair(Cipher::None, 22);

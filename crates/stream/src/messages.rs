@@ -1,4 +1,4 @@
-//! What the two ends of a stream say to each other, as values and as bytes; docs/wire.md has the table.
+//! What the two ends of a stream say to each other, as values and as bytes; docs/reference/wire.md has the table.
 
 use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers};
 use farhaul_session::messages::{MESSAGE_MAX, put_message};

@@ -1,7 +1,7 @@
 //! Whole chunks past the page cache: a second descriptor of a file with O_DIRECT, used where it is measured to be faster.
 //!
 //! Always true: the second descriptor is of the same file; a way that the kernel refuses once is not tried again with that
-//! file. Depth comes from the threads, each of which has one chunk in hand (docs/performance.md has what a ring of requests
+//! file. Depth comes from the threads, each of which has one chunk in hand (docs/design/data-path.md has what a ring of requests
 //! was measured to gain).
 
 use std::fs::File;

@@ -24,7 +24,7 @@ export type LogLine = Schemas["LogLine"];
 export type Scope = Schemas["Scope"];
 export type Problem = Schemas["Problem"];
 
-/** How busy a stage of one end has been: docs/report.md. */
+/** How busy a stage of one end has been: docs/reference/report.md. */
 export interface Stage {
   name: string;
   end: string;
@@ -38,7 +38,7 @@ export interface PathFigures {
   answered: boolean;
 }
 
-/** The parts of a transfer's snapshot that the page shows: docs/events.md. */
+/** The parts of a transfer's snapshot that the page shows: docs/reference/events.md. */
 export interface Transfer {
   transport: string;
   rate_target_bps: number | null;

@@ -52,7 +52,7 @@ pub struct Run {
 
 const RUN: &str = "FARHAUL_LAB_A and FARHAUL_LAB_B hold the hosts' addresses. On B, sshd and farhaul serve are ready: \
 scp FILE $FARHAUL_LAB_B: and farhaul cp $FARHAUL_LAB_CP_OPTIONS FILE $FARHAUL_LAB_URL work without more, and put files \
-into $FARHAUL_LAB_DIR. docs/lab.md lists all variables.";
+into $FARHAUL_LAB_DIR. docs/design/lab.md lists all variables.";
 
 /// Change the links of a lab while it runs
 #[derive(Group, Debug)]

@@ -53,7 +53,7 @@ pub struct Submit {
     /// Sources, then the destination
     #[arg(value_name = "LOCATION", required_unless_present = "spec", conflicts_with = "spec")]
     pub locations: Vec<OsString>,
-    /// The whole job as a JSON document (- for stdin), see docs/jobs.md
+    /// The whole job as a JSON document (- for stdin), see docs/guide/jobs.md
     #[arg(long, value_name = "FILE", help_heading = JOB)]
     pub spec: Option<PathBuf>,
     /// As farhaul sync: make the destination like what is in the source directory
@@ -373,7 +373,7 @@ fn scope(text: &str) -> Result<Scope, String> {
 
 /// Watch folders: what appears in one is sent when it is whole
 #[derive(Group, Debug)]
-#[command(after_help = format!("{ABOUT} docs/watch.md says more.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{ABOUT} docs/guide/watch-folder.md says more.\n\n{EXIT_CODES}"))]
 pub struct Watch {
     #[command(subcommand)]
     pub verb: WatchVerb,

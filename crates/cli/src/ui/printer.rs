@@ -30,7 +30,7 @@ pub fn error(error: &Error, hint: Option<&str>) {
     }
 }
 
-/// What docs/errors.md has more on.
+/// What docs/reference/errors.md has more on.
 pub fn code(error: &Error) {
     match error.misbehaviour() {
         Some(how) => line(&format!("code: {} ({how})", error.code())),

@@ -1,5 +1,5 @@
 //! What is shown while a transfer runs: lines that move, on a terminal only, and a line for each event that a
-//! user wants to see. For programs, all events and how things stand, as JSON (docs/events.md).
+//! user wants to see. For programs, all events and how things stand, as JSON (docs/reference/events.md).
 //!
 //! Always true: nothing is drawn before the connection stands, so that ssh can ask for a password undisturbed; the
 //! thread has ended, and the lines are gone, when `stop` returns.

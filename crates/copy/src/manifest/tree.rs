@@ -1,5 +1,5 @@
 //! The root of the digest tree: one digest of all that a copy has brought or found, which both ends and whoever has the manifest
-//! can compute. docs/verify.md says how, so that others can.
+//! can compute. docs/guide/verify.md says how, so that others can.
 //!
 //! Always true: an entry counts as its line in the manifest says it, and only if it is at the destination; the order does not matter.
 

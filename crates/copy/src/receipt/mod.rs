@@ -1,4 +1,4 @@
-//! Receipts: what each end of a copy has signed, kept by the client. docs/receipts.md has the document and the bytes that are signed.
+//! Receipts: what each end of a copy has signed, kept by the client. docs/guide/receipts.md has the document and the bytes that are signed.
 //!
 //! How to read it: `statement.rs` is what an end says, and how that is signed; `exchange.rs` is how the two ends of a session come to
 //! their statements; `check.rs` is for whoever has the document later, without a network; `file.rs` writes it.

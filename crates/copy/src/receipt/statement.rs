@@ -1,7 +1,7 @@
 //! What an end says, and the bytes of it that are signed.
 //!
 //! Always true: the fields stand in the order of their names, so that what serde writes is the JSON with sorted keys that
-//! docs/receipts.md publishes; the bytes begin with the role, so that a signature for one is none for the other.
+//! docs/guide/receipts.md publishes; the bytes begin with the role, so that a signature for one is none for the other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -86,7 +86,7 @@ pub struct Statement {
     pub started_ms: u64,
     /// 16 random bytes by the client, in hexadecimal digits.
     pub transfer: String,
-    /// Of all that is there now: see docs/verify.md.
+    /// Of all that is there now: see docs/guide/verify.md.
     pub tree_root: String,
     /// Files that are not empty, were there already and were not read: their names, sizes and times are in the root, their contents are not.
     pub unread: u64,

@@ -1,7 +1,7 @@
 //! Bytes to values and back, nothing else: the clear header, the segment frame, control frames, varints.
 //!
 //! Always true: decoding arbitrary bytes never panics and never allocates more than a small multiple of them.
-//! The layout is the one that docs/wire.md describes.
+//! The layout is the one that docs/reference/wire.md describes.
 
 pub(crate) mod frame;
 mod header;

@@ -154,7 +154,7 @@ async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Records>,
 struct RecordDetail {
     #[serde(flatten)]
     record: Record,
-    /// As `farhaul cp --json` has it (docs/report.md).
+    /// As `farhaul cp --json` has it (docs/reference/report.md).
     #[schema(value_type = Option<Object>)]
     report: Option<Box<serde_json::value::RawValue>>,
 }
@@ -198,7 +198,7 @@ async fn curve(may: May<ToRead>, At(id): At<i64>) -> Result<Json<Curve>, Failure
 
 /// What both ends have signed about a run.
 #[utoipa::path(get, path = "/history/{id}/receipt", tag = "history", params(("id" = i64, Path)),
-    responses((status = 200, description = "The receipt (docs/receipts.md)", body = Object)))]
+    responses((status = 200, description = "The receipt (docs/guide/receipts.md)", body = Object)))]
 async fn receipt(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {
     let (record, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
@@ -221,7 +221,7 @@ fn saved_as(record: &Record, ending: &str) -> (header::HeaderName, String) {
     (header::CONTENT_DISPOSITION, format!("attachment; filename=\"farhaul-{name}.{ending}\""))
 }
 
-/// What became of each entry of a run, as a file of lines (docs/verify.md).
+/// What became of each entry of a run, as a file of lines (docs/guide/verify.md).
 #[utoipa::path(get, path = "/history/{id}/manifest", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The manifest", body = String, content_type = "application/x-ndjson")))]
 async fn manifest(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {

@@ -310,7 +310,7 @@ async fn lines(may: May<ToRead>, At(id): At<JobId>, Ask(asked): Ask<Lines>) -> R
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Files {
-    /// What became of them: `sent`, `unchanged`, `failed` and so on (docs/verify.md), separated by commas.
+    /// What became of them: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated by commas.
     result: Option<String>,
     /// Of which run; the last one by default.
     run: Option<u32>,
@@ -324,7 +324,7 @@ struct Files {
 /// A page of a run's manifest.
 #[derive(Debug, Serialize, ToSchema)]
 struct FileList {
-    /// Entries as a manifest has them (docs/verify.md), in the order in which they were done.
+    /// Entries as a manifest has them (docs/guide/verify.md), in the order in which they were done.
     #[schema(value_type = Vec<Object>)]
     files: Vec<Box<serde_json::value::RawValue>>,
     /// For the next page, if there may be one.

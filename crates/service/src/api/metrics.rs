@@ -23,7 +23,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Figures of the node for collectors such as Prometheus: OpenMetrics, or the older text format if `Accept` prefers it.
 #[utoipa::path(get, path = "/metrics", tag = "node",
-    responses((status = 200, description = "All metrics (docs/metrics.md)",
+    responses((status = 200, description = "All metrics (docs/reference/metrics.md)",
         content((String = "application/openmetrics-text"), (String = "text/plain")))))]
 async fn metrics(may: May<ToRead>, headers: HeaderMap) -> Result<Response, Failure> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());

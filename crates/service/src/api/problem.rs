@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem it is: the address of its code in docs/errors.md.
+    /// What kind of problem it is: the address of its code in docs/reference/errors.md.
     #[serde(rename = "type")]
     pub kind: String,
     /// One sentence on that kind.
@@ -29,7 +29,7 @@ pub struct Problem {
 }
 
 /// Where the codes are explained.
-const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/errors.md#";
+const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/reference/errors.md#";
 
 /// What a handler fails with.
 #[derive(Debug, Clone)]

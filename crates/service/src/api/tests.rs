@@ -1070,7 +1070,7 @@ async fn files_are_listed_within_reach() {
 #[test]
 fn the_description_is_the_one_that_is_published() {
     let text = serde_json::to_string_pretty(&document::description()).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
     if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
         std::fs::write(path, &text).unwrap();
     }

@@ -34,7 +34,7 @@ pub(super) fn file() -> String {
     out
 }
 
-/// The tables of docs/configuration.md.
+/// The tables of docs/reference/configuration.md.
 pub(super) fn tables() -> String {
     let mut out = String::new();
     for section in SCHEMA {

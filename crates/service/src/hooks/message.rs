@@ -1,6 +1,6 @@
 //! The JSON that hooks and webhooks are given: one document for either, with the same names.
 //!
-//! docs/hooks.md shows it to users. Fields may be added at any time; one that is there keeps its name and
+//! docs/guide/hooks.md shows it to users. Fields may be added at any time; one that is there keeps its name and
 //! meaning within a schema.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ pub struct FileWords {
     pub error: Option<ErrorWords>,
 }
 
-/// An error for programs: a code of docs/errors.md, and a line for people.
+/// An error for programs: a code of docs/reference/errors.md, and a line for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorWords {
     /// Such as `FH-NO-SPACE`.
@@ -163,7 +163,7 @@ mod tests {
             ],
             error: None,
         };
-        let page = include_str!("../../../../docs/hooks.md");
+        let page = include_str!("../../../../docs/guide/hooks.md");
         let (_, rest) = page.split_once("```json\n").expect("the page shows a message");
         let (shown, _) = rest.split_once("```").expect("the message ends");
         let shown: serde_json::Value = serde_json::from_str(shown).expect("the page shows JSON");

@@ -1,4 +1,4 @@
-//! The document that asks for a job: one JSON object, published in docs/jobs.md, of which the command line is another form.
+//! The document that asks for a job: one JSON object, published in docs/guide/jobs.md, of which the command line is another form.
 //!
 //! Always true: [`JobSpec::read`] takes nothing that it does not know, so that a mistyped name is an error and no wish that
 //! is silently not heard; a document that was accepted is kept as it was understood.

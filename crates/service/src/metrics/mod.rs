@@ -1,4 +1,4 @@
-//! What the service counts, for those who collect: OpenMetrics (docs/metrics.md).
+//! What the service counts, for those who collect: OpenMetrics (docs/reference/metrics.md).
 //!
 //! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `door.rs` what clients
 //! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
@@ -291,7 +291,7 @@ impl Counted {
         );
         registry.register(
             "farhaul_errors",
-            "Why transfers have ended early and entries have failed, by the codes of docs/errors.md",
+            "Why transfers have ended early and entries have failed, by the codes of docs/reference/errors.md",
             self.errors.clone(),
         );
         registry.register(

@@ -267,7 +267,7 @@ fn the_page_has_every_metric() {
     let running = fixture.fill(1);
     drop(running);
     served();
-    let page = repository("docs/metrics.md");
+    let page = repository("docs/reference/metrics.md");
     let rows: BTreeSet<String> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_string()))
@@ -277,5 +277,5 @@ fn the_page_has_every_metric() {
         whole.map_or(name.clone(), ToString::to_string)
     };
     let names: BTreeSet<String> = served().iter().map(is_part).collect();
-    assert_eq!(rows, names, "docs/metrics.md");
+    assert_eq!(rows, names, "docs/reference/metrics.md");
 }

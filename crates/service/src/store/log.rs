@@ -18,7 +18,7 @@ pub struct LogLine {
     pub level: String,
     /// For people.
     pub text: String,
-    /// For programs: an event of a transfer (docs/events.md), or of the job.
+    /// For programs: an event of a transfer (docs/reference/events.md), or of the job.
     #[schema(value_type = Object)]
     pub event: Box<RawValue>,
 }

@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`Code`] is made by one table. A row has the variant, the number on the wire, the name, whose fault it is, the
 //! exit code, whether the same command can work later, what it means, and what to do about it if the error itself does not say.
-//! docs/errors.md is made of this table.
+//! docs/reference/errors.md is made of this table.
 //!
 //! Always true: a number and a name are never given to something else. The thousands of a number say whose fault it is, so that a
 //! number of a later version still tells that.

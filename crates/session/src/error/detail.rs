@@ -1,4 +1,4 @@
-//! An error as the `--json` reports have it, beside its line: docs/report.md.
+//! An error as the `--json` reports have it, beside its line: docs/reference/report.md.
 
 use serde::{Deserialize, Serialize};
 

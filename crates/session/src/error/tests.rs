@@ -191,7 +191,7 @@ fn what_the_system_says_chooses_the_code() {
 
 // ---- the page ----------------------------------------------------------------------------------------------
 
-/// docs/errors.md, as the lists make it.
+/// docs/reference/errors.md, as the lists make it.
 fn page() -> String {
     let mut page = String::from(
         "# Errors
@@ -255,11 +255,11 @@ the number are the part that found it: 1 the transport, 2 the session, 3 the hel
 
 #[test]
 fn the_page_has_the_lists() {
-    let path = project().join("docs/errors.md");
+    let path = project().join("docs/reference/errors.md");
     let made = page();
     if std::env::var_os("FARHAUL_VECTORS").is_some_and(|wish| wish == "write") {
         std::fs::write(&path, &made).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(written == made, "docs/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it");
+    assert!(written == made, "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it");
 }

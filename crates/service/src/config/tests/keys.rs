@@ -83,11 +83,11 @@ fn the_example_is_the_default() {
     assert_eq!(loaded.unwrap().config, without);
 }
 
-/// `FARHAUL_VECTORS=write` writes deploy/farhaul.toml and the tables of docs/configuration.md anew.
+/// `FARHAUL_VECTORS=write` writes deploy/farhaul.toml and the tables of docs/reference/configuration.md anew.
 #[test]
 fn the_example_and_the_page_are_what_the_keys_make() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = top.join("docs/configuration.md");
+    let page = top.join("docs/reference/configuration.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (before, rest) = text.split_once("<!-- keys -->\n").unwrap();
     let (_, after) = rest.split_once("<!-- end of keys -->\n").unwrap();

@@ -182,10 +182,10 @@ fn screens_are_what_the_golden_files_say() {
 /// The page shows what users see.
 #[test]
 fn the_page_has_the_screen_of_80_columns() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/top.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/top.md");
     let page = std::fs::read_to_string(page).unwrap();
     let screen = paint::text(&drawn(&busy(), FINE, (80, 24)));
-    assert!(page.contains(&screen), "docs/top.md is to have this screen:\n{screen}");
+    assert!(page.contains(&screen), "docs/guide/top.md is to have this screen:\n{screen}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ INDEX = "docs/README.md"
 #: What was saved by old measurements keeps the names of its day; the test of this program names pages that are not there.
 LEFT_OUT = ("bench/results/", "tests/test_docs.py")
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
-MENTION = re.compile(r"(?<![\w/.-])((?:docs|bench/notes)/[\w/.-]*\.(?:md|json|svg|png))(?:#([\w-]+))?")
+MENTION = re.compile(r"(?:^|[^\w/.-]|\.\./|/blob/main/)((?:docs|bench/notes)/[\w/.-]*\.(?:md|json|svg|png))(?:#([\w-]+))?")
 
 
 def slug(heading):

@@ -46,6 +46,7 @@ def test_a_page_that_a_comment_names_must_be_there(tmp_path):
     (tmp_path / "docs").mkdir()
     pages = {"docs/one.md": "# One\n"}
     (tmp_path / "docs/one.md").write_text(pages["docs/one.md"])
-    source = "//! See docs/one.md, docs/one.md#one,\n//! docs/one.md#two and docs/two.md. Not notdocs/two.md.\n"
+    source = ("//! See docs/one.md, docs/one.md#one,\n//! docs/one.md#two and docs/two.md. Not notdocs/two.md.\n"
+              'include_str!("../../docs/one.md"); include_str!("../docs/three.md")\n')
     assert list(links.mentions("lib.rs", source, pages, tmp_path)) == [
-        "lib.rs:2: docs/one.md has no heading two", "lib.rs:2: there is no docs/two.md"]
+        "lib.rs:2: docs/one.md has no heading two", "lib.rs:2: there is no docs/two.md", "lib.rs:3: there is no docs/three.md"]

@@ -265,5 +265,8 @@ fn the_page_has_the_lists() {
         std::fs::write(&path, &made).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(written == made, "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it");
+    assert!(
+        written == made,
+        "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it"
+    );
 }

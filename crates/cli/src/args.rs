@@ -116,6 +116,9 @@ pub struct Cp {
     #[command(flatten)]
     pub output: Output,
 
+    /// Compare files of the same size by their content, not by their times (scp's -c is --cipher)
+    #[arg(short = 'c', long, conflicts_with = "overwrite", help_heading = TRANSFER)]
+    pub checksum: bool,
     /// Accepted as in scp; directories are copied anyway
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
@@ -247,6 +250,10 @@ pub struct Connection {
     #[arg(long, value_name = "PATH", help_heading = SCP)]
     pub remote_program: Option<String>,
 
+    /// How long the far end may take to answer, not counting the time in which ssh asks for something [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = SCP)]
+    pub answer_wait: Option<u64>,
+
     /// The daemon's key must have this fingerprint (SHA256:...)
     #[arg(long, value_name = "FINGERPRINT", help_heading = DAEMON)]
     pub fingerprint: Option<String>,
@@ -263,9 +270,10 @@ pub struct Connection {
 
 #[derive(Group, Debug, Default)]
 pub struct Transfer {
-    /// What to do with files that exist: different = replace unless size and time are the same
+    /// What to do with files that exist: different = replace unless size and time are the same, content = unless the
+    /// content is
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
-          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "never"]))]
+          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "content", "never"]))]
     pub overwrite: Overwrite,
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
@@ -721,7 +729,7 @@ mod tests {
     #[test]
     fn every_listed_name_is_one_of_the_engines() {
         for (option, names) in [
-            ("--overwrite", "always older different never"),
+            ("--overwrite", "always older different content never"),
             ("--policy", "fixed high fair low"),
             ("--cipher", "aes-128-gcm aes-256-gcm chacha20-poly1305 none"),
             ("--verify", "transit digest readback"),

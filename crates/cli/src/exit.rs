@@ -1,10 +1,22 @@
 //! From errors and reports to the exit codes that scripts rely on; the codes themselves are the engine's.
 
-use farhaul::{Error, ExitCode, Report};
+use farhaul::{Error, ErrorDetail, ExitCode, Report};
+
+use crate::signals;
 
 /// What the process ends with.
 pub fn process_code(code: ExitCode) -> std::process::ExitCode {
-    std::process::ExitCode::from(code as u8)
+    std::process::ExitCode::from(number(code as u8))
+}
+
+/// The same in an event: what a signal has interrupted ends with that signal's code.
+pub fn number(code: u8) -> u8 {
+    if code == ExitCode::Interrupted as u8 { signals::interrupted_code() } else { code }
+}
+
+/// The same in a report.
+pub fn corrected(detail: Option<ErrorDetail>) -> Option<ErrorDetail> {
+    detail.map(|detail| ErrorDetail { exit_code: number(detail.exit_code), ..detail })
 }
 
 /// The code of a copy that ran: the error decides, then whether some entries failed, then whether metadata

@@ -183,6 +183,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
     CopyRequest {
         direction: if end == End::Receiver { Direction::Push } else { Direction::Pull },
         paths: vec![path],
+        more_paths: 0,
         target_is_directory: end == End::Receiver,
         single_file: bit(2, 4),
         target_is_name: false,

@@ -274,6 +274,11 @@ pub(crate) enum Message {
         names: Vec<Vec<u8>>,
         is_last: bool,
     },
+    /// Sources that the request had no room for, before anything else is said; the last of such messages says that there are no more.
+    Paths {
+        paths: Vec<Vec<u8>>,
+        is_last: bool,
+    },
 }
 
 impl Message {
@@ -300,6 +305,7 @@ impl Message {
             Message::Renamed { .. } => "renamed",
             Message::Digests { .. } => "digests",
             Message::Names { .. } => "names",
+            Message::Paths { .. } => "paths",
             Message::Receipt { .. } => "receipt",
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",

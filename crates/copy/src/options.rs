@@ -19,6 +19,8 @@ pub enum Overwrite {
     /// Skip what has the same size and modification time, replace the rest.
     #[default]
     Different,
+    /// Skip what has the same content, whatever its times are, and give it mode and time; replace the rest.
+    Content,
     /// Leave everything that exists.
     Never,
 }
@@ -359,6 +361,18 @@ const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 /// Enough for what a change of the clocks does to times that a file system keeps as local ones.
 const MODIFY_WINDOW_SECS_MAX: u64 = 24 * 3600;
 
+impl TransferOptions {
+    /// Files of the same size are compared by their digests.
+    pub(crate) fn compares_content(&self) -> bool {
+        compares_content(&self.files, self.sync.as_ref())
+    }
+}
+
+/// As [`TransferOptions::compares_content`].
+pub(crate) fn compares_content(files: &FileOptions, sync: Option<&SyncOptions>) -> bool {
+    files.overwrite == Overwrite::Content || sync.is_some_and(|sync| sync.checksum)
+}
+
 impl FileOptions {
     /// Extended attributes that are kept.
     pub(crate) fn attributes(&self, is_daemon: bool) -> AttributeKinds {
@@ -414,7 +428,7 @@ impl TransferOptions {
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
-            if sync.checksum && files.overwrite != Overwrite::Different {
+            if sync.checksum && !matches!(files.overwrite, Overwrite::Different | Overwrite::Content) {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
             }
             if sync.delete.is_some() && self.select.by_name {

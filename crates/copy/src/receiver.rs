@@ -84,7 +84,9 @@ use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
-use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
+use crate::options::{
+    DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify, compares_content,
+};
 use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
@@ -158,6 +160,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) filter: Filter,
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
+    /// Sources that the request had no room for.
+    pub(crate) more_paths: Option<&'a [Vec<u8>]>,
     pub(crate) notes: Notes,
     /// If there is to be a receipt.
     pub(crate) receipting: Option<Arc<Receipting>>,
@@ -354,7 +358,8 @@ pub(crate) fn run(
         }
         // What is in it is settled when the last writer has gone.
         drop((whole, settled));
-        let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
+        let is_reading = compares_content(&rules.files, rules.sync.as_ref())
+            || rules.sync.is_some_and(|sync| sync.detect_renames)
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
@@ -368,8 +373,8 @@ pub(crate) fn run(
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
-        if let Some(names) = wanted.names {
-            crew.start("names", || receiver.ask_for(names))?;
+        if wanted.names.is_some() || wanted.more_paths.is_some() {
+            crew.start("names", || receiver.ask_for(wanted.more_paths, wanted.names))?;
         }
         receiver.converse(dialogue, &finish, Queues { compare, patch })
     });
@@ -720,15 +725,32 @@ impl Receiver {
     }
 
     fn failed(&self, item: &Item, failure: &Failure) -> Message {
+        let failure = &self.explained(&item.path, failure);
         self.notes.add(|| self.record(item, Fate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
+    /// The system has one word for a file system without room and for one with as many files as it can have.
+    fn explained(&self, path: &RelPath, failure: &Failure) -> Failure {
+        let Destination::Tree(target) = &self.destination else { return failure.clone() };
+        if failure.code != Code::NoSpace {
+            return failure.clone();
+        }
+        let free = |path: &RelPath| target.roots.of(path).free_files(path).ok();
+        // The directory may be what could not be made.
+        let free = free(&path.parent().unwrap_or_default()).or_else(|| free(&RelPath::empty())).flatten();
+        match free {
+            Some(0) => failure.without_files(),
+            Some(_) | None => failure.clone(),
+        }
+    }
+
     /// As [`Receiver::failed`], for what the manifest knows already.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
+        let failure = self.explained(path, failure);
         let path = self.source_path(path);
-        self.book_failure(&path, failure, Action::Copy);
-        Message::Failed { id, path, failure: failure.clone() }
+        self.book_failure(&path, &failure, Action::Copy);
+        Message::Failed { id, path, failure }
     }
 
     /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its

@@ -103,6 +103,7 @@ fn serve_in(
         mask: policy.map_or(0, |policy| policy.mask),
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
+        more_paths: None,
         log: None,
         keys: established.keys.take(),
     };

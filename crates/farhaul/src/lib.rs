@@ -54,7 +54,7 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
+    Caller, DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
     default_known_hosts_path, is_same_fingerprint, keygen,
 };
 pub use farhaul_copy::{

@@ -24,6 +24,13 @@ pub enum Event {
         /// Of the handle, for telling transfers apart.
         id: String,
     },
+    /// The far end has not answered yet, and may wait for something that its user does not know of. Said once.
+    AnswerAwaited {
+        /// The far end, as the user has named it.
+        peer: String,
+        /// For how long it has been waited for.
+        seconds: u64,
+    },
     /// The session stands, and content can flow.
     Connected {
         /// The far end, as people know it.
@@ -232,6 +239,7 @@ impl Event {
             | Event::EntrySkipped { .. }
             | Event::MoreSkipped
             | Event::EntryAgain { .. }
+            | Event::AnswerAwaited { .. }
             | Event::Warning { .. }
             | Event::PathDown(_)
             | Event::PathUp(_)
@@ -305,6 +313,11 @@ impl fmt::Display for Event {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Started { id } => write!(formatter, "transfer {id} begins"),
+            Event::AnswerAwaited { peer, seconds } => write!(
+                formatter,
+                "waiting for {peer} to answer, for {seconds} s so far: does ssh still connect, or does its shell print or wait for \
+                 something?"
+            ),
             Event::Connected { peer, transport, cipher, flows } => {
                 let flows = if *flows == 1 { "1 flow".to_string() } else { format!("{flows} flows") };
                 write!(formatter, "connected with {peer} over {transport}, {flows}, {cipher}")

@@ -484,6 +484,12 @@ impl Root {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
+    /// Files that this user can still create there; `None` where the file system does not count them.
+    pub fn free_files(&self, path: &RelPath) -> io::Result<Option<u64>> {
+        let stat = fs::fstatvfs(&*self.dir(path.as_bytes())?)?;
+        Ok((stat.f_files > 0).then_some(stat.f_favail))
+    }
+
     /// Makes everything written to the file system of a directory durable, whoever wrote it.
     pub fn sync_file_system(&self, path: &RelPath) -> io::Result<()> {
         match fs::syncfs(&*self.dir(path.as_bytes())?) {

@@ -111,10 +111,8 @@ impl Encoder {
                 put_bytes(out, path);
                 out.extend_from_slice(&[was.number(), by.number()]);
             }
-            Message::Names { names, is_last } => {
-                put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
-                names.iter().for_each(|name| put_bytes(out, name));
-            }
+            Message::Names { names, is_last } => put_list(out, 23, names, *is_last),
+            Message::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
             Message::Marks { id, chunk, marks } => {
                 put_numbers(out, 24, &[*id, *chunk]);
                 put_bytes(out, marks);
@@ -206,6 +204,11 @@ impl Encoder {
             }
         }
     }
+}
+
+fn put_list(out: &mut Vec<u8>, code: u8, list: &[Vec<u8>], is_last: bool) {
+    put_numbers(out, code, &[u64::from(is_last), list.len() as u64]);
+    list.iter().for_each(|bytes| put_bytes(out, bytes));
 }
 
 fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {

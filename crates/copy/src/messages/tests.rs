@@ -72,6 +72,7 @@ fn all() -> Vec<Message> {
         Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
         Message::NotDeleted { path: b"x".to_vec(), failure: Failure::new(Code::FilesFailed, "busy") },
         Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
+        Message::Paths { paths: vec![b"run7/*".to_vec(), b"/b\xff".to_vec()], is_last: false },
         Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
         Message::Unchanged { first: 2, count: 700 },
         Message::Decide { id: 3, decision: Decision::Send },

@@ -23,7 +23,7 @@ use super::deleting::directory_there;
 use super::linking::Made;
 use super::settling::finish_small;
 use crate::failures::Failure;
-use crate::options::Overwrite;
+use crate::options::{Overwrite, compares_content};
 use crate::telling::done;
 
 impl Receiver {
@@ -223,7 +223,9 @@ impl Receiver {
     fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), Failure> {
         let Item { entry, path, .. } = item;
         self.remove_partial(path);
-        if self.rules.sync.is_none() || self.rules.dry_run {
+        // A copy leaves alone what it skips, but for a file that it would have replaced by times.
+        let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != Overwrite::Content;
+        if is_left || self.rules.dry_run {
             return Ok(());
         }
         let root = target.roots.of(path);
@@ -350,14 +352,14 @@ impl Receiver {
         }
         let theirs = entry.mtime();
         let is_same_time = || self.is_time_of(target, path, &existing, theirs);
-        let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
+        let by_content = compares_content(&self.rules.files, self.rules.sync.as_ref());
         let content = || Want::Content(Some(existing.kind.into()));
         let unless = |kept| if kept { Want::Nothing } else { content() };
         let want = match self.rules.files.overwrite {
             Overwrite::Always => content(),
             Overwrite::Never => Want::Nothing,
             Overwrite::Older => unless(existing.mtime >= theirs || is_same_time()),
-            Overwrite::Different => match entry.what {
+            Overwrite::Different | Overwrite::Content => match entry.what {
                 What::File { size, .. } if existing.is_file() && existing.size == size => {
                     match by_content && size > 0 {
                         true => Want::Comparison,

@@ -295,7 +295,7 @@ impl Receiver {
         match self.rules.files.overwrite {
             Overwrite::Never => true,
             Overwrite::Older => existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs),
-            Overwrite::Always | Overwrite::Different => false,
+            Overwrite::Always | Overwrite::Different | Overwrite::Content => false,
         }
     }
 

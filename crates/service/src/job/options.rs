@@ -129,6 +129,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["-r", "-B", "--json", "--quiet"], &[], Rule::Anyone),
     not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], Rule::Configuration, SSH),
     not(&["-C", "-4", "-6"], Rule::Configuration, SSH),
+    not(&["--answer-wait"], Rule::Terminal, "a job whose far end does not answer is tried again: --retry"),
     not(
         &["--accept-new", "--known-hosts"],
         Rule::Configuration,

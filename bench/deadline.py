@@ -36,7 +36,7 @@ class Lab:
 
     def seconds(self, id):
         """How long the job has run."""
-        self.service.wait(id)
+        self.service.run("wait", id, timeout=600)
         job = self.service.job(id)
         ended, began = (datetime.datetime.fromisoformat(job[when]) for when in ("ended", "began"))
         return (ended - began).total_seconds()

@@ -245,7 +245,7 @@ class Matrix:
         say(f"\nsaved {self.path.relative_to(ROOT)}")
         chosen = self.chosen
         is_part = chosen.veth or chosen.size or any((chosen.only, chosen.profiles, chosen.scenarios))
-        report.write(document, self.path, in_documents=not is_part)
+        report.write(document, self.path, in_document=not is_part)
 
 
 def package_versions(peer):

@@ -1,4 +1,4 @@
-"""The report of a measurement: one HTML file that needs nothing but itself, and the table in the documents.
+"""The report of a measurement: one HTML file that needs nothing but itself, and the table in docs/design/benchmarks.md.
 
 `python3 bench/report.py bench/results/DATE.json` makes the report of an earlier measurement again; with `--docs` the table, too.
 """
@@ -13,7 +13,7 @@ import plots
 from summary import cell, columns, markdown, summarise, threshold
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DOCUMENTS = (ROOT / "docs/design/benchmarks.md", ROOT / "README.md")
+DOCUMENT = ROOT / "docs/design/benchmarks.md"
 BEGIN, END = "<!-- bench: begin, written by ./x bench -->", "<!-- bench: end -->"
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -137,14 +137,13 @@ def put_between_marks(path, text):
     return True
 
 
-def write(document, path, in_documents):
-    """The HTML report beside the JSON, and, if wanted, the table in the documents that have a place for it."""
+def write(document, path, in_document):
+    """The HTML report beside the JSON, and, if wanted, the table in docs/design/benchmarks.md."""
     page_path = path.with_suffix(".html")
     page_path.write_text(page(document, path.name))
     print(f"saved {page_path}", file=sys.stderr)
-    for target in DOCUMENTS if in_documents else ():
-        if put_between_marks(target, markdown(document, path.name)):
-            print(f"wrote the table in {target}", file=sys.stderr)
+    if in_document and put_between_marks(DOCUMENT, markdown(document, path.name)):
+        print(f"wrote the table in {DOCUMENT}", file=sys.stderr)
 
 
 if __name__ == "__main__":

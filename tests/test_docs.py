@@ -1,7 +1,9 @@
-"""What the pages on robustness and security claim has a test of the name that stands beside it."""
+"""What the pages on robustness and security claim has a test of the name that stands beside it; links that lead nowhere are found."""
 
 import pathlib
 import re
+
+import links
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -20,3 +22,31 @@ def test_each_claim_names_tests_that_are_there():
             assert names, f"{page}: no test beside: {row}"
             missing = [name for name in names if name not in functions]
             assert not missing, f"{page}: {missing}"
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    pages = {
+        "docs/README.md": "# Index\n[one](one.md) [no page](gone.md) [elsewhere](https://example.org/x.md)\n",
+        "docs/one.md": "# One\n## What `it` is, and why\n[there](#what-it-is-and-why) [gone](#what-it-was) `[code](x.md)`\n"
+                       "```\n# Fenced\n[no link](y.md)\n```\n[index](README.md#index) [fenced](#fenced)\n",
+        "docs/alone.md": "# Alone\n## Twice\n## Twice\n[second](#twice-1) [third](#twice-2)\n",
+    }
+    for name, text in pages.items():
+        (tmp_path / name).write_text(text)
+    faults = [fault for page in pages for fault in links.faults_of(page, pages, tmp_path)]
+    assert faults == ["docs/README.md:2: gone.md leads to nothing",
+                      "docs/one.md:3: #what-it-was: docs/one.md has no such heading",
+                      "docs/one.md:8: #fenced: docs/one.md has no such heading",
+                      "docs/alone.md:4: #twice-2: docs/alone.md has no such heading"]
+    assert links.unlisted(pages) == ["docs/alone.md"]
+
+
+def test_a_page_that_a_comment_names_must_be_there(tmp_path):
+    (tmp_path / "docs").mkdir()
+    pages = {"docs/one.md": "# One\n"}
+    (tmp_path / "docs/one.md").write_text(pages["docs/one.md"])
+    source = ("//! See docs/one.md, docs/one.md#one,\n//! docs/one.md#two and docs/two.md. Not notdocs/two.md.\n"
+              'include_str!("../../docs/one.md"); include_str!("../docs/three.md")\n')
+    assert list(links.mentions("lib.rs", source, pages, tmp_path)) == [
+        "lib.rs:2: docs/one.md has no heading two", "lib.rs:2: there is no docs/two.md", "lib.rs:3: there is no docs/three.md"]

@@ -27,10 +27,10 @@ class Service:
     def state(self):
         return self.daemon.directory / "state"
 
-    def run(self, *arguments, expect=0, env=None, input=None):
+    def run(self, *arguments, expect=0, env=None, input=None, timeout=120):
         """`farhaul ARGUMENTS`, asking this service; stdout as text."""
         env = {"FARHAUL_API": os.fspath(self.socket), **(env or {})}
-        done = self.host.run(["farhaul", *map(os.fspath, arguments)], env=env, input=input)
+        done = self.host.run(["farhaul", *map(os.fspath, arguments)], env=env, input=input, timeout=timeout)
         said = f"farhaul {arguments}: {done.returncode}\n{done.stdout.decode()}{done.stderr.decode()}"
         assert done.returncode in ([expect] if isinstance(expect, int) else expect), said
         self.stderr = done.stderr.decode()

@@ -6,6 +6,7 @@ use farhaul::{Code, Error, Misbehaviour, SshTarget};
 use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 
+use crate::Watch;
 use crate::findings::HostFacts;
 use crate::messages::{Answer, PROTOCOL, Question};
 
@@ -13,16 +14,17 @@ use crate::messages::{Answer, PROTOCOL, Question};
 const VERB: &str = "bench endpoint";
 
 /// A far end that has answered the hello.
-pub(crate) struct FarEnd {
+pub(crate) struct FarEnd<'a> {
+    watch: &'a Watch<'a>,
     program: RemoteProgram,
     addresses: Vec<SocketAddr>,
     pub(crate) facts: HostFacts,
 }
 
-impl FarEnd {
-    pub(crate) fn start(target: &SshTarget) -> Result<FarEnd, Error> {
+impl<'a> FarEnd<'a> {
+    pub(crate) fn start(target: &SshTarget, watch: &'a Watch<'a>) -> Result<FarEnd<'a>, Error> {
         let mut program = RemoteProgram::start(target, VERB)?;
-        let answer = program.ask(&Question::Hello { protocol: PROTOCOL })?;
+        let answer = program.ask(&Question::Hello { protocol: PROTOCOL }, watch)?;
         let Answer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
             return Err(FarEnd::strange(&answer));
         };
@@ -38,12 +40,12 @@ impl FarEnd {
             ));
         }
         facts.name = target.host.clone();
-        let addresses = program.addresses(ssh_connection.as_deref());
-        Ok(FarEnd { program, addresses, facts })
+        let addresses = program.addresses(ssh_connection.as_deref(), watch)?;
+        Ok(FarEnd { watch, program, addresses, facts })
     }
 
     pub(crate) fn ask(&mut self, question: &Question) -> Result<Answer, Error> {
-        match self.program.ask(question)? {
+        match self.program.ask(question, self.watch)? {
             Answer::Refused(refusal) => Err(refusal.into_error()),
             answer => Ok(answer),
         }

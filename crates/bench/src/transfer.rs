@@ -123,7 +123,7 @@ struct TransferBench<'a> {
     watch: &'a Watch<'a>,
     here: Option<Folder>,
     /// Its folder is gone with it.
-    far: Option<FarEnd>,
+    far: Option<FarEnd<'a>>,
     there: Option<PathBuf>,
     has_source: bool,
 }
@@ -143,7 +143,7 @@ impl<'a> TransferBench<'a> {
             let room = config.size.saturating_mul(2);
             bench.here = Some(Folder::make(&config.here, room)?);
             if let Target::Ssh(target) = &config.target {
-                let mut far = FarEnd::start(target)?;
+                let mut far = FarEnd::start(target, watch)?;
                 let path = config.there.clone();
                 match far.ask(&Question::Folder { path, room })? {
                     Answer::Folder { path } => bench.there = Some(OsString::from_vec(path).into()),

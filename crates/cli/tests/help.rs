@@ -1,5 +1,5 @@
 //! The help texts are part of what users and scripts see: a change of one shows up as a change of a golden file.
-//! `GOLDEN=write cargo test -p farhaul-cli --test help` writes them anew.
+//! `GOLDEN=write cargo test -p farhaul-cli --test help` writes them, and docs/reference/options.md, anew.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -62,6 +62,54 @@ fn help_is_what_the_golden_files_say() {
         assert_eq!(help, expected, "help of '{verb}' changed; if it should, run with GOLDEN=write");
         assert!(!help.contains("--fault") && !help.contains("endpoint"), "{verb} shows what is hidden");
     }
+}
+
+/// The verbs below this one that its help lists, but for `help` itself.
+fn verbs_below(help: &str) -> Vec<&str> {
+    let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    // The text of a verb goes on in lines that stand further to the right.
+    let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|&name| name != "help").collect()
+}
+
+/// Adds a verb and all that stand below it: to the list, a line each, and to the texts, the help of each.
+fn add_verb(verb: &[&str], list: &mut String, texts: &mut String) {
+    let output = farhaul(&[verb, &["--help"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{verb:?}");
+    let help = String::from_utf8(output.stdout).unwrap();
+    let name = [&["farhaul"], verb].concat().join(" ");
+    // They are the same for all, and the page says where they stand.
+    let text = help.split("\nExit codes: ").next().unwrap_or_default().trim_end();
+    let (indent, mark) = ("  ".repeat(verb.len().saturating_sub(1)), "#".repeat(2.max(verb.len() + 1)));
+    list.push_str(&format!("{indent}- [`{name}`](#{})\n", name.replace(' ', "-")));
+    texts.push_str(&format!("\n{mark} {name}\n\n```text\n{text}\n```\n"));
+    for below in verbs_below(&help) {
+        add_verb(&[verb, &[below]].concat(), list, texts);
+    }
+}
+
+#[test]
+fn the_page_of_options_has_the_help_of_every_verb() {
+    let (mut list, mut texts) = (String::new(), String::new());
+    add_verb(&[], &mut list, &mut texts);
+    assert!(list.contains("`farhaul bench cpu`") && texts.contains("--one-file-system"), "{list}");
+    let page = format!(
+        "# Options
+
+Every verb, with what `farhaul VERB --help` prints. [The guide](../README.md#guide) says how options work together. All
+verbs end with the same [exit codes](errors.md#exit-codes).
+
+A test makes this page: `GOLDEN=write cargo test -p farhaul-cli --test help`.
+
+{list}{texts}"
+    );
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/options.md");
+    if std::env::var_os("GOLDEN").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(page == written, "docs/reference/options.md is not what the verbs say; GOLDEN=write writes it");
 }
 
 #[test]

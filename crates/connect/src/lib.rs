@@ -3,7 +3,7 @@
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
 //! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
-//! session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
+//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
 //! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
 //! `callers.rs`.
 //!
@@ -13,6 +13,7 @@
 
 mod accounts;
 mod authorized;
+mod caller;
 mod callers;
 mod demux;
 mod dial;
@@ -58,6 +59,7 @@ use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
 
 pub use authorized::{AuthorizedKeys, Bounds};
+pub use caller::Caller;
 pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;

@@ -540,6 +540,7 @@ fn refusal_of(error: &HelloError) -> Refusal {
         | HelloError::Io(_)
         | HelloError::Foreign(_)
         | HelloError::TooLong(_)
+        | HelloError::Unsendable(_)
         | HelloError::Malformed(_) => Code::BadRequest,
     };
     Refusal::new(code, error.to_string())

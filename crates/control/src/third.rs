@@ -30,7 +30,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     // What the last look at the daemon has shown may be older.
     handle.counts().failed.store(report.failed_count, Relaxed);
     handle.counts().vanished.store(report.vanished_count, Relaxed);
-    handle.end(report.ok, error.as_ref());
+    handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
     (report, error)
 }
 
@@ -84,7 +84,7 @@ fn commission(
         Driver::Destination => (&between.to, &between.from),
     };
     let path = between.errand(driver).path;
-    let mut driving = Control::open(near)?;
+    let mut driving = Control::open(near, handle)?;
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
     let far =
         Far { host: bare(far).to_string(), addresses: addresses(far), port: far.port, key, path, grant };
@@ -112,7 +112,7 @@ fn grant(
     key: &str,
     handle: &Handle,
 ) -> Result<(String, farhaul_connect::hello::Token), Error> {
-    let mut control = Control::open(at)?;
+    let mut control = Control::open(at, handle)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
     let wish = GrantWish { key: key.to_string(), errand: between.errand(driver), lifetime };
     let granted = control.grant(wish, || handle.is_cancelled());

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_volume::{Meta, RelPath, Root, name_error};
+use farhaul_volume::{Meta, RelPath, Root, is_about_metadata, name_error};
 
 use super::report::SpreadFigures;
 
@@ -266,8 +266,8 @@ impl Roots {
 
     fn named(&self, index: usize, error: io::Error) -> io::Error {
         match self.names.get(index) {
-            // What is said of a name holds in all of them.
-            Some(name) if name_error(&error).is_none() => {
+            // What is said of a name holds in all of them; what is only not set is told of the entry.
+            Some(name) if name_error(&error).is_none() && !is_about_metadata(&error) => {
                 io::Error::new(error.kind(), format!("{} (in {name})", super::failures::plain(&error)))
             }
             Some(_) | None => error,
@@ -405,8 +405,8 @@ mod tests {
     fn what_is_in_two_places_is_told_unless_it_is_a_directory() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = spread(&[&one, &two]);
-        assert!(roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
-        assert!(!roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
+        assert!(roots.make_dir(|root| root.make_dir(&path("d"), 0o755)).unwrap());
+        assert!(!roots.make_dir(|root| root.make_dir(&path("d"), 0o755)).unwrap());
         assert!(roots.metadata(&path("d")).unwrap().unwrap().is_dir());
         for place in [&one, &two] {
             std::fs::write(place.path().join("d/f"), "x").unwrap();

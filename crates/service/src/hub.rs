@@ -76,8 +76,9 @@ impl Body {
 
 /// What a reader gets.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) news: Vec<Arc<News>>,
+pub(crate) struct Next {
+    /// Nothing if there is none yet.
+    pub(crate) news: Option<Arc<News>>,
     /// Something between what the reader had and this is gone.
     pub(crate) has_gap: bool,
 }
@@ -134,15 +135,16 @@ impl Hub {
         self.newest.subscribe()
     }
 
-    /// At most `count` of what has come behind number `after`.
-    pub(crate) fn after(&self, after: u64, count: usize) -> Batch {
+    /// What comes next behind number `after`. A reader takes one at a time: what it has taken and not yet sent is all that a slow
+    /// one holds besides its connection.
+    pub(crate) fn after(&self, after: u64) -> Next {
         let ring = self.ring.lock().in_any_case();
         let first = ring.next - ring.news.len() as u64;
         // A number that was never told is of another process.
         let has_gap = after + 1 < first || after >= ring.next;
         let from = if has_gap { first } else { after + 1 };
-        let skip = usize::try_from(from - first).unwrap_or(usize::MAX);
-        Batch { news: ring.news.iter().skip(skip).take(count).cloned().collect(), has_gap }
+        let at = usize::try_from(from - first).unwrap_or(usize::MAX);
+        Next { news: ring.news.get(at).cloned(), has_gap }
     }
 }
 
@@ -159,15 +161,17 @@ mod tests {
     fn a_reader_goes_on_where_he_was_or_hears_that_something_is_gone() {
         let hub = Hub::new(100);
         (0..10).for_each(|_| hub.tell(other("{}")));
-        let ids = |batch: &Batch| batch.news.iter().map(|news| news.id).collect::<Vec<_>>();
-        let batch = hub.after(99, 3);
-        assert!(!batch.has_gap && ids(&batch) == [100, 101, 102]);
-        let batch = hub.after(109, 3);
-        assert!(!batch.has_gap && batch.news.is_empty());
+        let after = |after| {
+            let Next { news, has_gap } = hub.after(after);
+            (news.map(|news| news.id), has_gap)
+        };
+        assert_eq!(after(99), (Some(100), false));
+        assert_eq!(after(105), (Some(106), false));
+        assert_eq!(after(109), (None, false));
         // Of an earlier process, and one that nobody has told.
-        assert!(hub.after(7, 3).has_gap && hub.after(500, 3).has_gap);
+        assert_eq!([after(7), after(500)], [(Some(100), true); 2]);
         (0..2 * ENTRIES_MAX).for_each(|_| hub.tell(other("{}")));
-        assert!(hub.after(109, 3).has_gap);
+        assert!(hub.after(109).has_gap);
         assert!(hub.ring.lock().unwrap().news.len() <= ENTRIES_MAX);
         (0..20).for_each(|_| hub.tell(other(&"x".repeat(1 << 20))));
         assert!(hub.ring.lock().unwrap().bytes <= BYTES_MAX + (1 << 20));

@@ -340,20 +340,26 @@ impl Handle {
     /// Nothing more happens: it has ended so.
     #[doc(hidden)]
     pub fn end(&self, ok: bool, error: Option<&Error>) {
-        if self.0.is_over.swap(true, Relaxed) {
-            return;
-        }
-        let code = match (error, ok) {
+        let exit = match (error, ok) {
             (Some(error), _) => error.exit_code(),
             (None, true) => ExitCode::Ok,
             (None, false) if self.has_only_vanished() => ExitCode::Vanished,
             (None, false) => ExitCode::SomeFailed,
         };
+        self.end_with(exit, error);
+    }
+
+    /// As [`Handle::end`], with the exit code of what has ended.
+    #[doc(hidden)]
+    pub fn end_with(&self, exit: ExitCode, error: Option<&Error>) {
+        if self.0.is_over.swap(true, Relaxed) {
+            return;
+        }
         self.tell(Event::Ended {
-            ok,
+            ok: exit == ExitCode::Ok,
             error: error.map(ToString::to_string),
             code: error.map(|error| error.code().name()),
-            exit_code: code as u8,
+            exit_code: exit as u8,
         });
         self.0.feed.end();
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink, with_port};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge, Limits};
@@ -373,6 +374,16 @@ impl ControlProcess {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it, as nobody waits for it any more. It may first put the terminal back as it was.
+    pub fn stop(&mut self) {
+        if let Ok(None) = self.child.try_wait()
+            && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
+        {
+            // It has not been waited for, so that the number is still its own. What cannot be told ends when this is dropped.
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 

@@ -196,8 +196,11 @@ impl Facts {
     }
 }
 
-/// The rate "now" is that of the last seconds.
-const WINDOW: Duration = Duration::from_secs(3);
+/// The rate "now" is that of the last second, so that whoever changes a rate sees it follow.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+/// Content counts by blocks of a mebibyte: where few come, the window is longer, until it holds four or is as long as it may be.
+const ENOUGH_BYTES: u64 = 4 << 20;
+const WINDOW_MAX: Duration = Duration::from_secs(8);
 /// Samples are not closer together.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -218,7 +221,11 @@ impl Pace {
             self.samples.pop_back();
         }
         self.samples.push_back((now, bytes));
-        while self.samples.len() > 2 && self.samples[1].0 + WINDOW <= now {
+        while let Some(&(at, then)) = self.samples.get(1)
+            && self.samples.len() > 2
+            && (at + WINDOW_MAX <= now
+                || at + WINDOW_MIN <= now && bytes.saturating_sub(then) >= ENOUGH_BYTES)
+        {
             self.samples.pop_front();
         }
     }
@@ -260,8 +267,28 @@ mod tests {
             pace.look(Duration::from_secs(second), 10_000);
         }
         assert_eq!((pace.now_bps(), pace.mean_bps()), (0.0, 4000.0));
-        assert!(pace.samples.len() <= 5);
+        assert!(pace.samples.len() <= 10);
         assert_eq!(Pace::default().now_bps(), 0.0);
+    }
+
+    #[test]
+    fn a_fast_transfer_s_rate_is_that_of_the_last_second_and_a_slow_one_s_does_not_jump() {
+        const MIB: u64 = 1 << 20;
+        let look = |pace: &mut Pace, tenth: u64, bytes: u64| {
+            pace.look(Duration::from_millis(100 * tenth), bytes);
+            pace.now_bps() * Duration::from_secs(1).as_secs_f64() / 8.0 / MIB as f64
+        };
+        let mut pace = Pace::default();
+        (0..=50).for_each(|tenth| {
+            look(&mut pace, tenth, 2 * tenth * MIB);
+        });
+        let after = |tenths: u64| (100 + 10 * tenths) * MIB;
+        let seen: Vec<f64> = (1..=12).map(|tenth| look(&mut pace, 50 + tenth, after(tenth))).collect();
+        assert!(seen[4] > 40.0 && (seen[10] - 100.0).abs() < 1e-6, "{seen:?}");
+        // One block in five looks.
+        let mut pace = Pace::default();
+        let seen: Vec<f64> = (0..=100).map(|tenth| look(&mut pace, tenth, tenth / 5 * MIB)).collect();
+        assert!(seen[40..].iter().all(|rate| (1.5..=2.5).contains(rate)), "{seen:?}");
     }
 
     #[test]
@@ -271,7 +298,7 @@ mod tests {
             pace.look(Duration::from_millis(millis), millis);
         }
         assert!((pace.now_bps() - 8000.0).abs() < 1.0, "{}", pace.now_bps());
-        assert!(pace.samples.len() < 40, "{}", pace.samples.len());
+        assert!(pace.samples.len() < 100, "{}", pace.samples.len());
     }
 
     #[test]

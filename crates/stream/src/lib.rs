@@ -136,6 +136,7 @@ use farhaul_connect as connect;
 use farhaul_connect::hello::Opening;
 use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_volume::CHUNK;
 
@@ -215,8 +216,8 @@ fn connect(target: &Target, options: StreamOptions, client_sends: bool) -> Resul
     let opening = options.opening(client_sends)?;
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {
-        Target::Ssh(target) => connect::ssh_connect(target, params),
-        Target::Daemon(target) => connect::daemon_connect(target, params),
+        Target::Ssh(target) => connect::ssh_connect(target, params, &Handle::new()),
+        Target::Daemon(target) => connect::daemon_connect(target, params, &Handle::new()),
     }
 }
 

@@ -24,6 +24,7 @@ use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use crate::fixed;
 use crate::temporary;
 use crate::writeback::Medium;
 
@@ -91,6 +92,7 @@ pub(crate) struct Dir {
     is_tried: AtomicBool,
     inode: OnceLock<u64>,
     medium: OnceLock<Medium>,
+    is_append_only: OnceLock<bool>,
 }
 
 /// No mode of a file.
@@ -109,12 +111,18 @@ impl Dir {
         let (needs_names, is_tried) = (AtomicBool::new(false), AtomicBool::new(false));
         let (kept_mode, medium) = (AtomicU32::new(NO_MODE), OnceLock::new());
         let (names, unknown) = (OnceLock::new(), Mutex::new(()));
-        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode: OnceLock::new(), medium }
+        let (inode, is_append_only) = (OnceLock::new(), OnceLock::new());
+        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode, medium, is_append_only }
     }
 
     /// How its file system orders what is written.
     pub(crate) fn medium(&self) -> Medium {
         *self.medium.get_or_init(|| Medium::of(&self.fd))
+    }
+
+    /// Whether names can only be added in it (`chattr +a`): none can be removed, replaced or changed.
+    pub(crate) fn is_append_only(&self) -> bool {
+        *self.is_append_only.get_or_init(|| fixed::is_append_only(&self.fd))
     }
 
     /// 0 if the system does not say.

@@ -18,7 +18,8 @@ test("figures have three digits and the right unit", () => {
 });
 
 test("spans of time", () => {
-  assert.equal(span(0.4), "0 s");
+  assert.equal(span(0.4), "< 1 s");
+  assert.equal(span(0), "0 s");
   assert.equal(span(59.7), "1 min 00 s");
   assert.equal(span(490), "8 min 10 s");
   assert.equal(span(3 * 3600 + 65), "3 h 01 min");

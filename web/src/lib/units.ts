@@ -46,6 +46,7 @@ export function span(seconds: number | null | undefined): string {
   const whole = Math.max(0, Math.round(seconds));
   const pair = (large: number, big: string, small: number, little: string) =>
     `${large} ${big} ${small.toString().padStart(2, "0")} ${little}`;
+  if (whole === 0 && seconds > 0) return "< 1 s";
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return pair(Math.floor(whole / 60), "min", whole % 60, "s");
   if (whole < 86_400) return pair(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");

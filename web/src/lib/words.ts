@@ -49,7 +49,7 @@ export function verdict(limit: string | undefined, goodputBps?: number): string 
     case "network":
       return `The network is the limit${at}`;
     case "rate":
-      return `The rate that was set is the limit${at}`;
+      return `The rate that is allowed is the limit${at}`;
     case "none":
       return "Nothing in particular limits it";
   }
@@ -80,7 +80,7 @@ const STAGE_NAMES: Record<string, string> = {
   "wait-content": "waits for content",
   "wait-receiver": "waits for the receiver",
   "wait-network": "waits for the network",
-  "wait-rate": "waits for the rate that was set",
+  "wait-rate": "waits for the rate that is allowed",
 };
 
 export function stageName(name: string): string {

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
@@ -43,6 +44,14 @@ impl Sender {
         match origin {
             Origin::Pipe { name } => self.announce_pipe(name),
             Origin::Scan(scan) => self.announce_scan(*scan),
+            Origin::Awaited(awaited) => {
+                let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
+                match awaited.open(more, &self.shared.budget) {
+                    Ok(scan) => self.announce_scan(scan),
+                    // The receiver hears of it as of any request that cannot be met, from whoever speaks with it.
+                    Err(error) => return *self.refusal.lock().whole() = Some(error),
+                }
+            }
         }
         if self.shared.is_stopped() {
             // What was announced may be anything but all.
@@ -197,9 +206,10 @@ impl Sender {
                             }
                         },
                         Err(error) => {
-                            let failure = Failure::cannot("read its extended attributes", &error);
-                            self.fail(path.as_bytes(), &failure, Action::Copy, None);
-                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), failure });
+                            let Failure { reason, .. } =
+                                Failure::cannot("read its extended attributes", &error);
+                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
+                            batch.push(Message::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()
                         }
                     };

@@ -22,6 +22,7 @@ use super::extract::{App, Ask, May, ToRead, blocking};
 use super::jobs::bad_query;
 use super::problem::Failure;
 use crate::access::Caller;
+use crate::hub::Next;
 use crate::job::JobId;
 use crate::node::Node;
 use crate::node::logins::Proof;
@@ -30,8 +31,6 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(follow))
 }
 
-/// News that are taken at a time.
-const TAKE: usize = 64;
 /// So often a line goes out if nothing happens, so that both ends notice a connection that is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// So often it is looked whether a reader may still read, for what ends by its time.
@@ -106,7 +105,7 @@ struct Reader {
     job: Option<JobId>,
     newest: watch::Receiver<u64>,
     after: u64,
-    /// In reverse.
+    /// The last comes first: what is next, behind word of a gap before it.
     waiting: Vec<Event>,
 }
 
@@ -120,22 +119,20 @@ impl Reader {
                 return Some(event);
             }
             self.newest.mark_unchanged();
-            let batch = self.node.hub.after(self.after, TAKE);
-            if let Some(last) = batch.news.last() {
-                self.after = last.id;
-            } else if batch.has_gap {
-                self.after = *self.newest.borrow();
-            }
-            let seen = batch.news.iter().filter_map(|news| {
+            let Next { news, has_gap } = self.node.hub.after(self.after);
+            self.after = match &news {
+                Some(news) => news.id,
+                None if has_gap => *self.newest.borrow(),
+                None => self.after,
+            };
+            let seen = news.as_ref().and_then(|news| {
                 let (kind, text) = news.body.for_caller(&self.caller, self.job)?;
                 Some(Event::default().id(news.id.to_string()).event(kind).data(text))
             });
-            self.waiting = seen.collect();
-            if batch.has_gap {
-                self.waiting.insert(0, Event::default().event("gap").data("{}"));
-            }
-            self.waiting.reverse();
-            if self.waiting.is_empty() && batch.news.is_empty() {
+            self.waiting.extend(seen);
+            if has_gap {
+                self.waiting.push(Event::default().event("gap").data("{}"));
+            } else if news.is_none() {
                 tokio::select! {
                     // The node is gone when there is nobody to tell news.
                     changed = self.newest.changed() => changed.ok()?,

@@ -71,7 +71,7 @@ fn around() -> Surroundings {
 }
 
 keys! {
-    /// What clients open: `farhaul cp ... fh://this-host/path` and the like
+    /// The daemon that clients connect to: `farhaul cp ... fh://this-host/path`
     pub struct Serve {
         listen: Vec<Address> = vec![Address(([0; 16], 33_001).into())], Restart, "", "",
             "Addresses and ports, each for UDP and TCP; [::] takes IPv4 too";
@@ -88,7 +88,7 @@ keys! {
         mask: Option<Mask> = None, Restart, "the umask", "\"027\"",
             "Permissions that files and directories do not get, whatever their source has";
         memory: Option<Size> = None, Restart, "half of this host's", "\"16G\"",
-            "Memory for all transfers together; who asks for more waits or is told to try again";
+            "Memory for all transfers together; a client that asks for more waits or is told to try again";
         memory_per_key: Option<Size> = None, Restart, "half of memory", "\"8G\"",
             "The same for the transfers of one key";
         max_rate: Option<Rate> = None, Live, "none", "\"8G\"",
@@ -98,15 +98,15 @@ keys! {
         allow_cipher_none: bool = false, Restart, "", "",
             "Permit clients that ask for it to move file contents in the clear";
         allow_root: bool = false, Restart, "", "",
-            "Run also as root; one node serves as one user, who should be another";
+            "Run as root, too; a node should run as a user of its own";
         drain: Span = seconds(30), Live, "", "",
-            "When it is told to end, transfers that run have so long to end by themselves; 0s stops them at once";
+            "How long running transfers may go on when the node is told to end; 0s stops them at once";
         state: AbsolutePath = around().state(), Restart,
             "$XDG_STATE_HOME/farhaul/service", "\"/var/lib/farhaul\"",
-            "Directory of the jobs' store and what else is kept: on a local disk, below no root that is served";
+            "Directory of the jobs' store and all else that is kept: on a local disk, not below a root that is served";
     }
 
-    /// The API: by a Unix socket for the same user, by TCP for who has a token
+    /// The API: on a Unix socket for the same user, on TCP for callers with a token
     pub struct Api {
         socket: AbsolutePath = around().socket(&around().state()), Restart,
             "$XDG_RUNTIME_DIR/farhaul/api.sock, else in the state directory", "\"/run/farhaul/api.sock\"",
@@ -114,13 +114,13 @@ keys! {
         listen: Vec<Address> = Vec::new(), Restart, "", "[\"127.0.0.1:33080\"]",
             "TCP addresses; each needs a token, and TLS beyond loopback";
         tls_cert: Option<AbsolutePath> = None, Live, "none", "\"/etc/farhaul/tls.crt\"",
-            "Certificates, the own one first, in PEM";
+            "Certificates in PEM, this node's own first";
         tls_key: Option<Secret> = None, Live, "none", "\"$CREDENTIALS_DIRECTORY/tls.key\"",
             "Private key of the certificate, in PEM";
         hosts: Vec<Name> = Vec::new(), Live, "", "[\"dtn1.example.org\"]",
             "Names and addresses by which this node is called, beside localhost and those of listen; others are refused";
         login_time: Span = seconds(DAY / 2), Live, "", "",
-            "A log-in with a browser lasts so long";
+            "How long a log-in with a browser lasts";
         max_body: Size = Size(1 << 20), Live, "", "",
             "The longest request";
         max_connections: NonZeroU32 = count(1024), Restart, "", "",
@@ -151,7 +151,7 @@ keys! {
             "A job that is paused for longer gives its place and its session to others";
     }
 
-    /// What has been: records of jobs and their curves
+    /// The history: records of jobs and their curves
     pub struct History {
         keep: Span = seconds(90 * DAY), Live, "", "",
             "Older records are deleted";
@@ -161,7 +161,7 @@ keys! {
             "Keep rate, loss and round trip of each job over time, at most 600 points";
     }
 
-    /// The log on stderr, and the file of who did what
+    /// The log on stderr, and the audit log
     pub struct Log {
         level: LogLevel = LogLevel::Info, Live, "", "",
             "How much is logged: error, warn, info, debug or trace";
@@ -169,7 +169,7 @@ keys! {
             "One JSON object a line, on stdout";
         audit_file: AbsolutePath = around().state().join("audit.log"), Live,
             "audit.log in the state directory", "\"/var/log/farhaul/audit.log\"",
-            "Who did what, one JSON object a line, only ever appended to";
+            "The audit log: one JSON object a line for each thing done or refused, only ever appended to";
         audit_chain: bool = false, Live, "", "",
             "Each line of it has the digest of the line before, so that one that was removed shows";
     }
@@ -249,11 +249,11 @@ keys! {
         args: Vec<String> = Vec::new(), Live, "", "[\"--quiet\"]",
             "Its arguments";
         time_limit: Span = seconds(60), Live, "", "",
-            "It is killed after so long, with all that it has started";
+            "How long it may run; then it is killed, with all that it has started";
         batch_files: NonZeroU32 = count(1000), Live, "", "",
-            "On file: the most files that it is told of together";
+            "On file: the most files that one message names";
         batch_wait: Span = seconds(5), Live, "", "",
-            "On file: it is told when the first of them has waited for so long, if not before";
+            "On file: how long the first file waits for others at most";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
             "It runs only for jobs with these labels";
     }
@@ -267,13 +267,13 @@ keys! {
         settle: Span = seconds(30), Live, "", "",
             "A file is taken when it has not changed for so long and nobody has it open for writing";
         rescan: Span = seconds(300), Live, "", "",
-            "The directory is looked through so often, for what was not told";
+            "Time between two walks over the directory, which find what the kernel has not told";
         include: Vec<String> = Vec::new(), Live, "", "[\"*.h5\"]",
             "Patterns of names that are taken; without any, all are";
         exclude: Vec<String> = Vec::new(), Live, "", "[\"*.tmp\"]",
             "Patterns of names that are not";
         after: After = After::Keep, Live, "", "",
-            "What becomes of a file that has arrived and is synced there: keep, mark, delete, or move /DIRECTORY";
+            "Done with a file that has arrived and is synced there: keep, mark, delete, or move /DIRECTORY";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ instrument = \"a\" }",
             "Labels of its jobs";
     }

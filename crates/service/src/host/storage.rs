@@ -95,7 +95,12 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<Size>) -> Vec
         seen.push(device_number);
         Some((point, device, file_system.to_string()))
     };
-    let all: Vec<_> = text.lines().filter_map(read).take(MOUNTS_MAX).collect();
+    let mut all: Vec<(String, String, String)> = Vec::new();
+    for mount in text.lines().filter_map(read).take(MOUNTS_MAX) {
+        // The later one of two at the same place hides the other.
+        all.retain(|(point, ..)| *point != mount.0);
+        all.push(mount);
+    }
     let sized = all.into_iter().filter_map(|(point, device, file_system)| {
         let Size { bytes, free_bytes } = size_of(&point)?;
         (bytes > 0).then_some(Mount { point, device, file_system, bytes, free_bytes })

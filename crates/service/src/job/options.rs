@@ -86,6 +86,10 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--inplace"], &["options.files.in_place"], Rule::Anyone),
     row(&["--follow-growth"], &["options.files.follow_growth_secs"], Rule::Anyone),
     row(&["--announce"], &["options.files.announce"], Rule::Anyone),
+    row(&["--modify-window"], &["options.files.modify_window_secs"], Rule::Anyone),
+    row(&["--no-perms"], &["options.files.no_perms"], Rule::Anyone),
+    row(&["--no-times"], &["options.files.no_times"], Rule::Anyone),
+    row(&["--omit-dir-times"], &["options.files.omit_dir_times"], Rule::Anyone),
     row(&["--xattrs"], &["options.files.xattrs"], Rule::Anyone),
     row(&["--acls"], &["options.files.acls"], Rule::Anyone),
     row(&["--specials"], &["options.files.specials"], Rule::Anyone),
@@ -126,6 +130,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["-r", "-B", "--json", "--quiet"], &[], Rule::Anyone),
     not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], Rule::Configuration, SSH),
     not(&["-C", "-4", "-6"], Rule::Configuration, SSH),
+    not(&["--answer-wait"], Rule::Terminal, "a job whose far end does not answer is tried again: --retry"),
     not(
         &["--accept-new", "--known-hosts"],
         Rule::Configuration,

@@ -380,8 +380,11 @@ mod tests {
 
     #[test]
     fn the_pages_on_hooks_and_watches_are_read() {
-        let pages =
-            [include_str!("../../../../docs/guide/hooks.md"), include_str!("../../../../docs/guide/watch-folder.md")].concat();
+        let pages = [
+            include_str!("../../../../docs/guide/hooks.md"),
+            include_str!("../../../../docs/guide/watch-folder.md"),
+        ]
+        .concat();
         let blocks = pages.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("farhaul.toml");

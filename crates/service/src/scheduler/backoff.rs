@@ -36,6 +36,7 @@ pub(crate) enum Outcome {
 pub(crate) fn judge(report: &Report, error: Option<&Error>) -> Outcome {
     match error {
         Some(error) => Outcome::Broke { may_mend: may_mend(error.code()) },
+        // Another attempt would set no more of metadata than this one has, and find no more files.
         None if report.has_no_failure() => Outcome::Arrived,
         None => Outcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
     }
@@ -76,6 +77,8 @@ mod tests {
         assert_eq!(judge(&report, None), Outcome::Arrived);
         let vanished = Report { vanished_count: 3, complete: true, ..Report::default() };
         assert_eq!(judge(&vanished, None), Outcome::Arrived);
+        let not_set = Report { ok: false, not_set_count: 2, ..Report::default() };
+        assert_eq!(judge(&not_set, None), Outcome::Arrived, "another attempt would set no more");
         let broke = |code| judge(&report, Some(&Error::new(code, "x")));
         for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
             assert_eq!(broke(code), Outcome::Broke { may_mend: true }, "{code}");

@@ -196,10 +196,14 @@ fn page() -> String {
     let mut page = String::from(
         "# Errors
 
-Everything that ends a transfer, or keeps it from starting, has a code: its name is in `--json` (`error_detail.code`), with `-v` below the
-error's line, and is never given to something else. A program looks at the name; a script that needs no more looks at the exit code.
+Everything that ends a transfer, or keeps it from starting, has a code. `--json` has its name (`error_detail.code`), `-v` prints it below
+the error's line, and no other error ever gets the same name. A program looks at the name; a script that needs no more looks at the exit code.
 
 This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=write cargo test -p farhaul-session the_page`).
+
+## Exit codes
+
+They are the same for every verb.
 
 | exit code | meaning |
 | --- | --- |
@@ -213,13 +217,14 @@ This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=
 | 7 | the far end or the way to it is gone; the same command goes on where it stopped |
 | 8 | the far end broke the protocol |
 | 9 | a fault of this host, or of Farhaul |
+| 10 | all content arrived, and some modes, times or attributes could not be set |
 | 11 | nothing failed; some source files had vanished when they were to be read |
-| 130 | interrupted |
+| 130 | interrupted (Ctrl-C); 143 by SIGTERM, 129 by SIGHUP |
 
 ## Codes
 
-Blame: `user` (the command, its files, the keys), `peer` (the other end, or who runs it), `network`, `host` (a resource of a host), `us` (Farhaul). Retry: the same
-command can work at another time though nobody has changed anything. The number is for the wire ([wire.md](wire.md)).
+Blame says whose fault it is: `user` (the command, its files, the keys), `peer` (the other end, or whoever runs it), `network`, `host` (a resource of a host) or
+`us` (Farhaul). Retry says whether the same command can work at another time although nobody changes anything. The number travels on [the wire](wire.md).
 
 | code | exit | blame | retry | number | meaning | what to do, if the error says nothing more |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -241,8 +246,8 @@ command can work at another time though nobody has changed anything. The number 
         "
 ## Misbehaviours
 
-With `FH-MISBEHAVED` comes what the far end did wrong (`error_detail.misbehaviour`); with `FH-ACCUSED` what it says that this end did. The session ends; the hundreds (hexadecimal) of
-the number are the part that found it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
+`FH-MISBEHAVED` names what the far end did wrong (`error_detail.misbehaviour`), `FH-ACCUSED` what the far end says that this end did wrong. Either ends the session. The hundreds
+(hexadecimal) of the number say which part found it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
 
 | misbehaviour | number | meaning |
 | --- | --- | --- |
@@ -262,5 +267,8 @@ fn the_page_has_the_lists() {
         std::fs::write(&path, &made).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(written == made, "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it");
+    assert!(
+        written == made,
+        "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it"
+    );
 }

@@ -78,7 +78,10 @@ impl Outcome {
         let session = dialogue.report(&end.figures, end.bytes);
         let report = Report {
             schema: REPORT_SCHEMA,
-            ok: error.is_none() && end.failures.count == 0 && end.vanished.count == 0 && end.not_set.count == 0,
+            ok: error.is_none()
+                && end.failures.count == 0
+                && end.vanished.count == 0
+                && end.not_set.count == 0,
             error: None,
             error_detail: None,
             complete: error.is_none(),

@@ -34,7 +34,7 @@ pub(crate) const MORE_PATHS: &str = "more-paths";
 
 /// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
 /// lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 12] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),

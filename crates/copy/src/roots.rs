@@ -394,7 +394,7 @@ mod tests {
         let make = |kind: io::ErrorKind| {
             roots.make(&path("l"), |root| match root.identity() == first {
                 true => Err(kind.into()),
-                false => root.symlink(b"x", &path("l"), farhaul_volume::Time::default()),
+                false => root.symlink(b"x", &path("l"), Some(farhaul_volume::Time::default())),
             })
         };
         assert!(make(io::ErrorKind::PermissionDenied).is_err() && !two.path().join("l").is_symlink());

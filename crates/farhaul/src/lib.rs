@@ -63,7 +63,8 @@ pub use farhaul_copy::{
     IntegrityOptions, Location, ManifestOptions, NotSetEntry, NotTakenEntry, Overwrite, Part, Place,
     RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed,
     SpreadFigures, SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry,
-    Verify, VerifyJob, VerifyReport, check as check_copy, clean as run_clean, manifest_root, spread_of, verify as run_verify,
+    Verify, VerifyJob, VerifyReport, check as check_copy, clean as run_clean, manifest_root, spread_of,
+    verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,

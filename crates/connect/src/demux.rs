@@ -102,7 +102,7 @@ fn hand_over(registry: &Registry, datagram: &[u8], meta: &RecvMeta, listening: S
     let from = canonical(meta.addr);
     let local = meta.dst_ip.map_or(listening, |ip| SocketAddr::new(ip, listening.port()));
     let local = canonical(local);
-    if let Some(header) = farhaul_proto::Header::decode(datagram) {
+    if let Some(header) = farhaul_proto::PacketHeader::decode(datagram) {
         let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
         registry.deliver(header.flow_id, datagram.len(), first);
     }

@@ -134,7 +134,7 @@ fn params(udp: bool, flows: u16) -> HelloParams {
 
 /// Sends one packet for flow `id` and waits until it has arrived at the other link.
 fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<SocketAddr>) {
-    let header = farhaul_proto::Header { flow_id: id, number: 77 }.encode();
+    let header = farhaul_proto::PacketHeader { flow_id: id, number: 77 }.encode();
     let packet = [&header[..], &[9; 40]].concat();
     let mut out = SendBatch::new(4096);
     out.to(destination);
@@ -172,7 +172,8 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
 
         // The first datagram comes through the listening socket.
         let packet =
-            [&farhaul_proto::Header { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]].concat();
+            [&farhaul_proto::PacketHeader { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]]
+                .concat();
         let mut out = SendBatch::new(4096);
         out.to(Some(candidates[0]));
         out.datagram(packet.len()).unwrap().copy_from_slice(&packet);

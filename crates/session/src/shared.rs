@@ -20,7 +20,7 @@ use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::Held as _;
 use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
-use farhaul_proto::{Class, ControlStream, Controller, Timestamp};
+use farhaul_proto::{BlockClass, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
@@ -46,7 +46,7 @@ pub struct Filled {
     /// Content bytes in it, for the counters, and those of them that were put before.
     pub content: u32,
     pub again: u32,
-    pub class: Class,
+    pub class: BlockClass,
     /// Whose it is.
     pub request: Arc<Request>,
 }

@@ -5,8 +5,8 @@ use crate::mix::Mixed;
 use crate::packet::{Content, Packet};
 use crate::scenario::{Scenario, Transfer};
 use farhaul_proto::{
-    Class, ControlStream, Controller, Event, Flow, FlowConfig, FlowStats, Plan, RateConfig, Received,
-    Timestamp, Verdict,
+    BlockClass, ControlStream, Controller, Flow, FlowConfig, FlowEvent, FlowStats, PacketPlan, RateConfig,
+    ReceivedPacket, SegmentVerdict, Timestamp,
 };
 use std::collections::VecDeque;
 
@@ -77,7 +77,7 @@ pub(crate) struct Endpoint {
     pub controller: Controller,
     pub ledger: Ledger,
     pub mixed: Mixed,
-    plan: Plan,
+    plan: PacketPlan,
     blocks: u64,
     block_len: u32,
     control_bytes: u64,
@@ -122,7 +122,7 @@ impl Endpoint {
             controller: Controller::new(rate),
             ledger: Ledger::default(),
             mixed: Mixed::new(transfer.mix),
-            plan: Plan::new(64),
+            plan: PacketPlan::new(64),
             blocks,
             block_len: scenario.block_len,
             control_bytes,
@@ -137,7 +137,7 @@ impl Endpoint {
             Content::Copy(planned, control) => (planned, control, true),
             Content::Data(_) | Content::Ack(_) => return,
         };
-        let received = Received {
+        let received = ReceivedPacket {
             number: planned.number,
             control,
             segment: planned.segment.as_ref(),
@@ -150,16 +150,16 @@ impl Endpoint {
             false => end.flow.handle_packet(now, &received, &mut self.control, &mut self.controller),
         };
         match verdict.expect("an honest peer") {
-            Verdict::Place => {
+            SegmentVerdict::Place => {
                 let segment = planned.segment.expect("only segments are placed");
                 self.ledger.placed += u64::from(segment.len);
                 let placed = end.placed(segment.block);
                 assert_ne!(*placed, OVER, "a segment of a block that is over");
                 *placed += segment.len;
             }
-            Verdict::Refused => self.ledger.refused += 1,
-            Verdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
-            Verdict::Replayed | Verdict::Nothing => {}
+            SegmentVerdict::Refused => self.ledger.refused += 1,
+            SegmentVerdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
+            SegmentVerdict::Replayed | SegmentVerdict::Nothing => {}
         }
     }
 
@@ -168,15 +168,15 @@ impl Endpoint {
         for index in 0..self.flows.len() {
             while let Some(event) = self.flows[index].flow.poll_event() {
                 match event {
-                    Event::BlockAcked(block) => {
+                    FlowEvent::BlockAcked(block) => {
                         self.ledger.acked += 1;
                         self.mixed.on_over(now, (index, block), |fate| &mut fate.acked_s);
                     }
-                    Event::BlockGivenUp(block) => {
+                    FlowEvent::BlockGivenUp(block) => {
                         self.ledger.given_up += 1;
                         self.mixed.on_over(now, (index, block), |fate| &mut fate.given_up_s);
                     }
-                    Event::PeerGaveUp(blocks) => {
+                    FlowEvent::PeerGaveUp(blocks) => {
                         for block in blocks {
                             self.ledger.told += 1;
                             self.mixed.on_over(now, (index, block), |fate| &mut fate.told_s);
@@ -184,9 +184,9 @@ impl Endpoint {
                             self.flows[index].release(1, self.pool);
                         }
                     }
-                    Event::BlockComplete { block, len } => self.complete(now, index, block, len),
-                    Event::DatagramMax(size) => self.ledger.datagram_max = size,
-                    Event::PeerClosed { .. } => self.ledger.closed = true,
+                    FlowEvent::BlockComplete { block, len } => self.complete(now, index, block, len),
+                    FlowEvent::DatagramMax(size) => self.ledger.datagram_max = size,
+                    FlowEvent::PeerClosed { .. } => self.ledger.closed = true,
                     _ => {}
                 }
             }
@@ -231,7 +231,7 @@ impl Endpoint {
                 return;
             };
             let block = end.flow.queue_block(self.block_len).expect("there is room");
-            self.mixed.on_queued((index, block), Class::Bulk, self.block_len, now);
+            self.mixed.on_queued((index, block), BlockClass::Bulk, self.block_len, now);
             end.queued += 1;
             self.ledger.queued += 1;
         }

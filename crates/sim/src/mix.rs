@@ -1,7 +1,7 @@
 //! What an application does with blocks besides sending bulk: urgent ones, deadlines, second thoughts, and a
 //! slow reader at the other end.
 
-use farhaul_proto::{Class, Timestamp};
+use farhaul_proto::{BlockClass, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Mix {
 #[derive(Debug, Clone, Copy)]
 pub struct Fate {
     /// Its class.
-    pub class: Class,
+    pub class: BlockClass,
     /// Its length.
     pub len: u32,
     /// When the application had it, in seconds.
@@ -53,7 +53,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    fn new(class: Class, len: u32, made: Timestamp) -> Fate {
+    fn new(class: BlockClass, len: u32, made: Timestamp) -> Fate {
         Fate {
             class,
             len,
@@ -75,8 +75,8 @@ impl Fate {
     /// Its deadline in seconds.
     pub fn deadline_s(&self) -> Option<f64> {
         match self.class {
-            Class::Until(at) => Some(seconds(at)),
-            Class::Bulk | Class::Urgent => None,
+            BlockClass::Until(at) => Some(seconds(at)),
+            BlockClass::Bulk | BlockClass::Urgent => None,
         }
     }
 }
@@ -148,14 +148,14 @@ impl Mixed {
     pub(crate) fn next(
         &mut self,
         now: Timestamp,
-        has_room: impl Fn(Class) -> bool,
-    ) -> Option<(Class, u32, Timestamp)> {
+        has_room: impl Fn(BlockClass) -> bool,
+    ) -> Option<(BlockClass, u32, Timestamp)> {
         if let (Some(beat), Some((_, len))) = (&mut self.urgent, self.mix.urgent) {
             beat.tick(now);
-            if has_room(Class::Urgent)
+            if has_room(BlockClass::Urgent)
                 && let Some(made) = beat.waiting.pop_front()
             {
-                return Some((Class::Urgent, len, made));
+                return Some((BlockClass::Urgent, len, made));
             }
         }
         let (beat, (_, (len, deadline_ms))) = self.timed.as_mut().zip(self.mix.timed)?;
@@ -165,12 +165,12 @@ impl Mixed {
         while beat.waiting.len() > 1 {
             beat.waiting.pop_front();
         }
-        let class = Class::Until(*beat.waiting.front()? + later);
+        let class = BlockClass::Until(*beat.waiting.front()? + later);
         let made = if has_room(class) { beat.waiting.pop_front() } else { None }?;
         Some((class, len, made))
     }
 
-    pub(crate) fn on_queued(&mut self, name: Name, class: Class, len: u32, made: Timestamp) {
+    pub(crate) fn on_queued(&mut self, name: Name, class: BlockClass, len: u32, made: Timestamp) {
         self.note(|fates| {
             fates.insert(name, Fate::new(class, len, made));
         });
@@ -188,7 +188,7 @@ impl Mixed {
     pub(crate) fn on_over(&mut self, now: Timestamp, name: Name, how: fn(&mut Fate) -> &mut Option<f64>) {
         self.note(|fates| {
             // The receiver knows nothing of a block but what becomes of it.
-            let unknown = Fate::new(Class::Bulk, 0, Timestamp::ZERO);
+            let unknown = Fate::new(BlockClass::Bulk, 0, Timestamp::ZERO);
             let slot = how(fates.entry(name).or_insert(unknown));
             assert!(slot.is_none(), "block {name:?} is over twice");
             *slot = Some(seconds(now));

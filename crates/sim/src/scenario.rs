@@ -8,7 +8,7 @@ use crate::end::End;
 use crate::mix::Mix;
 use crate::world::World;
 use farhaul_motion::{Motion, RateMotion};
-use farhaul_proto::{Policy, Remembered};
+use farhaul_proto::{PathMemory, Policy};
 use std::fmt;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(crate) struct Transfer {
     pub cap_bps: Option<u64>,
     pub floor_bps: Option<u64>,
     pub flows: u32,
-    pub memory: Option<Remembered>,
+    pub memory: Option<PathMemory>,
     pub mix: Mix,
 }
 
@@ -288,7 +288,7 @@ impl Scenario {
             cap_bps: self.cap_bps,
             floor_bps: self.floor_bps,
             flows: self.flows,
-            memory: self.memory.map(|(rate_bps, rtt_ms)| Remembered {
+            memory: self.memory.map(|(rate_bps, rtt_ms)| PathMemory {
                 rate_bps,
                 rtt: Duration::from_secs_f64(rtt_ms / 1e3),
                 loss_ppm: (1e6 * self.memory_loss) as u32,

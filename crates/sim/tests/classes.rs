@@ -1,7 +1,7 @@
 //! Classes of blocks: urgent ones overtake bulk, those with a deadline are whole or given up, and what is
 //! cancelled costs nothing more.
 
-use farhaul_proto::Class;
+use farhaul_proto::BlockClass;
 use farhaul_sim::{End, Fate, Scenario, check};
 
 /// A gigabit over 100 ms, full of bulk, with an urgent block of 4 KiB (three packets) now and then.
@@ -19,7 +19,8 @@ fn full_and_far() -> Scenario {
 /// Milliseconds that urgent blocks took, in order; infinity for those that had half a second and have not
 /// come.
 fn urgent_ms(end: &End) -> Vec<f64> {
-    let old = end.fates.iter().filter(|fate| fate.class == Class::Urgent && fate.made_s < end.seconds - 0.5);
+    let old =
+        end.fates.iter().filter(|fate| fate.class == BlockClass::Urgent && fate.made_s < end.seconds - 0.5);
     let mut took: Vec<f64> =
         old.map(|fate| fate.took_s().map_or(f64::INFINITY, |seconds| seconds * 1e3)).collect();
     took.sort_by(f64::total_cmp);
@@ -93,7 +94,7 @@ fn a_flood_of_urgent_blocks_leaves_a_sixteenth_to_bulk() {
         check(scenario, |end| {
             let came = |fate: &&Fate| fate.complete_s.is_some_and(|at| at > 1.2);
             let bytes = |is_bulk: bool| {
-                let of_class = end.fates.iter().filter(|fate| (fate.class == Class::Bulk) == is_bulk);
+                let of_class = end.fates.iter().filter(|fate| (fate.class == BlockClass::Bulk) == is_bulk);
                 of_class.filter(came).map(|fate| f64::from(fate.len)).sum::<f64>()
             };
             let (bulk, urgent) = (bytes(true), bytes(false));

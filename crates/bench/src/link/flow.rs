@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent, UdpLink, wait};
-use farhaul_proto::{HEADER_LEN, Header};
+use farhaul_proto::{HEADER_LEN, PacketHeader};
 use farhaul_session::{Packets, Payload};
 
 use super::case::{Case, OVERHEAD};
@@ -142,7 +142,7 @@ pub(super) fn send(
                 let content = Payload::Content(&payload);
                 packets.seal(&packet(out.next, 0, payload.len()), &[], content, bytes);
             } else {
-                let header = Header { flow_id: badge.flow, number: out.next };
+                let header = PacketHeader { flow_id: badge.flow, number: out.next };
                 bytes[..HEADER_LEN].copy_from_slice(&header.encode());
             }
             out.next += 1;
@@ -200,7 +200,7 @@ pub(super) fn receive(
                 is_called |= matches!(badge.decode(datagram.bytes), Some(Word::Meet { .. }));
                 let number = match case.cipher {
                     Some(_) => packets.open(datagram.bytes).map(|opened| opened.number),
-                    None => Header::decode(datagram.bytes).map(|header| header.number),
+                    None => PacketHeader::decode(datagram.bytes).map(|header| header.number),
                 };
                 if let Some(number) = number {
                     next = next.max(number + 1);
@@ -348,7 +348,7 @@ mod tests {
         let counted = std::thread::scope(|scope| {
             let (mut count, stop) = (0, &stop);
             let answer = move |bytes: &[u8]| {
-                let number = Header::decode(bytes)?.number;
+                let number = PacketHeader::decode(bytes)?.number;
                 stop.fetch_or(count > 100, Relaxed);
                 // The other end was still looking for this one when the first sixteen came.
                 (number >= 16).then(|| {
@@ -376,7 +376,7 @@ mod tests {
             let _ends = Ends(&stop);
             let mut batch = SendBatch::new(1 << 16);
             let bytes = batch.datagram(1472).unwrap();
-            bytes[..HEADER_LEN].copy_from_slice(&Header { flow_id: 0, number: 4 }.encode());
+            bytes[..HEADER_LEN].copy_from_slice(&PacketHeader { flow_id: 0, number: 4 }.encode());
             assert_eq!(other.send(&mut batch).unwrap(), Sent::All);
             let (mut arrived, mut news) = (RecvBatch::new(), Vec::new());
             // Whoever lost the first must hear a second; one that never comes keeps this going until the test is ended.

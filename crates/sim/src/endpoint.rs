@@ -1,9 +1,9 @@
 //! One end of a transfer of ours: its flows with their controller and control stream, and an application that sends or
 //! receives blocks.
 
-use crate::mix::Mixed;
-use crate::packet::{Content, Packet};
-use crate::scenario::{Scenario, Transfer};
+use crate::mix::MixState;
+use crate::packet::{PacketContent, SimPacket};
+use crate::scenario::{Scenario, TransferSetup};
 use farhaul_proto::{
     BlockClass, ControlStream, Controller, Flow, FlowConfig, FlowEvent, FlowStats, PacketPlan, RateConfig,
     ReceivedPacket, SegmentVerdict, Timestamp,
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 /// What both ends must agree on in the end.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ContentLedger {
     pub queued: u64,
     pub acked: u64,
     pub given_up: u64,
@@ -75,8 +75,8 @@ pub(crate) struct Endpoint {
     pub flows: Vec<FlowEnd>,
     pub control: ControlStream,
     pub controller: Controller,
-    pub ledger: Ledger,
-    pub mixed: Mixed,
+    pub ledger: ContentLedger,
+    pub mixed: MixState,
     plan: PacketPlan,
     blocks: u64,
     block_len: u32,
@@ -89,7 +89,7 @@ impl Endpoint {
     /// `blocks` to send; zero makes a receiver.
     pub(crate) fn new(
         scenario: &Scenario,
-        transfer: &Transfer,
+        transfer: &TransferSetup,
         seed: u64,
         blocks: u64,
         control_bytes: u64,
@@ -120,8 +120,8 @@ impl Endpoint {
             flows: (0..u64::from(transfer.flows.max(1))).map(flow).collect(),
             control: ControlStream::new(scenario.control_window),
             controller: Controller::new(rate),
-            ledger: Ledger::default(),
-            mixed: Mixed::new(transfer.mix),
+            ledger: ContentLedger::default(),
+            mixed: MixState::new(transfer.mix),
             plan: PacketPlan::new(64),
             blocks,
             block_len: scenario.block_len,
@@ -131,11 +131,11 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn receive(&mut self, now: Timestamp, packet: &Packet) {
+    pub(crate) fn receive(&mut self, now: Timestamp, packet: &SimPacket) {
         let (planned, control, is_copy) = match &packet.content {
-            Content::Ours(planned, control) => (planned, control, false),
-            Content::Copy(planned, control) => (planned, control, true),
-            Content::Data(_) | Content::Ack(_) => return,
+            PacketContent::Ours(planned, control) => (planned, control, false),
+            PacketContent::Copy(planned, control) => (planned, control, true),
+            PacketContent::Data(_) | PacketContent::Ack(_) => return,
         };
         let received = ReceivedPacket {
             number: planned.number,
@@ -263,7 +263,7 @@ impl Endpoint {
     }
 
     /// Lets time pass and sends what may leave: `put` takes flow, length and content of each packet.
-    pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, Content)) {
+    pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, PacketContent)) {
         for (index, end) in self.flows.iter_mut().enumerate() {
             end.flow.handle_timeout(now, &mut self.control, &mut self.controller);
             loop {
@@ -283,9 +283,9 @@ impl Endpoint {
                     }
                     let control = self.plan.control_of(planned).to_vec();
                     let content = if place < others {
-                        Content::Ours(*planned, control)
+                        PacketContent::Ours(*planned, control)
                     } else {
-                        Content::Copy(*planned, control)
+                        PacketContent::Copy(*planned, control)
                     };
                     put(index as u16, bytes as u32, content);
                 }

@@ -6,7 +6,7 @@ use farhaul_motion::Random;
 
 /// Loses packets at random.
 #[derive(Debug)]
-pub(crate) struct Loss {
+pub(crate) struct RandomLoss {
     /// Mean share of packets lost.
     share: f64,
     /// Mean length of a run of lost packets; 1 makes them independent.
@@ -15,9 +15,9 @@ pub(crate) struct Loss {
     random: Random,
 }
 
-impl Loss {
+impl RandomLoss {
     pub(crate) fn new(share: f64, burst: f64, seed: u64) -> Self {
-        Loss { share, burst, bad: false, random: Random::new(seed) }
+        RandomLoss { share, burst, bad: false, random: Random::new(seed) }
     }
 
     pub(crate) fn set_share(&mut self, share: f64) {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn share_and_burst_are_as_asked() {
         for (share, burst) in [(0.1, 1.0), (0.02, 20.0), (0.1, 20.0)] {
-            let mut loss = Loss::new(share, burst, 7);
+            let mut loss = RandomLoss::new(share, burst, 7);
             let fates: Vec<bool> = (0..2_000_000).map(|_| loss.takes_next()).collect();
             let lost = fates.iter().filter(|&&lost| lost).count() as f64;
             let runs = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;

@@ -1,6 +1,6 @@
 //! Delay, and rate, that move by themselves.
 
-use super::{Goal, Size, Table, gbit};
+use super::{Goal, Table, TableSize, gbit};
 use crate::scenario::Scenario;
 use farhaul_motion::{Motion, RateMotion};
 use farhaul_proto::Policy;
@@ -35,7 +35,7 @@ pub(super) fn moving_rows(table: &mut Table) {
 fn amplitudes(table: &Table, rtt_ms: f64) -> Vec<f64> {
     let all: Vec<f64> =
         [1.0, 3.0, 5.0, 10.0, 20.0].into_iter().filter(|most_ms| *most_ms <= rtt_ms / 3.0).collect();
-    if table.size == Size::Small { all[all.len().saturating_sub(2)..][..1].to_vec() } else { all }
+    if table.size == TableSize::Small { all[all.len().saturating_sub(2)..][..1].to_vec() } else { all }
 }
 
 fn walk_rows(table: &mut Table) {
@@ -46,7 +46,7 @@ fn walk_rows(table: &mut Table) {
     {
         let path = format!("{} Gbit/s, {rtt_ms} ms", gbit(rate_bps));
         let times: &[f64] =
-            if table.size == Size::Small { &[rtt_ms / 2.0] } else { &[2.0, 10.0, 50.0, 200.0, 1000.0] };
+            if table.size == TableSize::Small { &[rtt_ms / 2.0] } else { &[2.0, 10.0, 50.0, 200.0, 1000.0] };
         let (mut walks, mut whites) = (Vec::new(), Vec::new());
         for most_ms in amplitudes(table, rtt_ms) {
             for loss in [0.0, 0.01] {
@@ -80,7 +80,7 @@ fn rows_alone(table: &mut Table, name: &str, cases: &[usize], median: f64, worst
 /// A path that nobody else uses, told by clocks and threads that are late by a little.
 fn low_rows(table: &mut Table) {
     let seeds = table.seeds(4, 4, 8);
-    let noises: &[f64] = if table.size == Size::Small { &[0.3] } else { &[0.1, 0.3, 1.0] };
+    let noises: &[f64] = if table.size == TableSize::Small { &[0.3] } else { &[0.1, 0.3, 1.0] };
     for (rate_bps, rtt_ms) in [(100_000_000, 20.0), (1_000_000_000, 20.0), (1_000_000_000, 100.0)] {
         let mut cases = Vec::new();
         for &most_ms in noises {
@@ -126,7 +126,7 @@ fn reordering_rows(table: &mut Table) {
 /// What radio links and satellites do.
 fn radio_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 8);
-    let every: &[f64] = if table.size == Size::Small { &[5.0] } else { &[2.0, 5.0, 20.0] };
+    let every: &[f64] = if table.size == TableSize::Small { &[5.0] } else { &[2.0, 5.0, 20.0] };
     let bursts = every.iter().map(|&every_ms| Motion::Bursts { every_ms });
     let steps = [0.0, 100.0].map(|gap_ms| Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms });
     for (name, motions) in [("bursts", bursts.collect::<Vec<_>>()), ("steps every 15 s", steps.to_vec())] {

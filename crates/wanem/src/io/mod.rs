@@ -4,10 +4,10 @@
 //! is what comes out beside packets.
 
 mod arena;
+mod pending_pieces;
 mod report;
-mod waiting;
 mod worker;
 
-pub(crate) use report::Sums;
-pub use report::{Faults, Report};
-pub(crate) use worker::{Command, Mailbox, Side, Worker, now};
+pub(crate) use report::DirectionTotals;
+pub use report::{DirectionReport, EmulatorFaults};
+pub(crate) use worker::{LinkWorker, SideDevices, WorkerCommand, WorkerMailbox, now};

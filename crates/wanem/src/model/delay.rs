@@ -3,7 +3,7 @@
 
 use farhaul_motion::{Motion, Moving, Way};
 
-use crate::settings::Order;
+use crate::settings::JitterOrder;
 
 /// The delay of one direction beyond propagation.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ impl MovingDelay {
     }
 
     /// When a packet of `now` arrives that would without motion at `due`; `None` if it falls into a gap.
-    pub(super) fn arrival(&mut self, now: u64, due: u64) -> Option<(u64, Order)> {
+    pub(super) fn arrival(&mut self, now: u64, due: u64) -> Option<(u64, JitterOrder)> {
         let began = *self.began.get_or_insert(now);
-        let order = if self.moving.reorders() { Order::Free } else { Order::Kept };
+        let order = if self.moving.reorders() { JitterOrder::Free } else { JitterOrder::Kept };
         self.moving.arrival(due - began).map(|arrival| (began + arrival, order))
     }
 

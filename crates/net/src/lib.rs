@@ -26,7 +26,7 @@ mod wait;
 pub use batch::{DATAGRAM_LEN_MAX, Datagram, Datagrams, RecvBatch, SendBatch};
 pub use fault::{Fault, FaultError, FaultLink};
 pub use interfaces::{Interface, interfaces, source_address};
-pub use link::{Capabilities, Link, LinkStats, Sent, TcpPath};
+pub use link::{Capabilities, Link, LinkStats, SendStatus, TcpPath};
 pub use memory::{MemoryLink, memory_pair};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};
 pub use stream::{NonblockingStream, StreamLink};

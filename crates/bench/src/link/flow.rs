@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_net::{Link, RecvBatch, SendBatch, Sent, UdpLink, wait};
+use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus, UdpLink, wait};
 use farhaul_proto::{HEADER_LEN, PacketHeader};
 use farhaul_session::{Packets, Payload};
 
@@ -148,7 +148,7 @@ pub(super) fn send(
             out.next += 1;
         }
         pace.took(batch.bytes() as u64);
-        while link.send(&mut batch)? == Sent::Blocked {
+        while link.send(&mut batch)? == SendStatus::Blocked {
             if stop.load(Relaxed) {
                 break;
             }
@@ -377,7 +377,7 @@ mod tests {
             let mut batch = SendBatch::new(1 << 16);
             let bytes = batch.datagram(1472).unwrap();
             bytes[..HEADER_LEN].copy_from_slice(&PacketHeader { flow_id: 0, number: 4 }.encode());
-            assert_eq!(other.send(&mut batch).unwrap(), Sent::All);
+            assert_eq!(other.send(&mut batch).unwrap(), SendStatus::All);
             let (mut arrived, mut news) = (RecvBatch::new(), Vec::new());
             // Whoever lost the first must hear a second; one that never comes keeps this going until the test is ended.
             while news.len() < 2 {

@@ -12,14 +12,14 @@
 
 pub mod cpu;
 pub mod disk;
-mod far;
+mod endpoint;
+mod far_end;
 mod findings;
 mod folder;
 pub mod link;
 mod messages;
-mod near;
 pub mod read;
-mod sealed;
+mod seal;
 mod stopwatch;
 pub mod transfer;
 
@@ -27,21 +27,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use farhaul::Error;
 
-pub use far::serve;
+pub use endpoint::serve;
 pub use findings::{
-    CipherRow, CopyRow, DigestRow, DiskRow, Expected, FINDINGS_SCHEMA, Findings, HostFacts, LinkRow, ReadRow,
-    Row, Skipped, TransferRow,
+    CipherRow, CopyRow, DigestRow, DiskRow, ExpectedRate, FINDINGS_SCHEMA, FindingRow, Findings, HostFacts,
+    LinkRow, ReadRow, SkippedStage, TransferRow,
 };
 
 /// What a measurement gets to know of, and tells to, the one who waits for it.
-pub struct Watch<'a> {
+pub struct Monitor<'a> {
     /// Set when the user wants it to end.
     pub stop: &'a AtomicBool,
     /// Is told what is being measured now.
     pub tell: &'a dyn Fn(&str),
 }
 
-impl Watch<'_> {
+impl Monitor<'_> {
     /// Begins a part, unless the user wants to end.
     fn begin(&self, what: &str) -> Result<(), Error> {
         self.check()?;

@@ -7,7 +7,7 @@ use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 
 use crate::findings::HostFacts;
-use crate::messages::{Answer, PROTOCOL, Question};
+use crate::messages::{EndpointAnswer, EndpointQuestion, PROTOCOL};
 
 /// What starts the far end there.
 const VERB: &str = "bench endpoint";
@@ -22,8 +22,8 @@ pub(crate) struct FarEnd {
 impl FarEnd {
     pub(crate) fn start(target: &SshTarget) -> Result<FarEnd, Error> {
         let mut program = RemoteProgram::start(target, VERB)?;
-        let answer = program.ask(&Question::Hello { protocol: PROTOCOL })?;
-        let Answer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
+        let answer = program.ask(&EndpointQuestion::Hello { protocol: PROTOCOL })?;
+        let EndpointAnswer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
             return Err(FarEnd::strange(&answer));
         };
         if protocol != PROTOCOL {
@@ -42,9 +42,9 @@ impl FarEnd {
         Ok(FarEnd { program, addresses, facts })
     }
 
-    pub(crate) fn ask(&mut self, question: &Question) -> Result<Answer, Error> {
+    pub(crate) fn ask(&mut self, question: &EndpointQuestion) -> Result<EndpointAnswer, Error> {
         match self.program.ask(question)? {
-            Answer::Refused(refusal) => Err(refusal.into_error()),
+            EndpointAnswer::Refused(refusal) => Err(refusal.into_error()),
             answer => Ok(answer),
         }
     }
@@ -59,7 +59,7 @@ impl FarEnd {
     }
 
     /// An answer to another question.
-    pub(crate) fn strange(answer: &Answer) -> Error {
+    pub(crate) fn strange(answer: &EndpointAnswer) -> Error {
         let text = format!("{answer:?}");
         Error::misbehaved(
             Misbehaviour::BenchAnswer,

@@ -5,7 +5,7 @@
 //! From: Crovella and Bestavros 1997 (what is fetched has a heavy tail, with an exponent of 1.1 to 1.3).
 
 use crate::tcp::{PAYLOAD, WIRE};
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 
 /// Which TCP the short transfers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const MOST_BYTES: f64 = 10e6;
 /// Arrivals without memory (Poisson), and a size for each.
 #[derive(Debug)]
 pub(crate) struct PoissonArrivals {
-    random: Random,
+    random: SplitMix64,
     gap_ns: f64,
     next_ns: f64,
 }
@@ -42,7 +42,7 @@ impl PoissonArrivals {
     pub(crate) fn new(share: f64, rate_bps: u64, seed: u64) -> PoissonArrivals {
         let wire_bits = 8.0 * mean_bytes() * f64::from(WIRE) / PAYLOAD as f64;
         let mut arrivals = PoissonArrivals {
-            random: Random::new(seed ^ 0x600),
+            random: SplitMix64::new(seed ^ 0x600),
             gap_ns: wire_bits * 1e9 / (share * rate_bps as f64),
             next_ns: 0.0,
         };

@@ -1,7 +1,7 @@
 //! Paths drawn at random: what nobody thought of when the table was written.
 
 use crate::scenario::Scenario;
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub struct DrawResult {
 
 /// The path of this number: rate, round trip, queue and loss evenly over their orders of magnitude; a third is without loss.
 pub fn draw(range: &DrawRange, number: u64) -> Scenario {
-    let mut random = Random::new(number);
+    let mut random = SplitMix64::new(number);
     let mut between = |least: f64, most: f64| least * (most / least).powf(random.unit());
     let rate_bps = between(range.rate_bps.0 as f64, range.rate_bps.1 as f64) as u64;
     let rtt_ms = (between(range.rtt_ms.0, range.rtt_ms.1) * 100.0).round() / 100.0;

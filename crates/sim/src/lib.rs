@@ -25,7 +25,7 @@ mod world;
 
 pub use cross_traffic::{CrossConfig, CrossKind};
 pub use draw::{DrawRange, DrawResult, draw, run_draws};
-pub use farhaul_motion::{Motion, RateMotion, TraceFile};
+pub use farhaul_motion::{DelayMotion, RateMotion, TraceFile};
 pub use mix::BlockFate;
 pub use plot::svg;
 pub use result::{ScenarioResult, SenderResult};

@@ -6,7 +6,7 @@
 
 use crate::loss::RandomLoss;
 use crate::scenario::{QueueDiscipline, Scenario};
-use farhaul_motion::{Moving, Random, Service, Way};
+use farhaul_motion::{DelayProcess, LinkDirection, ServiceCurve, SplitMix64};
 
 /// CoDel (RFC 8289): state of the drop law.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(crate) struct SimLinkStats {
 
 #[derive(Debug)]
 pub(crate) struct SimLink {
-    way: Way,
+    way: LinkDirection,
     discipline: QueueDiscipline,
     nanos_per_byte: f64,
     queue_bytes: f64,
@@ -68,18 +68,18 @@ pub(crate) struct SimLink {
     front: RandomLoss,
     behind: RandomLoss,
     /// What it can carry over time, where its rate moves.
-    service: Option<Service>,
+    service: Option<ServiceCurve>,
     /// The link is busy until then.
     busy_until: f64,
     codel: CodelLaw,
     /// A policer's bucket and when it was filled.
     bucket: f64,
     filled_at: f64,
-    moving: Moving,
+    moving: DelayProcess,
     jitter_ns: f64,
     reorder: f64,
     reorder_ns: f64,
-    random: Random,
+    random: SplitMix64,
     pub(crate) stats: SimLinkStats,
     pub(crate) waits: WaitHistogram,
 }
@@ -119,33 +119,41 @@ impl WaitHistogram {
 }
 
 impl SimLink {
-    pub(crate) fn new(way: Way, scenario: &Scenario, seed: u64) -> Self {
+    pub(crate) fn new(way: LinkDirection, scenario: &Scenario, seed: u64) -> Self {
         let (front, behind) = match way {
-            Way::Forward => (scenario.loss_front, scenario.loss),
-            Way::Back => (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front))),
+            LinkDirection::Forward => (scenario.loss_front, scenario.loss),
+            LinkDirection::Back => {
+                (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front)))
+            }
         };
         let own_seed = way.seed(seed);
         SimLink {
             way,
-            discipline: if way == Way::Forward { scenario.discipline } else { QueueDiscipline::DropTail },
+            discipline: if way == LinkDirection::Forward {
+                scenario.discipline
+            } else {
+                QueueDiscipline::DropTail
+            },
             nanos_per_byte: 8e9 / scenario.rate_bps as f64,
             queue_bytes: scenario.queue_bytes as f64,
             delay_ns: (scenario.rtt_ms * 1e6 / 2.0) as u64,
             front: RandomLoss::new(front, scenario.burst, own_seed ^ 0x100),
             behind: RandomLoss::new(behind, scenario.burst, own_seed ^ 0x200),
             service: match way {
-                Way::Forward => Service::new(&scenario.rate_motion, scenario.rate_bps, seed, way),
-                Way::Back => None,
+                LinkDirection::Forward => {
+                    ServiceCurve::new(&scenario.rate_motion, scenario.rate_bps, seed, way)
+                }
+                LinkDirection::Back => None,
             },
             busy_until: 0.0,
             codel: CodelLaw::default(),
             bucket: scenario.queue_bytes as f64,
             filled_at: 0.0,
-            moving: Moving::new(scenario.motion, seed, way),
+            moving: DelayProcess::new(scenario.motion, seed, way),
             jitter_ns: scenario.jitter_ms * 1e6,
-            reorder: if way == Way::Forward { scenario.reorder } else { 0.0 },
+            reorder: if way == LinkDirection::Forward { scenario.reorder } else { 0.0 },
             reorder_ns: scenario.reorder_ms * 1e6,
-            random: Random::new(own_seed ^ 0x300),
+            random: SplitMix64::new(own_seed ^ 0x300),
             stats: SimLinkStats::default(),
             waits: WaitHistogram::new(),
         }
@@ -194,7 +202,7 @@ impl SimLink {
     pub(crate) fn pass(&mut self, now_ns: u64, bytes: u32, scenario: &Scenario) -> Option<u64> {
         let seconds = now_ns as f64 / 1e9;
         let silent = scenario.blackout.is_some_and(|(from, to)| (from..to).contains(&seconds))
-            && (self.way == Way::Forward || !scenario.blackout_forward_only);
+            && (self.way == LinkDirection::Forward || !scenario.blackout_forward_only);
         let too_big =
             scenario.size_limit.is_some_and(|(from, size)| seconds >= from && bytes as usize > size);
         if silent || too_big || self.front.takes_next() {
@@ -261,11 +269,11 @@ impl SimLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farhaul_motion::Motion;
+    use farhaul_motion::DelayMotion;
 
     /// Offers `load` of the link's rate for `seconds`; returns the share that passed and the mean wait of those in ms.
     fn offer(scenario: &Scenario, load: f64, seconds: f64) -> (f64, f64) {
-        let mut link = SimLink::new(Way::Forward, scenario, 1);
+        let mut link = SimLink::new(LinkDirection::Forward, scenario, 1);
         let gap = 1500.0 * 8e9 / scenario.rate_bps as f64 / load;
         let count = (seconds * 1e9 / gap) as u64;
         let passed =
@@ -297,10 +305,11 @@ mod tests {
     #[test]
     fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
         for motion in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
-            let motion: Motion = motion.parse().expect("a motion");
+            let motion: DelayMotion = motion.parse().expect("a motion");
             let scenario = Scenario { motion, rate_bps: 100_000_000, rtt_ms: 40.0, ..Scenario::default() };
-            for way in [Way::Forward, Way::Back] {
-                let (mut link, mut moving) = (SimLink::new(way, &scenario, 7), Moving::new(motion, 7, way));
+            for way in [LinkDirection::Forward, LinkDirection::Back] {
+                let (mut link, mut moving) =
+                    (SimLink::new(way, &scenario, 7), DelayProcess::new(motion, 7, way));
                 for index in 0..3000 {
                     let now = index * 1_000_000;
                     // 1250 bytes take 0.1 ms.

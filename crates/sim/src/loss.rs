@@ -2,7 +2,7 @@
 //!
 //! From: Gilbert's two states (1960), where the bad one loses everything: a mean loss and a mean burst length say it all.
 
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 
 /// Loses packets at random.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub(crate) struct RandomLoss {
     /// Mean length of a run of lost packets; 1 makes them independent.
     burst: f64,
     bad: bool,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl RandomLoss {
     pub(crate) fn new(share: f64, burst: f64, seed: u64) -> Self {
-        RandomLoss { share, burst, bad: false, random: Random::new(seed) }
+        RandomLoss { share, burst, bad: false, random: SplitMix64::new(seed) }
     }
 
     pub(crate) fn set_share(&mut self, share: f64) {

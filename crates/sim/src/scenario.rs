@@ -7,7 +7,7 @@ use crate::cross_traffic::{CrossConfig, CrossKind};
 use crate::mix::MixConfig;
 use crate::result::ScenarioResult;
 use crate::world::World;
-use farhaul_motion::{Motion, RateMotion};
+use farhaul_motion::{DelayMotion, RateMotion};
 use farhaul_proto::{PathMemory, Policy};
 use std::fmt;
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub struct Scenario {
     /// with changes of the rate.
     pub rate_motion: RateMotion,
     /// How the delay moves by itself, each way.
-    pub motion: Motion,
+    pub motion: DelayMotion,
     /// Random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
     /// This share of the packets forward ...
@@ -197,7 +197,7 @@ impl Default for Scenario {
             queue_bytes: 4 << 20,
             discipline: QueueDiscipline::DropTail,
             rate_motion: RateMotion::Still,
-            motion: Motion::Still,
+            motion: DelayMotion::Still,
             jitter_ms: 0.0,
             reorder: 0.0,
             reorder_ms: 0.0,
@@ -494,7 +494,7 @@ impl WordValue for RateMotion {
 }
 
 /// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: all in milliseconds.
-impl WordValue for Motion {
+impl WordValue for DelayMotion {
     fn word(&self) -> String {
         self.to_string()
     }
@@ -653,7 +653,7 @@ mod tests {
             timed: Some((10.0, (100_000, 80.0))),
             cancel_s: Some(0.5),
             reader_bps: Some(50_000_000),
-            motion: Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
+            motion: DelayMotion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
             rate_motion: RateMotion::Walk { least: 0.1, every_ms: 100.0 },
             policy: Policy::Low,
             rivals: vec![

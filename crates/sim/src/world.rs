@@ -13,7 +13,7 @@ use crate::result::{ScenarioResult, SenderResult};
 use crate::scenario::{Rival, RivalKind, Scenario, TransferSetup};
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
 use crate::trace::{SenderSample, Trace, TraceSample};
-use farhaul_motion::{Random, Way};
+use farhaul_motion::{LinkDirection, SplitMix64};
 use farhaul_proto::Timestamp;
 
 enum SimNode {
@@ -26,7 +26,7 @@ enum SimNode {
 struct SimHost {
     node: SimNode,
     inbox: PacketInbox,
-    way: Way,
+    way: LinkDirection,
     /// Beyond the link's own delay, each way.
     extra_delay_ns: u64,
     starts_at: u64,
@@ -35,7 +35,7 @@ struct SimHost {
     timer: Option<u64>,
     /// The next turn is not before.
     rests_until: u64,
-    random: Random,
+    random: SplitMix64,
     dropped: u64,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct World<'a> {
 impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
         let odd_link = scenario.odd_link().map(|odd| {
-            let link = SimLink::new(Way::Forward, &odd, seed + 7);
+            let link = SimLink::new(LinkDirection::Forward, &odd, seed + 7);
             (odd, link)
         });
         let mut world = World {
@@ -97,7 +97,10 @@ impl<'a> World<'a> {
             names: Vec::new(),
             cross: scenario.cross.map(|cross| CrossTraffic::new(cross, scenario.rate_bps, seed)),
             bins: Vec::new(),
-            links: [SimLink::new(Way::Forward, scenario, seed), SimLink::new(Way::Back, scenario, seed)],
+            links: [
+                SimLink::new(LinkDirection::Forward, scenario, seed),
+                SimLink::new(LinkDirection::Back, scenario, seed),
+            ],
             odd_link,
             changes: scenario.changes.clone(),
             measured_from: None,
@@ -177,18 +180,20 @@ impl<'a> World<'a> {
     /// Sender and receiver for the places from `index` on.
     fn pair(&self, index: usize, nodes: [SimNode; 2], starts_at: u64, extra_delay_ns: u64) -> [SimHost; 2] {
         let [sender, receiver] = nodes;
-        [(sender, Way::Forward, index), (receiver, Way::Back, index + 1)].map(|(node, way, index)| SimHost {
-            timer: if matches!(node, SimNode::TcpReceiver(_)) { None } else { Some(starts_at) },
-            node,
-            inbox: PacketInbox::default(),
-            way,
-            extra_delay_ns,
-            starts_at,
-            stops_at: u64::MAX,
-            rests_until: 0,
-            random: Random::new(self.seed * 1000 + index as u64),
-            dropped: 0,
-        })
+        [(sender, LinkDirection::Forward, index), (receiver, LinkDirection::Back, index + 1)].map(
+            |(node, way, index)| SimHost {
+                timer: if matches!(node, SimNode::TcpReceiver(_)) { None } else { Some(starts_at) },
+                node,
+                inbox: PacketInbox::default(),
+                way,
+                extra_delay_ns,
+                starts_at,
+                stops_at: u64::MAX,
+                rests_until: 0,
+                random: SplitMix64::new(self.seed * 1000 + index as u64),
+                dropped: 0,
+            },
+        )
     }
 
     /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands
@@ -296,7 +301,7 @@ impl<'a> World<'a> {
     fn turn(&mut self, index: usize) {
         let now = Timestamp::from_nanos(self.now);
         let (scenario, link_index) =
-            (self.scenario, if self.hosts[index].way == Way::Forward { 0 } else { 1 });
+            (self.scenario, if self.hosts[index].way == LinkDirection::Forward { 0 } else { 1 });
         let (low, high) = self.hosts.split_at_mut(index | 1);
         let (host, peer) = if index & 1 == 0 {
             (&mut low[index], &mut high[0])

@@ -26,7 +26,7 @@ mod sys;
 mod world;
 
 pub use error::Error;
-pub use farhaul_motion::{Motion, RateMotion, Way};
+pub use farhaul_motion::{DelayMotion, LinkDirection, RateMotion};
 pub use io::{DirectionReport, EmulatorFaults};
 pub use link::LinkReport;
 pub use model::{DirectionCounters, DropCounts, Ecn, LinkModel, PacketTrain, TrainPiece};

@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farhaul_motion::Way;
+use farhaul_motion::LinkDirection;
 use serde::Serialize;
 
 use crate::io::{
@@ -65,8 +65,8 @@ impl LabLink {
         let mut mailboxes = Vec::new();
         let mut threads = Vec::new();
         let directions = [
-            ("a-to-b", Way::Forward, &settings.forward, (a.side.clone(), b.side.clone())),
-            ("b-to-a", Way::Back, &settings.backward, (b.side, a.side)),
+            ("a-to-b", LinkDirection::Forward, &settings.forward, (a.side.clone(), b.side.clone())),
+            ("b-to-a", LinkDirection::Back, &settings.backward, (b.side, a.side)),
         ];
         for (name, way, profile, sides) in directions {
             let mailbox = Arc::new(WorkerMailbox::new().map_err(failed())?);

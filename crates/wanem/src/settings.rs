@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use farhaul_motion::{Motion, RateMotion};
+use farhaul_motion::{DelayMotion, RateMotion};
 use serde::{Serialize, Serializer};
 
 use crate::Error;
@@ -74,7 +74,7 @@ pub enum Jitter {
         order: JitterOrder,
     },
     /// More than propagation, by a process that the simulator has as well.
-    Moves(Motion),
+    Moves(DelayMotion),
 }
 
 /// The room before the bottleneck; what does not fit is dropped at the tail.
@@ -525,7 +525,10 @@ mod tests {
         for word in ["2ms", "0.5ms:reorder", "white:5", "white:5:reorder", "walk:5:10", "bursts:20"] {
             let made = settings(&format!("jitter={word}/walk:5ms:10ms"));
             assert_eq!(made.forward.jitter.to_string(), word);
-            assert_eq!(made.backward.jitter, Jitter::Moves(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }));
+            assert_eq!(
+                made.backward.jitter,
+                Jitter::Moves(DelayMotion::Walk { most_ms: 5.0, every_ms: 10.0 })
+            );
             let json = serde_json::to_value(&made).unwrap();
             assert_eq!(
                 (&json["forward"]["jitter"], &json["forward"]["rate_motion"]),

@@ -3,7 +3,7 @@
 //! From: draft-cardwell-iccrg-bbr-congestion-control-00, without its long-term (policer) model.
 
 use super::AckSummary;
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 use std::collections::VecDeque;
 
 const HIGH_GAIN: f64 = 2.885;
@@ -32,7 +32,7 @@ pub(super) struct Bbr {
     rtt_min_at: f64,
     full_rate: f64,
     full_rounds: u32,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Bbr {
@@ -47,7 +47,7 @@ impl Bbr {
             rtt_min_at: 0.0,
             full_rate: 0.0,
             full_rounds: 0,
-            random: Random::new(seed ^ 0xbb),
+            random: SplitMix64::new(seed ^ 0xbb),
         }
     }
 

@@ -1,20 +1,20 @@
 //! Delay that moves by itself, as `farhaul-motion` has it. Its time begins with the first packet that meets
 //! it, so that a lab that stood for an hour and one that has just come up have the same story to tell.
 
-use farhaul_motion::{Motion, Moving, Way};
+use farhaul_motion::{DelayMotion, DelayProcess, LinkDirection};
 
 use crate::settings::JitterOrder;
 
 /// The delay of one direction beyond propagation.
 #[derive(Debug)]
 pub(super) struct MovingDelay {
-    moving: Moving,
+    moving: DelayProcess,
     began: Option<u64>,
 }
 
 impl MovingDelay {
-    pub(super) fn new(motion: Motion, seed: u64, way: Way) -> MovingDelay {
-        MovingDelay { moving: Moving::new(motion, seed, way), began: None }
+    pub(super) fn new(motion: DelayMotion, seed: u64, way: LinkDirection) -> MovingDelay {
+        MovingDelay { moving: DelayProcess::new(motion, seed, way), began: None }
     }
 
     /// When a packet of `now` arrives that would without motion at `due`; `None` if it falls into a gap.

@@ -17,7 +17,7 @@ mod loss;
 mod queue;
 mod random;
 
-use farhaul_motion::{Motion, Way};
+use farhaul_motion::{DelayMotion, LinkDirection};
 use serde::Serialize;
 
 use crate::settings::{DirectionProfile, Jitter, JitterOrder, LossPlace};
@@ -143,7 +143,7 @@ enum PacketFate {
 pub struct LinkModel {
     profile: DirectionProfile,
     seed: u64,
-    way: Way,
+    way: LinkDirection,
     random: XorShift64,
     bottleneck: Bottleneck,
     policing: Option<TokenBucket>,
@@ -162,7 +162,7 @@ pub struct LinkModel {
 
 impl LinkModel {
     /// One way of a link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
-    pub fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: Way) -> LinkModel {
+    pub fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: LinkDirection) -> LinkModel {
         let mut random = XorShift64::new(seed.wrapping_add(way as u64));
         LinkModel {
             bottleneck: Bottleneck::new(profile, rtt_ns, seed, way),
@@ -333,9 +333,9 @@ impl LinkModel {
     }
 }
 
-fn moving_delay(profile: &DirectionProfile, seed: u64, way: Way) -> Option<MovingDelay> {
+fn moving_delay(profile: &DirectionProfile, seed: u64, way: LinkDirection) -> Option<MovingDelay> {
     match profile.jitter {
-        Jitter::Around { .. } | Jitter::Moves(Motion::Still) => None,
+        Jitter::Around { .. } | Jitter::Moves(DelayMotion::Still) => None,
         Jitter::Moves(motion) => Some(MovingDelay::new(motion, seed, way)),
     }
 }

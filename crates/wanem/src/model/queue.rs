@@ -4,7 +4,7 @@
 //! see `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its
 //! `now`; the exception for a queue of less than one packet is not made.
 
-use farhaul_motion::{RateMotion, Service, Way};
+use farhaul_motion::{LinkDirection, RateMotion, ServiceCurve};
 
 use super::Ecn;
 use crate::settings::{CodelSettings, DirectionProfile, Policer, QueueSettings};
@@ -30,7 +30,7 @@ pub(super) enum QueueVerdict {
 #[derive(Debug)]
 pub(super) struct Bottleneck {
     seed: u64,
-    way: Way,
+    way: LinkDirection,
     /// What the line is made of.
     rate: (Option<u64>, RateMotion),
     line: Option<BottleneckRate>,
@@ -50,7 +50,7 @@ enum BottleneckRate {
 }
 
 impl Bottleneck {
-    pub(super) fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: Way) -> Bottleneck {
+    pub(super) fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: LinkDirection) -> Bottleneck {
         let mut made = Bottleneck {
             seed,
             way,
@@ -69,7 +69,7 @@ impl Bottleneck {
         let whole_bps = profile.whole_bps();
         let rate = (profile.rate_bps, profile.rate_motion.clone());
         if self.rate != rate {
-            self.line = whole_bps.map(|bps| match Service::new(&rate.1, bps, self.seed, self.way) {
+            self.line = whole_bps.map(|bps| match ServiceCurve::new(&rate.1, bps, self.seed, self.way) {
                 Some(service) => BottleneckRate::Moving(MovingRate { whole_bps: bps, service, began: None }),
                 None => BottleneckRate::Steady(FixedRate { bps, rest: 0 }),
             });
@@ -152,7 +152,7 @@ impl BottleneckRate {
 #[derive(Debug)]
 struct MovingRate {
     whole_bps: u64,
-    service: Service,
+    service: ServiceCurve,
     began: Option<u64>,
 }
 

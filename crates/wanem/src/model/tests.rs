@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use farhaul_motion::{Moving, Service};
+use farhaul_motion::{DelayProcess, ServiceCurve};
 
 use super::*;
 use crate::LinkSettings;
@@ -17,7 +17,7 @@ fn profile(text: &str) -> DirectionProfile {
 }
 
 fn model(text: &str) -> LinkModel {
-    LinkModel::new(&profile(text), 0, 1, Way::Forward)
+    LinkModel::new(&profile(text), 0, 1, LinkDirection::Forward)
 }
 
 fn train(count: u32) -> PacketTrain {
@@ -165,10 +165,10 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
 #[test]
 fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
     for word in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
-        for way in [Way::Forward, Way::Back] {
+        for way in [LinkDirection::Forward, LinkDirection::Back] {
             let profile = profile(&format!("rtt=40ms,rate=100m,jitter={word}"));
             let mut model = LinkModel::new(&profile, 0, 7, way);
-            let mut moving = Moving::new(word.parse().unwrap(), 7, way);
+            let mut moving = DelayProcess::new(word.parse().unwrap(), 7, way);
             // The lab's clock is far from zero, and time passes without packets, too.
             let begin = 3600 * SECOND;
             let mut pieces = Vec::new();
@@ -224,7 +224,8 @@ fn a_motion_begins_anew_when_it_is_changed_and_only_then() {
 fn a_rate_that_moves_carries_what_it_can_and_no_more() {
     for word in ["walk:0.1:100", "cellular"] {
         let mut model = model(&format!("rate=100m,rate-motion={word},queue=1s"));
-        let mut service = Service::new(&word.parse().unwrap(), 100_000_000, 1, Way::Forward).unwrap();
+        let mut service =
+            ServiceCurve::new(&word.parse().unwrap(), 100_000_000, 1, LinkDirection::Forward).unwrap();
         // Offered at the whole rate for ten seconds, so the queue never runs dry, and does run over.
         let begin = 3600 * SECOND;
         let (mut left, mut pieces) = (0, Vec::new());
@@ -302,7 +303,7 @@ proptest! {
         );
         // Only jitter around the delay makes it shorter.
         let least = if jitter == "1ms" { MS } else { 2 * MS };
-        let mut pair = [0, 1].map(|_| LinkModel::new(&profile(&text), 0, seed, Way::Back));
+        let mut pair = [0, 1].map(|_| LinkModel::new(&profile(&text), 0, seed, LinkDirection::Back));
         let (mut now, mut last_due, mut pieces, mut again) = (0, 0, Vec::new(), Vec::new());
         for (step, count, last_len) in offers {
             now += step;

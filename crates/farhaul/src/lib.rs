@@ -31,7 +31,7 @@
 //! # Ok::<(), farhaul::Error>(())
 //! ```
 //!
-//! At the other end, a program with a [`Listener`]:
+//! At the other end, a program with a [`StreamListener`]:
 //!
 //! ```no_run
 //! use farhaul::{Accepted, ListenOptions, Listener};
@@ -80,8 +80,9 @@ pub use farhaul_session::{
     misbehaviour_counts,
 };
 pub use farhaul_stream::{
-    Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,
-    Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
+    AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,
+    StreamListener, StreamOptions, StreamReceiver, StreamSender, StreamTarget, accept_stdio,
+    connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};

@@ -86,7 +86,7 @@ mod processor {
 
         #[inline]
         pub(super) fn tag(&self, words: [u64; 3], rest: u32) -> [u8; 16] {
-            // SAFETY: there is a `AesMac`, so the processor has AES.
+            // SAFETY: there is an `AesMac`, so the processor has AES.
             unsafe { tag(self, words, rest) }
         }
     }

@@ -1,7 +1,7 @@
 //! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, one and more flows, both ways.
 //!
 //! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end to take part;
-//! `running.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meet.rs` the datagrams beside the
+//! `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meeting.rs` the datagrams beside the
 //! measured ones.
 //!
 //! Always true: with a rate given no more is sent; without one, no more than a window is on the way at any time, and less

@@ -1,10 +1,10 @@
 //! What the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole transfers,
 //! reads of a far file.
 //!
-//! How to read it: [`cpu`], [`disk`], [`link`], [`transfer`] and [`read`] each have a `measure` that is told what to
-//! do, works until it is done or stopped, and puts what it finds into [`Findings`] (`findings.rs`) as it goes, so
-//! that what was found before an error is kept. The far end of `link` and `transfer` is [`serve`] (`endpoint.rs`),
-//! which ssh starts; `messages.rs` is what the two say to each other.
+//! How to read it: [`cpu`], [`disk`], [`link`], [`transfer`] and [`read`] each have a `measure` that is told
+//! what to do, works until it is done or stopped, and puts what it finds into [`Findings`] (`findings.rs`) as
+//! it goes, so that what was found before an error is kept. The far end of `link` and `transfer` is [`serve`]
+//! (`endpoint.rs`), which ssh starts; `messages.rs` is what the two say to each other.
 //!
 //! Always true: nothing is written to a disk that the user did not allow; what is written is gone at the end, whatever the
 //! end is; no load lasts longer than it was told to. The only `unsafe` is the non-temporal copy of `cpu/copy.rs`.

@@ -1,7 +1,7 @@
 //! What the two ends of a measurement say to each other, in frames on ssh's pipes: the near end asks, the far end answers.
 //!
-//! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version, so that two versions that
-//! do not fit can say so.
+//! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
+//! so that two versions that do not fit can say so.
 
 use farhaul_connect::hello::{Refusal, Token};
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 //! A path can hold more than a transfer may keep in memory. What a sender must have again if it is lost, and what a receiver
 //! holds of a block whose lost parts have not come yet, is touched rarely; the kernel keeps of it what it has room for.
 //!
-//! Always true: a slot belongs to one [`ParkedBlock`] or stands in the free list; no more slots are in use than were promised, and
-//! the disk's room for what was promised is allocated.
+//! Always true: a slot belongs to one [`ParkedBlock`] or stands in the free list; no more slots are in use
+//! than were promised, and the disk's room for what was promised is allocated.
 
 use std::fs::File;
 use std::io;

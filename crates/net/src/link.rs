@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::{PollFd, RecvBatch, SendBatch};
 
-/// What a back end can do; asked once, when a flow starts to use it, and again after [`SendStatus`] has shown a change.
+/// What a back end can do; asked once, when a flow starts to use it, and again after [`SendStatus`] has shown
+/// a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// The back end, in a word for reports: "udp", "stream", "memory".

@@ -89,8 +89,8 @@ impl MessageArrays {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives into slots of `slot_len` bytes, without blocking; returns how many were filled. [`MessageArrays::received`]
-    /// tells about each. Senders are asked for only when `names`.
+    /// Receives into slots of `slot_len` bytes, without blocking; returns how many were filled.
+    /// [`MessageArrays::received`] tells about each. Senders are asked for only when `names`.
     pub fn recv(
         &mut self,
         fd: BorrowedFd<'_>,

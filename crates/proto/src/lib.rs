@@ -6,9 +6,10 @@
 //! 3. say what happened: [`Flow::handle_packet`], [`Flow::handle_timeout`]
 //! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`], [`Flow::poll_event`]
 //!
-//! Payload never comes in here: a flow plans packets as descriptors ([`PacketPlan`]) and judges received ones by their [`Segment`];
-//! the caller seals with keys that [`PacketKeys`] names, sends, opens, and copies payload to its place.
-//! All flows of a transfer and path share one [`Controller`], all flows of a session one [`ControlStream`].
+//! Payload never comes in here: a flow plans packets as descriptors ([`PacketPlan`]) and judges received ones
+//! by their [`Segment`]; the caller seals with keys that [`PacketKeys`] names, sends, opens, and copies
+//! payload to its place. All flows of a transfer and path share one [`Controller`], all flows of a session
+//! one [`ControlStream`].
 
 #![forbid(unsafe_code)]
 

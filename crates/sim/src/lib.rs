@@ -1,10 +1,11 @@
 //! A network in virtual time around [`farhaul_proto::Flow`]: endpoints, competitors, two links, a seed.
 //!
-//! Always true: nothing here reads a clock, and the same [`Scenario`] with the same seed gives the same [`ScenarioResult`], packet by
-//! packet. Packets are descriptors: no payload moves, so that fast links are cheap.
+//! Always true: nothing here reads a clock, and the same [`Scenario`] with the same seed gives the same
+//! [`ScenarioResult`], packet by packet. Packets are descriptors: no payload moves, so that fast links are
+//! cheap.
 //!
-//! [`Scenario`] says what is simulated, on a command line too; `world` turns it into an [`ScenarioResult`]. [`check`] runs a scenario
-//! with several seeds, and a failure prints the command that replays it.
+//! [`Scenario`] says what is simulated, on a command line too; `world` turns it into a [`ScenarioResult`].
+//! [`check`] runs a scenario with several seeds, and a failure prints the command that replays it.
 
 #![forbid(unsafe_code)]
 

@@ -35,15 +35,16 @@
 //!
 //! # Blocks and memory
 //!
-//! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`] bytes. A put block
-//! is free again when the far end's transport has it. [`StreamSender::claim`] waits while none is free, so a program that keeps
-//! claimed blocks, or a receiver that keeps arrived ones, slows the stream down to what it lets go of.
+//! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`]
+//! bytes. A put block is free again when the far end's transport has it. [`StreamSender::claim`] waits while
+//! none is free, so a program that keeps claimed blocks, or a receiver that keeps arrived ones, slows the
+//! stream down to what it lets go of.
 //!
 //! # Order
 //!
 //! A lost packet delays its own block only: by default blocks are handed out as they complete, and
-//! [`ReceivedBlock::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the order in
-//! which they were put, over one flow.
+//! [`ReceivedBlock::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the
+//! order in which they were put, over one flow.
 //!
 //! # Trust
 //!

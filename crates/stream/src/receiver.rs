@@ -23,8 +23,8 @@ use super::stream_end::StreamEnd;
 const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without [`StreamReceiver::finish`], it
-/// ends the stream, and the sender is told.
+/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without
+/// [`StreamReceiver::finish`], it ends the stream, and the sender is told.
 pub struct StreamReceiver {
     pub(super) session: Arc<StreamEnd>,
     order: Mutex<ArrivalOrder>,
@@ -134,8 +134,8 @@ impl StreamReceiver {
         Ok(Some(ReceivedBlock { session, using, taken, block, label }))
     }
 
-    /// Says that this program is through; to be called when [`StreamReceiver::next`] has returned none. Waits until all blocks are
-    /// dropped. Both ends' figures come back.
+    /// Says that this program is through; to be called when [`StreamReceiver::next`] has returned none. Waits
+    /// until all blocks are dropped. Both ends' figures come back.
     pub fn finish(self) -> Result<SessionReport, Error> {
         if self.next()?.is_some() {
             return Err(Error::new(

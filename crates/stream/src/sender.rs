@@ -15,8 +15,8 @@ use farhaul_session::report::SessionReport;
 use super::stream_end::StreamEnd;
 use super::{BLOCK_LEN_MAX, ClaimedBlock, METADATA_MAX, label};
 
-/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without [`StreamSender::finish`], it ends the
-/// stream, and the receiver is told that it was not whole.
+/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without
+/// [`StreamSender::finish`], it ends the stream, and the receiver is told that it was not whole.
 pub struct StreamSender {
     pub(super) session: Arc<StreamEnd>,
     outlet: Outlet,
@@ -45,8 +45,8 @@ impl StreamSender {
         Ok(self.outlet.try_claim().map(ClaimedBlock::new))
     }
 
-    /// Sends what a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes that belong to it. Waits while
-    /// the flows have enough to send. Returns the block's number, counted from 0.
+    /// Sends what a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes that
+    /// belong to it. Waits while the flows have enough to send. Returns the block's number, counted from 0.
     pub fn put(&self, block: ClaimedBlock, metadata: &[u8]) -> Result<u64, Error> {
         if metadata.len() > METADATA_MAX {
             return Err(Error::new(Code::Misuse, format!("metadata have at most {METADATA_MAX} bytes")));

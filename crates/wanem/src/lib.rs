@@ -1,9 +1,9 @@
 //! The WAN emulator: hosts in network namespaces of their own, joined by links that behave as far ones do.
 //!
-//! How to read it: [`LinkSettings`] is what a link does, in the user's words. `model/` is one direction of it as pure
-//! arithmetic: seeded, no clocks, no I/O. `packet/` reads and cuts GSO super-packets. `io/` is the model at work
-//! between TUN devices, a thread a direction. `world/` makes the namespaces, hosts and mounts, and what talks to a lab
-//! that runs. [`isolate`] and [`Lab`] are the way in.
+//! How to read it: [`LinkSettings`] is what a link does, in the user's words. `model/` is one direction of it
+//! as pure arithmetic: seeded, no clocks, no I/O. `packet/` reads and cuts GSO super-packets. `io/` is the
+//! model at work between TUN devices, a thread a direction. `world/` makes the namespaces, hosts and mounts,
+//! and what talks to a lab that runs. [`isolate`] and [`Lab`] are the way in.
 //!
 //! Always true: whatever a lab makes is held only by its processes (no name, file or mount outside), and those die
 //! with the process that started it.

@@ -1,7 +1,7 @@
 //! What a link does to packets, and the words in which users, scripts and the control socket say it.
 //!
-//! Always true: there is one place that reads a value ([`LinkSettings::set`]), so the command line, a timeline
-//! and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
+//! Always true: there is one place that reads a value ([`LinkSettings::set`]), so the command line, a
+//! timeline and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
 //!
 //! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
 

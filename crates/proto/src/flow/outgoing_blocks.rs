@@ -109,8 +109,8 @@ pub(super) enum NextSegment {
 #[derive(Debug)]
 pub(super) struct OutgoingBlocks {
     blocks: BlockWindow,
-    /// The bulk block being cut: those between it and the end that are not bulk's are over, or [`PriorityBlocks`] has
-    /// them.
+    /// The bulk block being cut: those between it and the end that are not bulk's are over, or
+    /// [`PriorityBlocks`] has them.
     cutting: u64,
     /// Bulk blocks that are not all cut.
     waiting: usize,
@@ -313,7 +313,8 @@ impl OutgoingBlocks {
         self.blocks.unacked(block, offset, len)
     }
 
-    /// The slice arrived; says whether that completed its block. The caller then calls [`OutgoingBlocks::trim`].
+    /// The slice arrived; says whether that completed its block. The caller then calls
+    /// [`OutgoingBlocks::trim`].
     #[inline]
     pub(super) fn on_acked(&mut self, number: u64, offset: u32, len: u32) -> bool {
         let Some(block) = self.blocks.get_mut(number).filter(|block| !block.done) else { return false };

@@ -9,8 +9,8 @@
 //! (`target`). Random loss does not appear: the queue says when the link is full. Loss beyond the path's own
 //! (`loss`) is a second signal, for buffers too short to show a queue.
 //!
-//! A transfer is in one phase at a time ([`Phase`]); [`FairLaw::turn`] has all ways from one to another. Now and
-//! then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
+//! A transfer is in one phase at a time ([`Phase`]); [`FairLaw::turn`] has all ways from one to another. Now
+//! and then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls
 //! with the rate).

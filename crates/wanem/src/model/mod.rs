@@ -1,7 +1,7 @@
 //! One direction of a link without any I/O: what becomes of each packet, and when it arrives.
 //!
-//! How to read it: [`LinkModel::offer`] is asked about a train (the wire packets of one GSO super-packet, or a
-//! single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
+//! How to read it: [`LinkModel::offer`] is asked about a train (the wire packets of one GSO super-packet, or
+//! a single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
 //! `queue.rs` is what happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the
 //! dice.
 //!

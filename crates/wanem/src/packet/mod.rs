@@ -1,8 +1,8 @@
 //! Frames as a TUN device with a vnet header moves them: one IP packet, or many as one GSO super-packet.
 //!
-//! How to read it: [`FrameLayout::read`] looks at a frame once; [`FrameLayout::train`] is what the model is told about it;
-//! `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a packet that is too long,
-//! `checksum.rs` counts.
+//! How to read it: [`FrameLayout::read`] looks at a frame once; [`FrameLayout::train`] is what the model is
+//! told about it; `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a packet
+//! that is too long, `checksum.rs` counts.
 //!
 //! Always true: a frame is never changed in place and its payload never copied: a piece is a new header before ranges
 //! of the old payload. Checksums that the sending kernel left to its interface stay partial, with the pseudo header of

@@ -1,5 +1,6 @@
 """Sources that change while they are read, sources that grow, and what --durable syncs."""
 
+import json
 import os
 import re
 import shutil
@@ -8,8 +9,10 @@ import time
 
 import pytest
 
-from harness.product import EXIT_SOME_FAILED, cp, finish
+from harness.hosts import wait_until
+from harness.product import EXIT_OK, EXIT_SOME_FAILED, EXIT_VANISHED, cp, finish
 from harness.trees import differences, leftovers, make_file, sha256
+from harness.watching import Watch
 
 MIB = 1 << 20
 
@@ -109,10 +112,129 @@ def test_a_growing_file_is_followed_until_it_rests(way):
     assert again["files"] == 0 and again["skipped"] == 4, "their times are those of their last state"
 
 
+def test_an_empty_file_that_is_followed_has_no_name_before_it_has_rested(way):
+    way.source.mkdir()
+    (way.source / "log").touch()
+    (way.source / "still-empty").touch()
+    make_file(way.source / "rested", 100)
+    os.utime(way.source / "rested", (1_000_000_000, 1_000_000_000))
+    run = start(way, "--follow-growth=5s")
+    # What has rested long ago is there when the others have been decided on.
+    wait_until(lambda: (way.target / "rested").exists(), seconds=60, what="the file that has rested arrives")
+    assert not (way.target / "log").exists() and not (way.target / "still-empty").exists()
+    (way.source / "log").write_text("a line\n")
+    done = finish(run)
+    assert done.code == EXIT_OK, done
+    assert (way.target / "log").read_text() == "a line\n"
+    assert differences(way.source, way.target, root_too=False) == [] and not leftovers(way.target)
+
+
+def start_behind_a_large_file(way, *arguments, **options):
+    """A copy of a large file and, behind it, of a tree: of that nothing is read before there is room for more than the large one."""
+    base = way.source.parent
+    make_file(base / "large", 60 * MIB)
+    near, far = (base, None) if way.is_push else (None, way.road)
+    sources = [base / "large", way.source] if near else [far.url("large"), far.url("tree")]
+    way.target.mkdir(exist_ok=True)
+    return way.road.start(*arguments, "--memory", "16M", "--rate", "100M", *sources,
+                          way.road.url("tree/") if way.is_push else f"{way.target}/", **options)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_that_vanishes_before_it_is_read_is_told_apart_from_a_failure(way, fails):
+    way.source.mkdir()
+    for name in ("stays", "gone", "gone-large", "clash"):
+        make_file(way.source / name, 3 * MIB if name == "gone-large" else 1000)
+    here = (way.source if way.is_push else way.target).parent
+    if fails:
+        (way.target / "tree/clash/x").mkdir(parents=True)
+    manifest = here / "manifest"
+    run = start_behind_a_large_file(way, "--manifest", manifest)
+    wait_for_part(way, 1)
+    for name in ("gone", "gone-large"):
+        (way.source / name).unlink()
+    done = finish(run)
+    report = done.report
+    assert done.code == (EXIT_SOME_FAILED if fails else EXIT_VANISHED), done
+    assert sorted(entry["path"] for entry in report["vanished"]) == ["tree/gone", "tree/gone-large"], done
+    assert (report["vanished_count"], report["failed_count"], report["ok"]) == (2, int(fails), False)
+    assert report["error"] is None and report["complete"]
+    assert "vanished before it was read: tree/gone" in done.stderr and "2 vanished" in done.stderr, done
+    assert sha256(way.target / "tree/stays") == sha256(way.source / "stays")
+    assert not (way.target / "tree/gone").exists() and not leftovers(way.target)
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    results = {line["path"]: line["result"] for line in lines if "path" in line}
+    assert results["tree/gone"] == results["tree/gone-large"] == "vanished" and results["tree/stays"] == "sent"
+    # Nothing of them is tried again, and nothing vanishes the next time.
+    saved = here / "report"
+    saved.write_text(json.dumps(report))
+    if not fails:
+        assert "nothing failed" in way.road.cp("--retry-failed", saved, way.source, way.target).stderr
+
+
+def test_events_tell_of_what_has_vanished(way):
+    way.source.mkdir()
+    make_file(way.source / "gone", 1000)
+    process = start_behind_a_large_file(way, "--events", as_json=False)
+    wait_for_part(way, 1)
+    (way.source / "gone").unlink()
+    out, _ = process.communicate(timeout=120)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == EXIT_VANISHED
+    assert [event["path"] for event in events if event["event"] == "entry_vanished"] == ["tree/gone"]
+    assert not [event for event in events if event["event"] == "entry_failed"]
+    ended = next(event for event in events if event["event"] == "ended")
+    assert (ended["ok"], ended["error"], ended["exit_code"]) == (False, None, EXIT_VANISHED)
+
+
+def test_what_has_vanished_keeps_a_sync_from_no_deletion(way):
+    way.source.mkdir()
+    make_file(way.source / "large", 60 * MIB)
+    # Some of them come behind the large one, in whatever order the directory has them.
+    small = [make_file(way.source / f"small{number}", 1000) for number in range(50)]
+    way.target.mkdir()
+    (way.target / "surplus").write_text("x")
+    run = way.road.start("--delete", "--memory", "16M", "--rate", "100M", verb="sync",
+                         *[f"{way.source}/", way.road.url("tree")] if way.is_push else [way.road.url("tree/"), way.target])
+    wait_for_part(way, 1)
+    for path in small:
+        path.unlink()
+    done = finish(run)
+    assert done.code == EXIT_VANISHED and done.report["failed_count"] == 0, done
+    assert done.report["deleted"] == 1 and not (way.target / "surplus").exists()
+
+
 def cp_again(way):
     done = finish(start(way))
     assert done.code == 0, done
     return done.report
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_who_watches_a_directory_hears_once_of_each_file_that_is_whole(net, near, announced):
+    """By default of new small ones as created, of all others as moved there; with --announce of all as moved there."""
+    source, target = near / "tree", near / "copy"
+    source.mkdir()
+    sizes = {"empty": 0, "small": 100, "one-chunk": MIB, "middle": 3 * MIB, "large": 9 * MIB}
+    for name, size in sizes.items():
+        make_file(source / name, size)
+    small = {"empty", "small", "one-chunk"}
+    target.mkdir()
+    watch = Watch(target, ("moved_to", "create"))
+    switch = ["--announce"] if announced else []
+    assert cp(net.alpha, *switch, f"{source}/", target).report["files"] == 5
+    heard = [(event, name) for event, name in watch.heard() if not name.startswith((".", "#"))]
+    wanted = [("create" if name in small and not announced else "moved_to", name) for name in sizes]
+    assert sorted(heard) == sorted(wanted)
+    # What takes the place of an older version is moved there.
+    for name in sizes:
+        with open(source / name, "ab") as file:
+            file.write(b"more")
+    assert cp(net.alpha, *switch, f"{source}/", target).report["files"] == 5
+    heard = [(event, name) for event, name in watch.heard() if not name.startswith((".", "#"))]
+    assert sorted(heard) == sorted(("moved_to", name) for name in sizes)
+    watch.close()
+    assert differences(source, target, root_too=False) == []
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")

@@ -8,7 +8,7 @@ import pytest
 from conftest import FAILING_PORTS
 from harness import product
 from harness.hosts import USER, USER_ID, wait_until
-from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp
+from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, EXIT_VANISHED, Daemon, cp, finish, keygen, start_cp
 from harness.ssh import user_target
 from harness.trees import leftovers, make_file, make_tree, sha256
 
@@ -170,7 +170,9 @@ def test_source_that_shrinks_or_goes_while_the_tree_is_sent(road, near):
     outcome = finish(process)
     stop.set()
     meddler.join()
-    assert outcome.code in (0, EXIT_SOME_FAILED), outcome
+    assert outcome.code in (0, EXIT_SOME_FAILED, EXIT_VANISHED), outcome
+    vanished = {os.path.basename(entry["path"]) for entry in outcome.report["vanished"]}
+    assert not vanished & {path.name for path in tree.iterdir()}, outcome
     failed = {os.path.basename(entry["path"]) for entry in outcome.report["failed"]}
     for path in tree.iterdir():
         copy = road.far / "copy" / path.name

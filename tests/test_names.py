@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from harness.hosts import wait_until
-from harness.product import EXIT_SOME_FAILED
+from harness.hosts import USER, USER_ID, wait_until
+from harness.product import EXIT_SOME_FAILED, cp
 from harness.trees import differences, fill, leftovers, make_file, names
 
 MIB = 1 << 20
@@ -26,6 +26,26 @@ def folding(way):
 
 def failures(outcome):
     return {failed["path"]: failed["reason"] for failed in outcome.report["failed"]}
+
+
+@pytest.mark.parametrize("name", ["\u00e9\u00e8", "\u6587\u4ef6", "\U0001f600\U0001f601", "plain"])
+def test_a_folder_that_may_be_written_and_not_listed_takes_a_name_a_second_time(net, name):
+    """An upload folder: mode 0333. What it has under other names nobody can say."""
+    base = net.folder("upload")
+    base.chmod(0o755)
+    source, folder = base / "source", base / "folder"
+    source.mkdir()
+    folder.mkdir()
+    (source / name).write_text("first")
+    make_file(source / f"{name}-large", 5 * MIB)
+    folder.chmod(0o333)
+    os.chown(folder, USER_ID, USER_ID)
+    files = [source / name, source / f"{name}-large"]
+    assert cp(net.alpha, *files, f"{folder}/", user=USER).report["files"] == 2
+    assert cp(net.alpha, *files, f"{folder}/", user=USER).report["skipped"] == 2
+    (source / name).write_text("the second one")
+    assert cp(net.alpha, *files, f"{folder}/", user=USER).report["files"] == 1
+    assert (folder / name).read_text() == "the second one"
 
 
 def test_what_cannot_have_its_name_fails_by_itself(folding):

@@ -11,10 +11,69 @@ import pytest
 from harness import lab
 from harness.hosts import call, wait_until
 from harness.packets import Udp, repeat, start_capture
-from harness.product import finish
+from harness.product import EXIT_USAGE, finish
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
+
+
+def link_local(host):
+    """The host's address that is good on its link only, and the interface that has it."""
+    shown = host.run(["ip", "-6", "-o", "addr", "show", "dev", host.interface, "scope", "link"], check=True).stdout.decode()
+    return shown.split()[3].split("/")[0]
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+@pytest.mark.parametrize("options", [[], ["--flows", "2"]], ids=["one flow", "two flows"])
+def test_a_daemon_is_reached_by_an_address_of_one_link_only(daemon_road, near, direction, options):
+    alpha, beta = daemon_road.net.pair.hosts
+    wait_until(lambda: "tentative" not in alpha.run(["ip", "-6", "addr"]).stdout.decode(), what="addresses are usable")
+    host = f"[{link_local(beta)}%{alpha.interface}]"
+    make_file((near if direction == "push" else daemon_road.far) / "file", 20 * MIB)
+    ends = [near / "file", daemon_road.url("file", host)]
+    report = daemon_road.cp(*options, *(ends if direction == "push" else ends[::-1])).report
+    assert report["transport"] == "udp" and report["files"] == 1, report
+    assert sha256(near / "file") == sha256(daemon_road.far / "file")
+    with beta.dropping("meta l4proto udp"):
+        report = daemon_road.cp("--overwrite", "always", *(ends if direction == "push" else ends[::-1])).report
+    assert report["transport"] == "tcp" and report["files"] == 1, report
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_over_ssh_a_host_is_reached_by_an_address_of_one_link_only(ssh_road, near, direction):
+    alpha, beta = ssh_road.net.pair.hosts
+    host = f"[{link_local(beta)}%{alpha.interface}]"
+    make_file((near if direction == "push" else ssh_road.far) / "file", 20 * MIB)
+    ends = [near / "file", ssh_road.url("file", host)]
+    # Its keys are known under its names alone.
+    trusting = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    report = ssh_road.cp(*trusting, "--udp-only", *(ends if direction == "push" else ends[::-1])).report
+    assert report["transport"] == "udp" and report["files"] == 1, report
+    assert sha256(near / "file") == sha256(ssh_road.far / "file")
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+@pytest.mark.parametrize("named", ["both", "local", "none"])
+def test_a_path_has_addresses_of_one_link_only(road, near, direction, named):
+    alpha, beta = road.net.pair.hosts
+    here, there = link_local(alpha), link_local(beta)
+    path = {
+        "both": f"{here}%{alpha.interface}=[{there}%{alpha.interface}]",
+        "local": f"{here}%{alpha.interface}={there}",
+        "none": f"{here}={there}",
+    }[named]
+    make_file((near if direction == "push" else road.far) / "file", 20 * MIB)
+    ends = [near / "file", road.url("file")]
+    report = road.cp("--path", path, "--udp-only", *(ends if direction == "push" else ends[::-1])).report
+    assert report["transport"] == "udp" and report["paths"] == [{"local": here, "remote": there, "answered": True}], report
+    assert sha256(near / "file") == sha256(road.far / "file")
+
+
+def test_an_interface_that_is_not_there_is_named(road, near):
+    here, there = map(link_local, road.net.pair.hosts)
+    (near / "file").touch()
+    outcome = road.cp("--path", f"{here}%nowhere=" + there, near / "file", road.url("file"), expect=EXIT_USAGE)
+    assert "nowhere" in outcome.error_line, outcome
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A source or a destination that is spread over several directories: `--spread`, both ways, on both roads."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -7,7 +8,7 @@ import signal
 
 import pytest
 
-from harness.hosts import wait_until
+from harness.hosts import call, wait_until
 from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE, finish
 from harness.trees import differences, leftovers, make_file, make_tree
 
@@ -99,6 +100,33 @@ def test_from_several_to_several(disks, near):
     assert all(files_of(disk) for disk in disks.near)
     disks.road.cp("--spread", disks.near_list, f"{disks.near[1]}/tree/", near / "back/")
     assert differences(source, near / "back") == []
+
+
+@pytest.mark.parametrize("size", [0, 3000, 3 * MIB, 9 * MIB], ids=["empty", "small", "large", "with a journal"])
+def test_what_a_disk_refuses_that_says_it_has_room_goes_to_the_next_one(road, near, size):
+    """A quota, or a disk without a free inode, is in no figure of the file system: it turns out when a file is made."""
+    disks = Disks(road, near, megabytes=100)
+    source = near / "tree"
+    source.mkdir()
+    for number in range(4):
+        make_file(source / f"f{number}", size)
+    os.symlink("f0", source / "link")
+    # The tree is in both, and the first has as many inodes as it needs for that.
+    for disk in disks.far:
+        (disk / "tree").mkdir()
+    call("mount", "-o", "remount,nr_inodes=4", disks.far[0])
+    filled = 0
+    with contextlib.suppress(OSError):
+        for filled in range(10):
+            (disks.far[0] / f"filler{filled}").touch()
+    assert filled < 9, "the disk takes more, and the test means nothing"
+    report = road.cp("--spread", disks.far_list, source, disks.url()).report
+    assert report["files"] == 4 and report["failed_count"] == 0, report
+    assert sorted(files_of(disks.far[1])) == ["f0", "f1", "f2", "f3"] and (disks.far[1] / "tree/link").is_symlink()
+    for disk in disks.far:
+        assert not leftovers(disk)
+    again = road.cp("--spread", disks.far_list, source, disks.url()).report
+    assert (again["files"], again["skipped"]) == (0, 5), again
 
 
 def test_a_sync_deletes_wherever_it_is(disks, near):

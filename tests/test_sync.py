@@ -345,6 +345,33 @@ def test_names_from_standard_input_that_are_not_there(way):
     assert way.sync("--files-from", "-", input=b"").report["files"] == 0
 
 
+def test_each_name_below_a_missing_directory_fails_by_itself(way):
+    fill(way.source, "a there/x file")
+    asked = "a\nnone/x\nnone/deeper/y\nthere/none/z\nthere/x\nfile/w\n"
+    outcome = way.sync("--files-from", "-", input=asked.encode(), verb="cp", slash="/", target_slash="/", expect=EXIT_SOME_FAILED)
+    failed = sorted(entry["path"] for entry in outcome.report["failed"])
+    assert failed == ["file/w", "none/deeper/y", "none/x", "there/none/z"], outcome
+    assert outcome.report["failed_count"] == 4 and names(way.target) == "a there there/x"
+    # And each of them is tried again.
+    (way.source.parent if way.is_push else way.target.parent).joinpath("report").write_text(json.dumps(outcome.report))
+    report = (way.source.parent if way.is_push else way.target.parent) / "report"
+    fill(way.source, "none/x none/other")
+    again = way.sync("--retry-failed", report, verb="cp", slash="/", target_slash="/", expect=EXIT_SOME_FAILED)
+    assert names(way.target) == "a none none/x there there/x", again
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_lines_that_are_taken_for_comments_are_told_and_have_another_way_to_be_named(way, quiet):
+    for name in ("#one", ";two", "#three", "plain"):
+        fill(way.source, name)
+    asked = b"#one\n;two\n./#three\nplain\n# a comment\n"
+    outcome = way.sync(*quiet, "--files-from", "-", input=asked)
+    assert names(way.target) == "#three plain"
+    told = [line for line in outcome.stderr.splitlines() if "comment" in line]
+    assert told == ([] if quiet else ["note: --files-from -: 3 lines are comments (# or ; in front); a file of such a name is written ./#name"])
+    assert way.sync("-0", "--files-from", "-", input=b"#one\0;two\0").report["files"] == 2
+
+
 def test_a_long_list_of_names(way):
     way.source.mkdir()
     for number in range(500):

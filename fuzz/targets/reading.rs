@@ -81,6 +81,7 @@ target!(verify_list, 300, {
             algorithm: Algorithm::Sha256,
             extra: true,
             metadata: true,
+            modify_window_secs: 0,
             quick: false,
         };
         let _ = farhaul_copy::verify(&job, &Handle::new(), &mut |_| {});

@@ -147,6 +147,7 @@ fn rare_messages() {
 fn frames_and_files() {
     let request = CopyRequest {
         direction: Direction::Pull,
+        more_paths: 0,
         paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
         target_is_directory: false,
         single_file: true,

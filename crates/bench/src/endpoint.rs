@@ -4,7 +4,7 @@
 //! datagrams only to who has shown the token that came through ssh.
 
 use std::io::{stdin, stdout};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,11 +110,13 @@ impl EndpointState {
             )
             .with_hint("choose others with --udp-ports")
         })?;
-        let client: Option<IpAddr> =
-            self.ssh_connection.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let client = self
+            .ssh_connection
+            .as_deref()
+            .and_then(|text| farhaul_net::scoped(text.split_whitespace().next()?));
         let ports = link::ports(&sockets);
         let recv_buffer_bytes = link::recv_buffer_bytes(&sockets);
-        let addresses: Vec<IpAddr> = client.into_iter().collect();
+        let addresses: Vec<SocketAddr> = client.into_iter().collect();
         let keys = link::CaseKeys { token: opening.token, secret: opening.secret };
         let ends = link::ends(sockets, &addresses, &opening.ports);
         self.running = Some(CaseRun::start(&case, link::LinkSide::Far, ends, &keys, self.gone.clone())?);

@@ -1,11 +1,12 @@
 //! The near end's view of the far one.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use farhaul::{Code, Error, Misbehaviour, SshTarget};
 use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 
+use crate::Monitor;
 use crate::findings::HostFacts;
 use crate::messages::{EndpointAnswer, EndpointQuestion, PROTOCOL};
 
@@ -13,16 +14,17 @@ use crate::messages::{EndpointAnswer, EndpointQuestion, PROTOCOL};
 const VERB: &str = "bench endpoint";
 
 /// A far end that has answered the hello.
-pub(crate) struct FarEnd {
+pub(crate) struct FarEnd<'a> {
+    watch: &'a Monitor<'a>,
     program: RemoteProgram,
-    addresses: Vec<IpAddr>,
+    addresses: Vec<SocketAddr>,
     pub(crate) facts: HostFacts,
 }
 
-impl FarEnd {
-    pub(crate) fn start(target: &SshTarget) -> Result<FarEnd, Error> {
+impl<'a> FarEnd<'a> {
+    pub(crate) fn start(target: &SshTarget, watch: &'a Monitor<'a>) -> Result<FarEnd<'a>, Error> {
         let mut program = RemoteProgram::start(target, VERB)?;
-        let answer = program.ask(&EndpointQuestion::Hello { protocol: PROTOCOL })?;
+        let answer = program.ask(&EndpointQuestion::Hello { protocol: PROTOCOL }, watch)?;
         let EndpointAnswer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
             return Err(FarEnd::strange(&answer));
         };
@@ -38,19 +40,19 @@ impl FarEnd {
             ));
         }
         facts.name = target.host.clone();
-        let addresses = program.addresses(ssh_connection.as_deref());
-        Ok(FarEnd { program, addresses, facts })
+        let addresses = program.addresses(ssh_connection.as_deref(), watch)?;
+        Ok(FarEnd { watch, program, addresses, facts })
     }
 
     pub(crate) fn ask(&mut self, question: &EndpointQuestion) -> Result<EndpointAnswer, Error> {
-        match self.program.ask(question)? {
+        match self.program.ask(question, self.watch)? {
             EndpointAnswer::Refused(refusal) => Err(refusal.into_error()),
             answer => Ok(answer),
         }
     }
 
     /// Where it may be reached by UDP.
-    pub(crate) fn addresses(&self) -> &[IpAddr] {
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 

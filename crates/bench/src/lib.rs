@@ -25,7 +25,8 @@ pub mod transfer;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul::Error;
+use farhaul::{Error, Event};
+use farhaul_connect::Caller;
 
 pub use endpoint::serve;
 pub use findings::{
@@ -51,6 +52,17 @@ impl Monitor<'_> {
 
     fn check(&self) -> Result<(), Error> {
         if self.stop.load(Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+    }
+}
+
+/// Whoever waits for a measurement waits for its far end, too.
+impl Caller for Monitor<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn tell(&self, event: Event) {
+        (self.tell)(&event.to_string());
     }
 }
 

@@ -36,7 +36,7 @@ pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings
         return Err(Error::new(Code::BadOption, "--vector must be at least 1 and at most --at-once"));
     }
     watch.begin("connecting")?;
-    let remote = Remote::at(&config.location, config.network.clone())?;
+    let remote = Remote::called_by(watch, &config.location, config.network.clone())?;
     let file = remote.file(b"")?;
     if file.size() < config.len {
         return Err(Error::new(Code::BadOption, "the file is smaller than one read"));

@@ -123,7 +123,7 @@ struct TransferBench<'a> {
     watch: &'a Monitor<'a>,
     here: Option<BenchFolder>,
     /// Its folder is gone with it.
-    far: Option<FarEnd>,
+    far: Option<FarEnd<'a>>,
     there: Option<PathBuf>,
     has_source: bool,
 }
@@ -143,7 +143,7 @@ impl<'a> TransferBench<'a> {
             let room = config.size.saturating_mul(2);
             bench.here = Some(BenchFolder::make(&config.here, room)?);
             if let BenchTarget::Ssh(target) = &config.target {
-                let mut far = FarEnd::start(target)?;
+                let mut far = FarEnd::start(target, watch)?;
                 let path = config.there.clone();
                 match far.ask(&EndpointQuestion::Folder { path, room })? {
                     EndpointAnswer::Folder { path } => bench.there = Some(OsString::from_vec(path).into()),

@@ -36,7 +36,8 @@ pub struct Args {
 
 const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong usage, 3 no connection, 4 not \
 authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
-8 protocol broken, 9 internal, 130 interrupted.";
+8 protocol broken, 9 internal, 10 all content arrived, some modes, times or attributes could not be set, \
+11 nothing failed but some source files vanished, 130 interrupted.";
 
 const KEY_OPTIONS: &str = "Before a key in the list may stand what it may not do, separated by commas: \
 root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \
@@ -115,6 +116,9 @@ pub struct Cp {
     #[command(flatten)]
     pub output: Output,
 
+    /// Compare files of the same size by their content, not by their times (scp's -c is --cipher)
+    #[arg(short = 'c', long, conflicts_with = "overwrite", help_heading = TRANSFER)]
+    pub checksum: bool,
     /// Accepted as in scp; directories are copied anyway
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
@@ -246,6 +250,10 @@ pub struct Connection {
     #[arg(long, value_name = "PATH", help_heading = SCP)]
     pub remote_program: Option<String>,
 
+    /// How long the far end may take to answer, not counting the time in which ssh asks for something [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = SCP)]
+    pub answer_wait: Option<u64>,
+
     /// The daemon's key must have this fingerprint (SHA256:...)
     #[arg(long, value_name = "FINGERPRINT", help_heading = DAEMON)]
     pub fingerprint: Option<String>,
@@ -262,9 +270,10 @@ pub struct Connection {
 
 #[derive(Group, Debug, Default)]
 pub struct Transfer {
-    /// What to do with files that exist: different = replace unless size and time are the same
+    /// What to do with files that exist: different = replace unless size and time are the same, content = unless the
+    /// content is
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
-          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "never"]))]
+          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "content", "never"]))]
     pub overwrite: Overwrite,
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
@@ -332,6 +341,14 @@ pub struct Transfer {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
+    /// Give every file its name by a rename: programs that watch a directory hear of each whole file by the
+    /// one event moved_to (inotify), and of none by create
+    #[arg(long, conflicts_with = "inplace", help_heading = TRANSFER)]
+    pub announce: bool,
+    /// Take modification times that are no further apart for the same [default: what the destination keeps of
+    /// a time is the same]
+    #[arg(long, value_name = "SECONDS", help_heading = TRANSFER)]
+    pub modify_window: Option<u64>,
     /// Show what would be done, change nothing
     #[arg(long, help_heading = TRANSFER)]
     pub dry_run: bool,
@@ -557,6 +574,8 @@ impl Transfer {
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
             in_place: self.inplace,
             follow_growth_secs: self.follow_growth,
+            announce: self.announce,
+            modify_window_secs: self.modify_window.unwrap_or(0),
             ..self.files
         };
         let wants_digests = self.checksum_unchanged || !self.checksum_extra.is_empty();
@@ -654,8 +673,8 @@ mod tests {
     #[test]
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
-                    --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
-                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
             network: NetworkOptions {
@@ -665,8 +684,13 @@ mod tests {
                 rate_min_bps: Some(1_000_000),
                 flows: 4,
                 paths: vec![
-                    PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
-                    PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
+                    PathAddresses::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+                    PathAddresses::new("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()),
+                    PathAddresses {
+                        local: "fe80::1".parse().unwrap(),
+                        remote: "fe80::2".parse().unwrap(),
+                        interface: "lo".try_into().ok(),
+                    },
                 ],
                 auto_paths: false,
                 further_paths: 0,
@@ -681,6 +705,11 @@ mod tests {
                 delta: Some(false),
                 in_place: false,
                 follow_growth_secs: Some(60),
+                announce: true,
+                modify_window_secs: 2,
+                no_perms: true,
+                no_times: true,
+                omit_dir_times: true,
                 keep_setuid: false,
                 xattrs: true,
                 acls: true,
@@ -711,7 +740,7 @@ mod tests {
     #[test]
     fn every_listed_name_is_one_of_the_engines() {
         for (option, names) in [
-            ("--overwrite", "always older different never"),
+            ("--overwrite", "always older different content never"),
             ("--policy", "fixed high fair low"),
             ("--cipher", "aes-128-gcm aes-256-gcm chacha20-poly1305 none"),
             ("--verify", "transit digest readback"),

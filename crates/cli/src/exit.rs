@@ -1,19 +1,28 @@
 //! From errors and reports to the exit codes that scripts rely on; the codes themselves are the engine's.
 
-use farhaul::{Error, ExitCode, Report};
+use farhaul::{Error, ErrorDetail, ExitCode, Report};
+
+use crate::signals;
 
 /// What the process ends with.
 pub fn process_code(code: ExitCode) -> std::process::ExitCode {
-    std::process::ExitCode::from(code as u8)
+    std::process::ExitCode::from(number(code as u8))
 }
 
-/// The code of a copy that ran: the error decides, then whether some entries failed.
+/// The same in an event: what a signal has interrupted ends with that signal's code.
+pub fn number(code: u8) -> u8 {
+    if code == ExitCode::Interrupted as u8 { signals::interrupted_code() } else { code }
+}
+
+/// The same in a report.
+pub fn corrected(detail: Option<ErrorDetail>) -> Option<ErrorDetail> {
+    detail.map(|detail| ErrorDetail { exit_code: number(detail.exit_code), ..detail })
+}
+
+/// The code of a copy that ran: the error decides, then whether some entries failed, then whether some
+/// vanished, then whether metadata could not be set.
 pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
-    match error {
-        Some(error) => error.exit_code(),
-        None if report.failed_count > 0 || !report.failed.is_empty() => ExitCode::SomeFailed,
-        None => ExitCode::Ok,
-    }
+    report.exit_code(error)
 }
 
 #[cfg(test)]
@@ -42,12 +51,14 @@ mod tests {
     }
 
     #[test]
-    fn failed_entries_alone_are_code_one() {
+    fn failed_entries_are_code_one_and_vanished_ones_alone_eleven() {
         let mut report = Report::default();
         assert_eq!(code_of_copy(&report, None) as u8, 0);
+        report.vanished_count = 2;
+        assert_eq!(code_of_copy(&report, None) as u8, 11);
         report.failed_count = 1;
         assert_eq!(code_of_copy(&report, None) as u8, 1);
-        report.failed_count = 0;
+        (report.failed_count, report.vanished_count) = (0, 0);
         report.failed.push(FailedEntry {
             path: "a".into(),
             code: Code::FilesFailed,
@@ -55,5 +66,15 @@ mod tests {
             action: Action::Copy,
         });
         assert_eq!(code_of_copy(&report, None) as u8, 1);
+        report.not_set_count = 1;
+        assert_eq!(code_of_copy(&report, None) as u8, 1, "content is worth more");
+    }
+
+    #[test]
+    fn metadata_alone_is_code_ten() {
+        let report = Report { not_set_count: 1, ..Report::default() };
+        assert_eq!(code_of_copy(&report, None) as u8, 10);
+        let error = Error::new(Code::PeerEnded, "x");
+        assert_eq!(code_of_copy(&report, Some(&error)) as u8, 7);
     }
 }

@@ -21,15 +21,28 @@ const NAMES_FILE_MAX: u64 = 64 << 20;
 
 type Names = Vec<Vec<u8>>;
 
-/// What is chosen, and the names if it is by name.
-pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
+/// What a list of names says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct List {
+    names: Names,
+    /// Lines that were taken for comments.
+    comments: usize,
+}
+
+/// What is chosen, and the names if it is by name. `note` gets a line on what of a list was taken for
+/// comments: rsync leaves such lines out, too, but a file may be called so.
+pub fn read(select: &Select, note: impl FnOnce(&str)) -> Result<(SelectOptions, Option<Names>), Error> {
     if reads_stdin(select) {
         descriptors::input()?;
     }
     let separator = if select.from0 { Separator::Nul } else { Separator::Newline };
     let rules =
         rules(&select.rules, separator).map_err(|error| Error::new(Code::BadPattern, error.to_string()))?;
-    let names = select.files_from.as_deref().map(|path| names(path, separator)).transpose()?;
+    let list = select.files_from.as_deref().map(|path| list(path, separator)).transpose()?;
+    if let (Some(path), Some(List { comments: comments @ 1.., .. })) = (&select.files_from, &list) {
+        note(&comment_note(path, *comments));
+    }
+    let names = list.map(|list| list.names);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let ago = |age: u64| i64::try_from(now).unwrap_or(i64::MAX).saturating_sub_unsigned(age);
     let options = SelectOptions {
@@ -70,7 +83,14 @@ fn rules(rules: &Rules, separator: Separator) -> Result<RuleList, FilterError> {
     Ok(list)
 }
 
-fn names(path: &Path, separator: Separator) -> Result<Names, Error> {
+fn comment_note(path: &Path, comments: usize) -> String {
+    let lines =
+        if comments == 1 { "1 line is a comment".into() } else { format!("{comments} lines are comments") };
+    let shown = path.display();
+    format!("--files-from {shown}: {lines} (# or ; in front); a file of such a name is written ./#name")
+}
+
+fn list(path: &Path, separator: Separator) -> Result<List, Error> {
     let cannot = |why: String| Error::new(Code::BadList, format!("--files-from {}: {why}", path.display()));
     let mut text = Vec::new();
     let read = if path.as_os_str() == "-" {
@@ -82,14 +102,14 @@ fn names(path: &Path, separator: Separator) -> Result<Names, Error> {
     if text.len() as u64 == NAMES_FILE_MAX {
         return Err(cannot("longer than 64 MiB".into()));
     }
-    names_in(&text, separator).map_err(cannot)
+    list_in(&text, separator).map_err(cannot)
 }
 
 /// One name a line, or one JSON object with a `path` a line; by zero bytes only names.
-fn names_in(text: &[u8], separator: Separator) -> Result<Names, String> {
+fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
     if separator == Separator::Nul {
         let names = text.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-        return Ok(names.map(<[u8]>::to_vec).collect());
+        return Ok(List { names: names.map(<[u8]>::to_vec).collect(), comments: 0 });
     }
     let lines = || text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
@@ -116,13 +136,15 @@ fn names_in(text: &[u8], separator: Separator) -> Result<Names, String> {
                 || result.is_some_and(|result| matches!(result, "deleted" | "not-deleted") || is_directory())
         };
         let numbered = numbered.filter(|(_, line)| !is_no_name(line));
-        return numbered
-            .map(|line| {
-                path(line).unwrap_or_else(|| Err(format!("line {}: no JSON object with a \"path\"", line.0)))
-            })
-            .collect();
+        let names = numbered.map(|line| {
+            path(line).unwrap_or_else(|| Err(format!("line {}: no JSON object with a \"path\"", line.0)))
+        });
+        return Ok(List { names: names.collect::<Result<_, _>>()?, comments: 0 });
     }
-    Ok(numbered.map(|(_, line)| line.to_vec()).filter(|line| !matches!(line[0], b'#' | b';')).collect())
+    let is_comment = |line: &[u8]| matches!(line[0], b'#' | b';');
+    let (comments, names): (Names, Names) =
+        numbered.map(|(_, line)| line.to_vec()).partition(|line| is_comment(line));
+    Ok(List { names, comments: comments.len() })
 }
 
 fn object(line: &[u8]) -> Option<serde_json::Map<String, serde_json::Value>> {
@@ -134,8 +156,8 @@ mod tests {
     use super::*;
 
     fn newline(text: &str) -> Result<Vec<String>, String> {
-        let names = names_in(text.as_bytes(), Separator::Newline)?;
-        Ok(names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect())
+        let list = list_in(text.as_bytes(), Separator::Newline)?;
+        Ok(list.names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect())
     }
 
     #[test]
@@ -147,19 +169,42 @@ mod tests {
                         {\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}\n\
                         {\"path\":\"old\",\"result\":\"deleted\"}\n\
                         {\"path\":\"stays\",\"result\":\"not-deleted\",\"error\":\"why\"}\n{\"end\":true}\n";
-        assert_eq!(names_in(manifest.as_bytes(), Separator::Newline).unwrap(), [b"\xff"]);
+        assert_eq!(list_in(manifest.as_bytes(), Separator::Newline).unwrap().names, [b"\xff"]);
         for bad in ["{\"path\":\"a\"}\nb", "{\"name\":\"a\"}", "{\"path\":7}"] {
             assert!(newline(bad).unwrap_err().starts_with("line "), "{bad}");
         }
-        let names = names_in(b"a\n\0#b\0\0{}", Separator::Nul).unwrap();
-        assert_eq!(names, [&b"a\n"[..], b"#b", b"{}"]);
+        let list = list_in(b"a\n\0#b\0\0{}", Separator::Nul).unwrap();
+        assert_eq!(
+            (&list.names[..], list.comments),
+            (&[&b"a\n"[..], b"#b", b"{}"].map(<[u8]>::to_vec)[..], 0)
+        );
+    }
+
+    #[test]
+    fn what_is_taken_for_a_comment_is_counted_and_told() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("names");
+        let told = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let select = Select { files_from: Some(path.clone()), ..Select::default() };
+            let mut told = String::new();
+            let (_, names) = read(&select, |note| told = note.to_string()).unwrap();
+            (names.unwrap(), told)
+        };
+        let (names, note) = told("#a\n./#b\n; c\nd\n");
+        assert_eq!(names, [&b"./#b"[..], b"d"]);
+        assert!(note.contains("2 lines are comments") && note.contains("./#name"), "{note}");
+        assert_eq!(told("./#b\nd#\n").1, "");
     }
 
     #[test]
     fn what_cannot_be_read_is_wrong_usage() {
         let select = |files_from: &str| Select { files_from: Some(files_from.into()), ..Select::default() };
         for file in ["/nonexistent", "/", "/dev/zero"] {
-            assert!(matches!(read(&select(file)), Err(error) if error.code() == Code::BadList), "{file}");
+            assert!(
+                matches!(read(&select(file), |_| {}), Err(error) if error.code() == Code::BadList),
+                "{file}"
+            );
         }
     }
 }

@@ -1,17 +1,35 @@
-//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, the second ends the process at once. A file that grows
-//! beyond what this process may write is an error of that file, and no end of the process.
+//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, a later one ends the process at once. A file that
+//! grows beyond what this process may write is an error of that file, and no end of the process.
 //!
 //! Always true: a signal that the starter of the process had set to be ignored (`nohup`, a background job of a script)
-//! stays ignored.
+//! stays ignored; signals that come within half a second are one, as `timeout` sends one to the process and then to its
+//! group.
 
 use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use farhaul::{ExitCode, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// "File size limit exceeded", of which tokio has no name.
 const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+
+/// A signal that comes so soon after the first one is the same.
+const SAME_WITHIN: Duration = Duration::from_millis(500);
+
+/// The signal that has ended what runs here; 0 for none.
+static ENDED_BY: AtomicU8 = AtomicU8::new(0);
+
+/// What a process ends with whose work was interrupted: 128 and the number of the signal, as a shell has it. Whatever else
+/// interrupts counts as Ctrl-C.
+pub fn interrupted_code() -> u8 {
+    match ENDED_BY.load(Ordering::Relaxed) {
+        0 => ExitCode::Interrupted as u8,
+        signal => 128 + signal,
+    }
+}
 
 /// Watches for signals from now on, until the process ends.
 pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
@@ -24,22 +42,53 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
             let [mut interrupt, mut terminate, mut hangup] = wanted.map(|kind| listen(kind, ignored));
             // The receiver only waits for this moment; that it went away changes nothing.
             let _ = ready.send(());
+            let mut heard = Heard::default();
             loop {
-                tokio::select! {
-                    () = received(&mut interrupt) => {}
-                    () = received(&mut terminate) => {}
-                    () = received(&mut hangup) => {}
+                let kind = tokio::select! {
+                    () = received(&mut interrupt) => SignalKind::interrupt(),
+                    () = received(&mut terminate) => SignalKind::terminate(),
+                    () = received(&mut hangup) => SignalKind::hangup(),
+                };
+                match heard.take(Instant::now()) {
+                    Meaning::End => {
+                        ENDED_BY.store(u8::try_from(kind.as_raw_value()).unwrap_or(0), Ordering::Relaxed);
+                        handle.cancel();
+                    }
+                    Meaning::Same => {}
+                    Meaning::EndAtOnce => std::process::exit(interrupted_code().into()),
                 }
-                if handle.is_cancelled() {
-                    std::process::exit(i32::from(ExitCode::Interrupted as u8));
-                }
-                handle.cancel();
             }
         });
     })?;
     // An error here means that the thread has ended, and then signals act as if there were no handler.
     let _ = is_ready.recv();
     Ok(())
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    End,
+    /// What the one before has asked for.
+    Same,
+    EndAtOnce,
+}
+
+/// When the first signal came.
+#[derive(Default)]
+struct Heard(Option<Instant>);
+
+impl Heard {
+    fn take(&mut self, now: Instant) -> Meaning {
+        match self.0 {
+            None => {
+                self.0 = Some(now);
+                Meaning::End
+            }
+            Some(first) if now.saturating_duration_since(first) < SAME_WITHIN => Meaning::Same,
+            Some(_) => Meaning::EndAtOnce,
+        }
+    }
 }
 
 /// From now on a write beyond the limit on the size of files (`ulimit -f`, LimitFSIZE=) fails with "file too large". Without a
@@ -116,6 +165,15 @@ mod tests {
     fn the_mask_of_ignored_signals_is_read() {
         assert_eq!(ignored_mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t1\n"), Some(0x1001));
         assert_eq!(ignored_mask("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn what_comes_twice_within_half_a_second_is_one() {
+        let (mut heard, first) = (Heard::default(), Instant::now());
+        assert_eq!(heard.take(first), Meaning::End);
+        assert_eq!(heard.take(first), Meaning::Same);
+        assert_eq!(heard.take(first + Duration::from_millis(499)), Meaning::Same);
+        assert_eq!(heard.take(first + Duration::from_millis(500)), Meaning::EndAtOnce);
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! Always true: nothing overflows or rounds a non-zero value to zero. The engine reads rates and sizes
 //! (`amounts`), as they stand in files as well.
 
+use std::net::IpAddr;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use farhaul::{Algorithm, PathAddresses, amounts};
+use farhaul::{Algorithm, InterfaceName, PathAddresses, amounts};
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
@@ -140,10 +142,32 @@ pub fn path(text: &str) -> Result<PathChoice, String> {
     if text == "auto" {
         return Ok(PathChoice::Auto);
     }
-    let address =
-        |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong());
     let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
-    Ok(PathChoice::Named(PathAddresses { local: address(local)?, remote: address(remote)? }))
+    let ((local, here), (remote, there)) = address(local).zip(address(remote)).ok_or_else(wrong)?;
+    let interface = match (here, there) {
+        (Some(here), Some(there)) if here != there => {
+            return Err(format!(
+                "{text:?} names two interfaces: both addresses are on one link of this host"
+            ));
+        }
+        (here, there) => here.or(there),
+    };
+    if interface.is_some() && ![local, remote].iter().any(is_link_local) {
+        return Err(format!("{text:?} names an interface, which only addresses such as fe80::1 need"));
+    }
+    Ok(PathChoice::Named(PathAddresses { local, remote, interface }))
+}
+
+/// An IP address and perhaps, behind `%`, the interface of this host that it is meant on.
+fn address(text: &str) -> Option<(IpAddr, Option<InterfaceName>)> {
+    let text = text.trim_start_matches('[').trim_end_matches(']');
+    let Some((ip, interface)) = text.split_once('%') else { return Some((text.parse().ok()?, None)) };
+    Some((ip.parse().ok()?, Some(InterfaceName::try_from(interface).ok()?)))
+}
+
+/// Whether an address is good on one link only.
+fn is_link_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
 /// Directories between commas.

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use farhaul_net::{canonical, with_port, with_scope};
 use farhaul_session::setup::FirstDatagram;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
@@ -100,17 +101,14 @@ fn sort_out(bytes: &mut [u8], stride: usize, ours: impl Fn(&[u8])) -> usize {
 
 fn hand_over(registry: &Registry, datagram: &[u8], meta: &RecvMeta, listening: SocketAddr) {
     let from = canonical(meta.addr);
-    let local = meta.dst_ip.map_or(listening, |ip| SocketAddr::new(ip, listening.port()));
+    // An address of one link only is one of the link that the datagram came by.
+    let scope = if let SocketAddr::V6(from) = from { from.scope_id() } else { 0 };
+    let local = meta.dst_ip.map_or(listening, |ip| with_port(with_scope(ip, scope), listening.port()));
     let local = canonical(local);
     if let Some(header) = farhaul_proto::PacketHeader::decode(datagram) {
         let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
         registry.deliver(header.flow_id, datagram.len(), first);
     }
-}
-
-/// IPv4 as IPv4, also when it came through a socket for both.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use farhaul_text::printable;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use super::caller;
+use super::caller::{Apart, Caller, is_wanted};
 use super::early::{FirstUse, Unanswered};
 use super::hello;
 use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, Token};
@@ -143,10 +145,15 @@ impl FreshIndices {
     }
 }
 
-/// Connects to a daemon and starts a session. An unknown server is shown to the user if there is a terminal.
-pub fn daemon_connect(target: &DaemonTarget, params: HelloParams) -> Result<Established, Error> {
-    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question) };
-    connect_asking(target, params, &ask)
+/// Connects to a daemon and starts a session, unless `caller` wants no more. An unknown server is shown to the user if
+/// there is a terminal.
+pub fn daemon_connect(
+    target: &DaemonTarget,
+    params: HelloParams,
+    caller: &dyn Caller,
+) -> Result<Established, Error> {
+    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question, caller) };
+    connect_asking(target, params, &ask, caller)
 }
 
 /// `ask` shows a question to the user; `None`: there is nobody to ask.
@@ -154,13 +161,14 @@ pub(crate) fn connect_asking(
     target: &DaemonTarget,
     params: HelloParams,
     ask: &dyn Fn(&str) -> Option<bool>,
+    caller: &dyn Caller,
 ) -> Result<Established, Error> {
     let host = target.host.trim_start_matches('[').trim_end_matches(']').to_string();
     let identity = Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
     let known_path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
     let mut known = KnownHosts::load(&known_path)?;
     let name = host_name(&host, target.port);
-    let addresses = resolve(&host, target.port)?;
+    let addresses = resolve(&host, target.port, caller)?;
     let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -176,7 +184,7 @@ pub(crate) fn connect_asking(
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
         let (port, is_blocked) = (target.port, blocked.was_noted());
         let attempt = Attempt { host, port, identity, addresses, params, grant: None, takes_tcp, is_blocked };
-        match attempt.run(&runtime, &pin) {
+        match attempt.run(&runtime, &pin, caller) {
             Ok(Connected { mut established, key, unanswered }) => {
                 let mut blocked = blocked;
                 match established.session.transport {
@@ -201,7 +209,10 @@ pub(crate) fn connect_asking(
                 return Err(failure.into_error(host, target.port, identity));
             }
             Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
-                match trust::judge(&known, &name, target, &key, ask) {
+                let verdict = trust::judge(&known, &name, target, &key, ask);
+                // Without an answer it is refused, which is not why this ends.
+                is_wanted(caller)?;
+                match verdict {
                     Verdict::Trust => pin = pin_to(key, &pin)?,
                     Verdict::Refuse(error) => return Err(error),
                 }
@@ -215,7 +226,7 @@ pub(crate) fn connect_asking(
                     && begin.elapsed() + pause < target.busy_wait =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
-                std::thread::sleep(jittered(pause)?);
+                caller::pause(caller, jittered(pause)?)?;
                 pause = (pause + pause / 2).min(PAUSES.1);
             }
             Err(failure) => return Err(failure.into_error(host, target.port, identity)),
@@ -229,9 +240,11 @@ pub fn pinned_connect(
     identity: &Identity,
     target: &PinnedTarget,
     mut params: HelloParams,
+    caller: &dyn Caller,
 ) -> Result<Established, Error> {
     let (host, port) = (&target.host[..], target.port);
-    let named = resolve(host, port);
+    let named = resolve(host, port, caller);
+    is_wanted(caller)?;
     let others = target.addresses.iter().map(|&ip| SocketAddr::new(ip, port));
     let all: Vec<_> = named.as_ref().ok().into_iter().flatten().copied().chain(others).collect();
     let mut addresses = reachable_from(None, &all);
@@ -261,7 +274,7 @@ pub fn pinned_connect(
             takes_tcp: begin.elapsed() >= CONNECT_TIME,
             is_blocked: blocked.was_noted(),
         };
-        match attempt.run(&runtime, &pin) {
+        match attempt.run(&runtime, &pin, caller) {
             Ok(Connected { mut established, .. }) => {
                 match established.session.transport {
                     Transport::Udp => blocked.forget(),
@@ -288,7 +301,7 @@ pub fn pinned_connect(
                     && begin.elapsed() + pause < BUSY_WAIT =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
-                std::thread::sleep(jittered(pause)?);
+                caller::pause(caller, jittered(pause)?)?;
                 pause = (pause + pause / 2).min(PAUSES.1);
             }
             Err(failure) => return Err(failure.into_error(host, port, identity)),
@@ -320,7 +333,7 @@ fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
 
-fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+fn resolve(host: &str, port: u16, caller: &dyn Caller) -> Result<Vec<SocketAddr>, Error> {
     let unknown = |reason: String| {
         Error::new(
             Code::HostUnknown,
@@ -328,8 +341,10 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
         )
         .with_hint("check the name")
     };
-    let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-    let addresses = reachable_from(None, &found.collect::<Vec<_>>());
+    let name = host.to_string();
+    let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    let found = Apart::begin(look_up)?.wait(caller)?.map_err(|error| unknown(error.to_string()))?;
+    let addresses = reachable_from(None, &found);
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }
 
@@ -355,8 +370,13 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<Connected, Failure> {
-        runtime.block_on(self.connect(pin))
+    fn run(&self, runtime: &Runtime, pin: &Pin, caller: &dyn Caller) -> Result<Connected, Failure> {
+        runtime.block_on(async {
+            tokio::select! {
+                connected = self.connect(pin) => connected,
+                error = caller::called_off(caller) => Err(Failure::Engine(error)),
+            }
+        })
     }
 
     async fn connect(&self, pin: &Pin) -> Result<Connected, Failure> {

@@ -7,13 +7,13 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{constant_time, hkdf};
-use farhaul_net::StreamLink;
+use farhaul_net::{StreamLink, with_port};
 use farhaul_session::congestion;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
@@ -219,8 +219,8 @@ impl Waiting {
 }
 
 /// Where the far end's door may be reached.
-pub(super) fn candidates(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
-    addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect()
+pub(super) fn candidates(addresses: &[SocketAddr], port: u16) -> Vec<SocketAddr> {
+    addresses.iter().map(|&address| with_port(address, port)).collect()
 }
 
 #[cfg(test)]

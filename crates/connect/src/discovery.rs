@@ -42,7 +42,7 @@ pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAd
     let options = &hello.opening.network;
     let ids = hello.flow_ids.len().saturating_sub(reserved_ids(options));
     let most = ids / GENERATIONS / usize::from(options.flows).max(1);
-    let first = PathAddresses { local: client.to_canonical(), remote: server.to_canonical() };
+    let first = PathAddresses::new(client.to_canonical(), server.to_canonical());
     pairs(&hello.interfaces, &own(), first, most.min(FLOWS_MAX))
 }
 
@@ -67,7 +67,7 @@ fn pairs(near: &[Interface], far: &[Interface], first: PathAddresses, most: usiz
             let subnet = subnet(local).filter(|subnet| !subnets.contains(subnet))?;
             let (number, remote) =
                 opposite(far, local.0, subnet).filter(|(number, _)| !taken.contains(number))?;
-            Some((number, subnet, PathAddresses { local: local.0, remote }))
+            Some((number, subnet, PathAddresses::new(local.0, remote)))
         });
         if let Some((number, subnet, path)) = pair {
             taken.push(number);
@@ -161,7 +161,7 @@ mod tests {
 
     fn path(text: &str) -> PathAddresses {
         let (local, remote) = text.split_once('=').unwrap();
-        PathAddresses { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+        PathAddresses::new(local.parse().unwrap(), remote.parse().unwrap())
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use farhaul_net::{Link as _, StreamLink, UdpLink};
+use farhaul_net::{Link as _, StreamLink, UdpLink, with_port};
 use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
+use farhaul_session::options::PathAddresses;
 use farhaul_session::setup::{
     Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
 };
@@ -19,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::direct::DirectListener;
 use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, Opening, Refusal, Token};
-use super::ssh::{client_ip, server_ip, session_secret};
+use super::ssh::{client_address, server_address, session_secret};
 use super::{
     Admitted, Established, attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
 };
@@ -132,9 +133,9 @@ fn prepare(
     (reply.features, reply.terms) = (features, terms);
     let mut sockets = Vec::new();
     if hello.udp {
-        let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
+        let ends = ssh_connection.as_deref().and_then(|text| client_address(text).zip(server_address(text)));
         if let Some((client, server)) = ends.filter(|_| hello.opening.network.auto_paths) {
-            reply.paths = discovery::paths(hello, client, server);
+            reply.paths = discovery::paths(hello, client.ip(), server.ip());
         }
         reply.ssh_connection = ssh_connection;
         let flows = flows * reply.paths.len().max(1);
@@ -184,8 +185,8 @@ fn join(
     let direct = door.map_or(Fallback::None, |door| {
         Fallback::Listen(Box::new(DirectListener::new(door, master.clone(), indices)))
     });
-    let client = reply.ssh_connection.as_deref().and_then(client_ip);
-    let shown = client;
+    let client = reply.ssh_connection.as_deref().and_then(client_address);
+    let shown = client.map(|client| client.ip());
     let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
     let channel = |position: usize| {
         let (send_id, recv_id) = ids(position);
@@ -210,7 +211,7 @@ fn join(
             let flow = position % ports.len();
             if let Some(socket) = sockets.next() {
                 let path = options.paths.get(options.path_of(flow));
-                let client = path.map(|path| path.local).or(client);
+                let client = path.map(PathAddresses::seen_from_far_end).or(client);
                 let port = match reply.paths.is_empty() {
                     true => hello.client_udp_ports.get(flow),
                     // Those of paths found here begin to speak, from ports that are not known yet.
@@ -218,7 +219,7 @@ fn join(
                     false => hello.client_udp_ports.get(flow / options.path_count()),
                 };
                 let candidates: Vec<_> =
-                    client.zip(port).into_iter().map(|(ip, &port)| SocketAddr::new(ip, port)).collect();
+                    client.zip(port).into_iter().map(|(client, &port)| with_port(client, port)).collect();
                 let candidates = reachable_from(socket.local_addr(), &candidates);
                 flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
             } else if let Some(local) = ports[flow] {
@@ -227,7 +228,7 @@ fn join(
         }
         (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
-    let peer = client.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
+    let peer = shown.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
     let session = Setup::new(master, false, flows, transport, peer);
     Ok(Established {
         session: Setup {

@@ -29,6 +29,8 @@ pub const FLOW_IDS_MAX: usize = FLOWS_MAX * GENERATIONS;
 pub const GENERATIONS: usize = 4;
 /// Longest name of a service.
 const SERVICE_LEN_MAX: usize = 64;
+/// Bytes of what a far end says in the place of a frame that its user is shown.
+const TEXT_MAX: usize = 120;
 const MAGIC: &str = "farhaul";
 
 /// The first and the last of the versions that an end speaks; it speaks those between them, too.
@@ -363,6 +365,9 @@ pub enum HelloError {
     Foreign(String),
     #[error("the frame has {0} bytes, at most {FRAME_MAX} are allowed")]
     TooLong(usize),
+    /// One of our own, which was not sent.
+    #[error("what is asked for takes {0} bytes, and at most {FRAME_MAX} can be said when a session begins")]
+    Unsendable(usize),
     #[error("the hello is malformed: {0}")]
     Malformed(String),
     #[error(
@@ -389,6 +394,8 @@ impl From<HelloError> for Error {
             HelloError::Closed | HelloError::Io(_) => Error::new(Code::Unreachable, error.to_string()),
             HelloError::Foreign(_) => Error::new(Code::NotFarhaul, error.to_string()),
             HelloError::TooLong(_) => Error::misbehaved(Misbehaviour::FrameTooLong, error.to_string()),
+            HelloError::Unsendable(_) => Error::new(Code::BadOption, error.to_string())
+                .with_hint("give fewer or shorter rules and paths; a list of names goes with --files-from"),
             HelloError::Malformed(_) => Error::misbehaved(Misbehaviour::MalformedHello, error.to_string()),
         }
     }
@@ -402,7 +409,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError>
     let mut frame = frame.0;
     let len = frame.len() - 4;
     if len > FRAME_MAX {
-        return Err(HelloError::TooLong(len));
+        return Err(HelloError::Unsendable(len));
     }
     // FRAME_MAX fits in 32 bits, so the conversion cannot lose anything.
     frame[..4].copy_from_slice(&(len as u32).to_be_bytes());
@@ -438,22 +445,24 @@ impl Write for Wiped {
 /// Judges a length prefix. Text where a length is expected (a shell's greeting) reads as a huge number.
 pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
     let len = u32::from_be_bytes(prefix) as usize;
-    if len <= FRAME_MAX {
-        return Ok(len);
+    match prefix {
+        _ if len <= FRAME_MAX => Ok(len),
+        [first, ..] if is_text(first) => Err(HelloError::Foreign(printable(up_to_zero(&prefix), 4))),
+        _ => Err(HelloError::TooLong(len)),
     }
-    let is_text =
-        prefix.iter().all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte >= 0x80);
-    if is_text { Err(HelloError::Foreign(printable(&prefix, 4))) } else { Err(HelloError::TooLong(len)) }
+}
+
+/// Whether a frame cannot begin so, but text can: ASCII, also what steers a terminal, or UTF-8. The first byte of
+/// each frame is 0.
+pub(crate) fn is_text(first: u8) -> bool {
+    matches!(first, 0x01..=0x7f | 0xc2..=0xf4)
 }
 
 /// Reads one frame and not a byte more.
 pub fn read_frame(from: &mut impl Read) -> Result<Zeroizing<Vec<u8>>, HelloError> {
     let mut prefix = [0; 4];
-    read_exact(from, &mut prefix)?;
-    let len = match frame_len(prefix) {
-        Err(HelloError::Foreign(_)) => return Err(HelloError::Foreign(rest_of_text(&prefix, from))),
-        other => other?,
-    };
+    read_prefix(from, &mut prefix)?;
+    let len = frame_len(prefix)?;
     let mut body = Wiped::default();
     let mut chunk = Zeroizing::new([0; 4096]);
     while body.0.len() < len {
@@ -542,21 +551,40 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     Ok(hello)
 }
 
-fn read_exact(from: &mut impl Read, into: &mut [u8]) -> Result<(), HelloError> {
-    from.read_exact(into).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => HelloError::Closed,
-        _ => HelloError::Io(error),
-    })
+/// Text is known by its first byte: there may be less of it than a prefix has.
+fn read_prefix(from: &mut impl Read, prefix: &mut [u8; 4]) -> Result<(), HelloError> {
+    let mut have = 0;
+    while have < prefix.len() {
+        match from.read(&mut prefix[have..]) {
+            Ok(0) => return Err(HelloError::Closed),
+            Ok(count) => have += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if is_text(prefix[0]) {
+            return Err(HelloError::Foreign(rest_of_text(&prefix[..have], from)));
+        }
+    }
+    Ok(())
 }
 
-/// Some more of what a shell printed, so that its user recognises it.
+/// Some more of what a shell has printed, so that its user recognises it: its first line that is not empty. Behind
+/// text that has no line end a frame may come, which begins with a zero.
 fn rest_of_text(start: &[u8], from: &mut impl Read) -> String {
     let mut text = start.to_vec();
     let mut byte = [0];
-    while text.len() < 120 && !text.ends_with(b"\n") && matches!(from.read(&mut byte), Ok(1)) {
+    let is_whole =
+        |text: &[u8]| text.contains(&0) || text.trim_ascii_start().contains(&b'\n') || text.len() >= TEXT_MAX;
+    while !is_whole(&text) && matches!(from.read(&mut byte), Ok(1)) {
         text.push(byte[0]);
     }
-    printable(&text, 120)
+    let line = up_to_zero(&text).trim_ascii_start();
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    printable(line, TEXT_MAX)
+}
+
+fn up_to_zero(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
 //! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
-//! session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
+//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
 //! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
 //! `callers.rs`.
 //!
@@ -13,6 +13,7 @@
 
 mod accounts;
 mod authorized;
+mod caller;
 mod callers;
 mod demux;
 mod dial;
@@ -50,7 +51,7 @@ use std::net::SocketAddr;
 
 use farhaul_net::{Link as _, UdpLink};
 use farhaul_session::error::{Code, Error};
-use farhaul_session::options::{Cipher, NetworkOptions};
+use farhaul_session::options::{Cipher, NetworkOptions, PathAddresses};
 use farhaul_session::setup;
 use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, Within, bind_side_by_side};
 
@@ -58,6 +59,7 @@ use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
 
 pub use authorized::{AuthorizedKeys, Bounds};
+pub use caller::Caller;
 pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;
@@ -218,10 +220,19 @@ pub(crate) fn bind_further_flows(
     let there = usize::from(!first.is_empty());
     let mut paths = Vec::from_iter((there > 0).then(|| first.into_iter()));
     for path in there..options.path_count() {
-        let local = options.paths.get(path).map(|path| path.local);
-        let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
-            Some(ip) => {
-                Error::new(Code::NoSuchAddress, format!("--path: {ip} is no address of this host ({source})"))
+        let path = options.paths.get(path);
+        let local = path.map(PathAddresses::local_address).transpose();
+        let sockets = local.and_then(|local| bind_side_by_side(local, options.flows.into()));
+        let sockets = sockets.map_err(|source| match path {
+            Some(PathAddresses { local, interface: None, .. }) => {
+                let what = format!("--path: {local} is no address of this host ({source})");
+                Error::new(Code::NoSuchAddress, what)
+            }
+            Some(PathAddresses { local, interface: Some(interface), .. }) => {
+                let interface = interface.as_str();
+                let what =
+                    format!("--path: {local} is no address of this host's interface {interface} ({source})");
+                Error::new(Code::NoSuchAddress, what)
             }
             None => Error::of_host("cannot open a UDP socket", source),
         })?;
@@ -247,7 +258,7 @@ pub(crate) fn dialled_flows(
             let path = options.paths.get(options.path_of(flow));
             let remotes = remotes(flow)
                 .into_iter()
-                .map(|remote| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port())));
+                .map(|remote| path.map_or(remote, |path| path.remote_address(remote.port())));
             reachable_from(socket.local_addr(), &remotes.collect::<Vec<_>>())
         })
         .collect();
@@ -262,13 +273,18 @@ pub(crate) fn dialled_flows(
                 flows.push(FlowSetup { index, send_id, recv_id, link });
             }
             None => {
-                let local = options.paths.get(options.path_of(flow)).map(|path| path.local);
+                let local = path_address(options.paths.get(options.path_of(flow)));
                 let way = SpareWay::Dial { local, candidates };
                 spares.push(Spare { index, send_id, recv_id, way });
             }
         }
     }
     (flows, spares)
+}
+
+/// What a flow of a path binds. That the interface is not known was found out before.
+fn path_address(path: Option<&PathAddresses>) -> Option<SocketAddr> {
+    path.and_then(|path| path.local_address().ok())
 }
 
 /// The client's flows to a daemon that has not answered over UDP: each begins when something comes back.
@@ -280,15 +296,9 @@ pub(crate) fn dialled_spares(
     let spare = |(index, &(recv_id, send_id)): (u16, &(u16, u16))| {
         let flow = usize::from(index) % options.flow_count();
         let path = options.paths.get(options.path_of(flow));
-        let on_path =
-            |remote: SocketAddr| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port()));
+        let on_path = |remote: SocketAddr| path.map_or(remote, |path| path.remote_address(remote.port()));
         let candidates = reachable_from(None, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>());
-        Spare {
-            index,
-            send_id,
-            recv_id,
-            way: SpareWay::Dial { local: path.map(|path| path.local), candidates },
-        }
+        Spare { index, send_id, recv_id, way: SpareWay::Dial { local: path_address(path), candidates } }
     };
     (0u16..).zip(ids).map(spare).collect()
 }
@@ -296,7 +306,7 @@ pub(crate) fn dialled_spares(
 /// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.
 pub(crate) fn reachable_from(local: Option<SocketAddr>, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut out = Vec::new();
-    for address in addresses.iter().copied().map(demux::canonical) {
+    for address in addresses.iter().copied().map(farhaul_net::canonical) {
         let reachable = address.is_ipv4() || local.is_none_or(|local| local.is_ipv6());
         if reachable && !out.contains(&address) {
             out.push(address);
@@ -334,7 +344,6 @@ mod loopback_tests;
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::options::PathAddresses;
 
     use super::*;
 
@@ -351,7 +360,7 @@ mod tests {
 
     #[test]
     fn flows_of_a_path_have_ports_that_differ_in_their_lowest_bits() {
-        let path = |ip: &str| PathAddresses { local: ip.parse().unwrap(), remote: ip.parse().unwrap() };
+        let path = |ip: &str| PathAddresses::new(ip.parse().unwrap(), ip.parse().unwrap());
         let paths = vec![path("127.0.0.1"), path("127.0.0.2")];
         let options = NetworkOptions { flows: 4, paths, ..NetworkOptions::default() };
         let sockets = bind_flows(&options).unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_net::UdpLink;
+use farhaul_net::{UdpLink, with_port};
 use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::Stop;
@@ -258,7 +258,7 @@ fn bind_both(address: SocketAddr) -> Result<Door, Error> {
     // TCP first: UDP's port is bound to be shared, so that it alone would not notice another daemon.
     let tcp = bind_tcp(address).map_err(failed("TCP"))?;
     let bound = tcp.local_addr().map_err(failed("TCP"))?;
-    let udp = UdpLink::bind_listening(SocketAddr::new(address.ip(), bound.port())).map_err(failed("UDP"))?;
+    let udp = UdpLink::bind_listening(with_port(address, bound.port())).map_err(failed("UDP"))?;
     Ok((udp, tcp, bound))
 }
 

@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus};
 use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, ExitCode};
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Agreed, Answer, Refused, Then};
 use farhaul_session::rate_cap::CapPlace;
@@ -114,7 +115,7 @@ impl Fixture {
     }
 
     fn connect(&self, udp: bool) -> (Established, Established) {
-        let near = connect_asking(&self.target(), params(udp, 2), &|_| None).unwrap();
+        let near = connect_asking(&self.target(), params(udp, 2), &|_| None, &Handle::new()).unwrap();
         let far = self.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
         (near, far)
     }
@@ -269,7 +270,8 @@ fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_n
     ] {
         let _ = std::fs::remove_file(fixture.path("known_hosts"));
         let target = DaemonTarget { port: between(), ..target };
-        let result = connect_asking(&target, params(true, 1), &|question| panic!("{question}"));
+        let result =
+            connect_asking(&target, params(true, 1), &|question| panic!("{question}"), &Handle::new());
         assert!(mallory.sessions.is_empty(), "nothing was asked of him");
         if succeeds {
             let near = result.unwrap();
@@ -279,7 +281,7 @@ fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_n
             let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
             assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
             // Known now, he is as little let in.
-            connect_asking(&target, params(true, 1), &|_| None).unwrap();
+            connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
             assert_eq!(std::fs::read_to_string(fixture.path("known_hosts")).unwrap(), kept);
         } else {
             let error = result.unwrap_err();
@@ -300,7 +302,7 @@ fn a_further_carrier_shows_the_key_of_its_session() {
     relay(udp, fixture.address, |_| true);
     // At first use the client takes any key, but from then on that one.
     let target = DaemonTarget { port, ..fixture.target() };
-    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let mut near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
     near.session.fallback.open().unwrap().expect("a carrier of the session");
     *tcp.lock().unwrap() = other.address;
@@ -370,7 +372,7 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
         });
     });
     let target = DaemonTarget { port, ..fixture.target() };
-    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let mut near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     let first = GENERATIONS as u16;
     for expected in [first, first + 1] {
         assert_eq!(near.session.fallback.open().unwrap().unwrap().index, expected);
@@ -383,7 +385,7 @@ fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
     keygen(&fixture.path("stranger"), "").unwrap();
     let target = DaemonTarget { identity_file: Some(fixture.path("stranger")), ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&target, params(udp, 1), &|_| None).unwrap_err();
+        let error = connect_asking(&target, params(udp, 1), &|_| None, &Handle::new()).unwrap_err();
         assert!(error.exit_code() == ExitCode::Auth, "{error:?}");
         assert!(error.to_string().contains("does not know this key"), "{error}");
         assert!(error.hint().unwrap().contains("farhaul-ed25519 MCow"), "{error:?}");
@@ -396,10 +398,10 @@ fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
     let fixture = Fixture::start();
     let careful = DaemonTarget { accept_new: false, ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&careful, params(udp, 1), &|_| None).unwrap_err();
+        let error = connect_asking(&careful, params(udp, 1), &|_| None, &Handle::new()).unwrap_err();
         assert!(error.to_string().contains("never seen before"), "{error}");
     }
-    let error = connect_asking(&careful, params(true, 1), &|_| Some(false)).unwrap_err();
+    let error = connect_asking(&careful, params(true, 1), &|_| Some(false), &Handle::new()).unwrap_err();
     assert!(error.exit_code() == ExitCode::Auth);
     assert!(!fixture.path("known_hosts").exists());
 
@@ -410,16 +412,16 @@ fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
         asked.set(asked.get() + 1);
         Some(true)
     };
-    let established = connect_asking(&careful, params(true, 1), &answer).unwrap();
+    let established = connect_asking(&careful, params(true, 1), &answer, &Handle::new()).unwrap();
     assert_eq!(established.peer_key.as_deref(), Some(key.as_str()));
-    connect_asking(&careful, params(true, 1), &answer).unwrap();
+    connect_asking(&careful, params(true, 1), &answer, &Handle::new()).unwrap();
     assert_eq!(asked.get(), 1, "the second time it is known");
 
     let line = format!("127.0.0.1:{} SHA256:other\n", fixture.address.port());
     std::fs::write(fixture.path("known_hosts"), line).unwrap();
     let eager = DaemonTarget { fingerprint: Some(key), ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&eager, params(udp, 1), &|_| Some(true)).unwrap_err();
+        let error = connect_asking(&eager, params(udp, 1), &|_| Some(true), &Handle::new()).unwrap_err();
         assert!(error.to_string().contains("has changed"), "{error}");
     }
 }
@@ -430,7 +432,7 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
     for udp in [true, false] {
         let mut params = params(udp, 1);
         params.opening.request = b"/forbidden/x".to_vec();
-        let error = connect_asking(&fixture.target(), params, &|_| None).unwrap_err();
+        let error = connect_asking(&fixture.target(), params, &|_| None, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Forbidden && error.what() == "not for you", "{error:?}");
     }
 }
@@ -507,7 +509,7 @@ fn udp_that_answers_is_waited_for_however_much_it_loses() {
     let late = move || begin.elapsed() > super::dial::UDP_PATIENCE + Duration::from_millis(200);
     relay(udp, fixture.address, move |datagram| datagram.is_from_client || late());
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Udp);
     assert!(near.session.warnings.is_empty(), "{:?}", near.session.warnings);
 }
@@ -525,7 +527,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
         !datagram.is_from_client || datagram.count % 2 == 1
     });
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Udp);
     // How many there are is the machine's to say: a slow one repeats what it believes to be lost.
     let heard = heard.lock().unwrap();
@@ -540,7 +542,7 @@ fn silent_udp_gives_way_to_tcp_with_a_warning() {
     // UDP swallows everything.
     let (port, _silence) = port_beside(fixture.address);
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 4), &|_| None).unwrap();
+    let near = connect_asking(&target, params(true, 4), &|_| None, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Tcp);
     assert_eq!(near.session.flows.len(), 1);
     assert!(near.session.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.session.warnings);
@@ -581,7 +583,7 @@ fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
         (0..PER_ADDRESS_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
     for datagrams in [false, true] {
         let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
-        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None).unwrap_err();
+        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Busy, "{error:?}");
         assert!(error.to_string().contains("is busy: too many clients"), "{error}");
     }
@@ -597,7 +599,7 @@ fn a_daemon_that_is_ending_lets_no_session_in_and_those_that_run_get_further_car
     fixture.stop.shut();
     let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
     for datagrams in [false, true] {
-        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None).unwrap_err();
+        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Busy, "{error:?}");
         assert!(error.to_string().contains("is busy: the daemon is ending"), "{error}");
     }
@@ -658,7 +660,8 @@ fn a_crowd_behind_one_address_gets_in() {
     let clients: Vec<_> = (0..3 * PER_ADDRESS_MAX)
         .map(|number| {
             let target = fixture.target();
-            let connect = move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None);
+            let connect =
+                move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None, &Handle::new());
             std::thread::spawn(move || connect().map(|near| *near.session.master))
         })
         .collect();
@@ -688,10 +691,10 @@ fn nothing_listening_is_told_at_once() {
     let fixture = Fixture::start();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let target = DaemonTarget { port: free, ..fixture.target() };
-    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    let error = connect_asking(&target, params(false, 1), &|_| None, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains(&format!("nothing listens on port {free}")), "{error}");
     let target = DaemonTarget { host: "no.such.host.invalid".into(), ..fixture.target() };
-    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    let error = connect_asking(&target, params(false, 1), &|_| None, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains("cannot find the host"), "{error}");
 }
 
@@ -713,7 +716,7 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     assert_eq!(bps(&second), Some(600_000));
     // Who comes when nothing is left for another one hears whose rate it is.
     uplink.set_most(Some(8_000), now);
-    let refused = connect_asking(&fixture.target(), params(true, 2), &|_| None).unwrap_err();
+    let refused = connect_asking(&fixture.target(), params(true, 2), &|_| None, &Handle::new()).unwrap_err();
     assert_eq!(refused.code(), Code::Busy);
     assert!(refused.to_string().contains("the rate of campus-uplink is used up (8000 bit/s)"), "{refused}");
 }
@@ -740,7 +743,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
 fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>) {
     let mut params = HelloParams { early: true, ..params(true, 2) };
     params.opening.request = path.into();
-    let near = connect_asking(&fixture.target(), params, &|_| None).unwrap();
+    let near = connect_asking(&fixture.target(), params, &|_| None, &Handle::new()).unwrap();
     let pending = near.session.pending.as_ref().expect("nobody has waited for the reply");
     let answer = (0..2000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(2));
@@ -789,7 +792,7 @@ fn who_came_and_what_it_may_do_is_what_its_connection_proved() {
         assert_eq!((guest.allowed.root().to_str(), far.peer_key.as_ref()), (Some(root), Some(&key)));
     }
     std::fs::write(fixture.path("authorized"), format!("read-olny {line}")).unwrap();
-    let error = connect_asking(&fixture.target(), params(true, 1), &|_| None).unwrap_err();
+    let error = connect_asking(&fixture.target(), params(true, 1), &|_| None, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains("does not know this key"), "{error}");
 }
 
@@ -812,20 +815,28 @@ mod by_grant {
         fn start() -> Three {
             let fixture = Fixture::start_with(|opening, client| {
                 let paths = vec![opening.request.clone()];
-                let copy = Reach { paths: &paths, is_spread: false, deletes: false, follows: false };
+                let copy = Reach {
+                    paths: &paths,
+                    has_more: false,
+                    is_spread: false,
+                    deletes: false,
+                    follows: false,
+                };
                 let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
                 Ok((Admitted::default(), client.rights.judge(asked)?))
             });
             keygen(&fixture.path("bob"), "bob").unwrap();
             let bob = Identity::load(&fixture.path("bob")).unwrap();
-            let near = connect_asking(&fixture.target(), asking(false, b"x"), &|_| None).unwrap();
+            let near =
+                connect_asking(&fixture.target(), asking(false, b"x"), &|_| None, &Handle::new()).unwrap();
             let alice = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
             Three { fixture, bob, alice, _near: near }
         }
 
         fn give(&self, key: &Identity, lifetime: Duration) -> Result<hello::Token, Error> {
             let errand = Errand { way: Way::Write, path: PATHS()[0].clone(), deletes: false, follows: false };
-            let copy = Reach { paths: &PATHS(), is_spread: false, deletes: false, follows: false };
+            let copy =
+                Reach { paths: &PATHS(), has_more: false, is_spread: false, deletes: false, follows: false };
             let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
             let guest = self.alice.guest.as_ref().unwrap();
             guest.grant(GrantWish { key: key.fingerprint(), errand, lifetime }, asked)
@@ -841,7 +852,7 @@ mod by_grant {
             let (host, port) = ("127.0.0.1".to_string(), self.fixture.address.port());
             let (addresses, grant) = (Vec::new(), token.clone());
             let target = PinnedTarget { host, addresses, port, key: self.fixture.key(), grant };
-            pinned_connect(key, &target, asking(udp, path))
+            pinned_connect(key, &target, asking(udp, path), &Handle::new())
         }
 
         fn refused(&self, key: &Identity, token: &hello::Token) -> Code {
@@ -910,7 +921,7 @@ mod by_grant {
         // Without a grant, bob is nobody.
         let target =
             DaemonTarget { identity_file: Some(three.fixture.path("bob")), ..three.fixture.target() };
-        let refused = connect_asking(&target, asking(false, b"in/x"), &|_| None).map(drop);
+        let refused = connect_asking(&target, asking(false, b"in/x"), &|_| None, &Handle::new()).map(drop);
         assert_eq!(refused.unwrap_err().code(), Code::KeyNotAuthorized);
     }
 
@@ -962,7 +973,9 @@ mod by_grant {
             // Who comes now finds no place until the silent ones are slow, and then that of the first of
             // them.
             let come = std::thread::scope(|scope| {
-                let come = || connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None);
+                let come = || {
+                    connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None, &Handle::new())
+                };
                 scope.spawn(come).join().unwrap()
             });
             come.unwrap();
@@ -977,7 +990,8 @@ mod by_grant {
         let (host, port) = ("127.0.0.1".to_string(), three.fixture.address.port());
         let key = three.bob.fingerprint();
         let target = PinnedTarget { host, addresses: Vec::new(), port, key, grant: hello::Token([1; 32]) };
-        let refused = pinned_connect(&three.bob, &target, asking(true, b"in/x")).map(drop).unwrap_err();
+        let refused =
+            pinned_connect(&three.bob, &target, asking(true, b"in/x"), &Handle::new()).map(drop).unwrap_err();
         assert_eq!(refused.code(), Code::HostKeyWrong, "{refused}");
     }
 }

@@ -4,9 +4,9 @@
 //! farhaul that answers; dropped, it closes the far end's standard input, which is how that end knows.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 use farhaul_session::error::Error;
 use farhaul_session::setup::ControlProcess;
@@ -14,9 +14,11 @@ use farhaul_text::printable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::caller::{Apart, Caller};
 use super::hello;
 use super::hello::HelloError;
-use super::ssh::{SshTarget, candidate_addresses, look_up, start, why};
+use super::ssh::answer::{self, Answer, Wait};
+use super::ssh::{HelloOrError, SshTarget, candidate_addresses, look_up, start, why};
 
 /// The near end of such a program's pipes.
 pub struct RemoteProgram {
@@ -24,8 +26,12 @@ pub struct RemoteProgram {
     stdin: ChildStdin,
     stdout: ChildStdout,
     process: ControlProcess,
+    /// Number of that process.
+    ssh: u32,
     target: SshTarget,
-    addresses: Option<JoinHandle<Vec<IpAddr>>>,
+    addresses: Option<Apart<Vec<SocketAddr>>>,
+    /// For the next answer: one that has come says that the far end is there.
+    most: Option<Duration>,
 }
 
 impl RemoteProgram {
@@ -34,29 +40,40 @@ impl RemoteProgram {
         target.checked()?;
         let addresses = look_up(target.clone());
         let mut child = start(target, verb)?;
-        let pipes = (child.stdin.take(), child.stdout.take());
+        let (pipes, ssh) = ((child.stdin.take(), child.stdout.take()), child.id());
         let process = ControlProcess::new(child);
         let (Some(stdin), Some(stdout)) = pipes else {
             return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
         };
-        Ok(RemoteProgram { stdin, stdout, process, target: target.clone(), addresses })
+        let most = Some(target.answer_wait);
+        Ok(RemoteProgram { stdin, stdout, process, ssh, target: target.clone(), addresses, most })
     }
 
-    /// Sends a question and waits for its answer. The first may last as long as ssh asks its user for something.
-    pub fn ask<Q: Serialize, A: DeserializeOwned>(&mut self, question: &Q) -> Result<A, Error> {
-        // A far end that could not start has closed its pipe; what it printed instead says more than this error.
-        let written = hello::write_frame(&mut self.stdin, question);
-        let answer = hello::read_frame(&mut self.stdout).and_then(|body| {
-            written?;
-            serde_json::from_slice(&body)
-                .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)))
-        });
-        answer.map_err(|error| why(&self.target, error.into(), &mut self.process))
+    /// Sends a question and waits for its answer, unless `caller` wants no more. The first may last as long as ssh asks its
+    /// user for something.
+    pub fn ask<Q: Serialize, A: DeserializeOwned>(
+        &mut self,
+        question: &Q,
+        caller: &dyn Caller,
+    ) -> Result<A, Error> {
+        let frame = hello::encode(question)?;
+        let wait = Wait { caller, host: &self.target.host, ssh: self.ssh, most: self.most.take() };
+        let answer = match answer::ask((&mut self.stdin, &mut self.stdout), &frame, wait) {
+            Ok(Answer::Frame(body)) => serde_json::from_slice(&body)
+                .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)).into()),
+            Ok(Answer::None(ending)) => Err(HelloOrError::Unanswered(ending)),
+            Err(error) => Err(error.into()),
+        };
+        answer.map_err(|error| why(&self.target, error, &mut self.process, caller))
     }
 
     /// Where the host may be reached by UDP, given the `SSH_CONNECTION` that it sees.
-    pub fn addresses(&mut self, ssh_connection: Option<&str>) -> Vec<IpAddr> {
-        candidate_addresses(self.addresses.take(), ssh_connection)
+    pub fn addresses(
+        &mut self,
+        ssh_connection: Option<&str>,
+        caller: &dyn Caller,
+    ) -> Result<Vec<SocketAddr>, Error> {
+        candidate_addresses(self.addresses.take(), ssh_connection, caller)
     }
 
     /// As the user named it.

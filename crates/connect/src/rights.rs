@@ -111,6 +111,8 @@ pub struct Asked<'a> {
 pub struct Reach<'a> {
     /// As the request names them.
     pub paths: &'a [Vec<u8>],
+    /// Further ones are named when the session stands.
+    pub has_more: bool,
     /// Some of them stand for the same in further directories.
     pub is_spread: bool,
     /// As [`Errand::deletes`].
@@ -129,7 +131,7 @@ impl Errand {
                 Way::Write => "the grant is for writing here, not for reading",
             });
         }
-        if copy.paths != std::slice::from_ref(&self.path) || copy.is_spread {
+        if copy.paths != std::slice::from_ref(&self.path) || copy.has_more || copy.is_spread {
             return Some("the grant is for another path");
         }
         if copy.deletes && !self.deletes {
@@ -294,7 +296,7 @@ mod tests {
     fn a_grant_is_for_one_copy_of_one_path_one_way() {
         let errand = |deletes, follows| Errand { way: Way::Write, path: b"in/x".to_vec(), deletes, follows };
         let paths = [b"in/x".to_vec()];
-        let copy = Reach { paths: &paths, is_spread: false, deletes: false, follows: false };
+        let copy = Reach { paths: &paths, has_more: false, is_spread: false, deletes: false, follows: false };
         let asked = |copy| Asked { way: Way::Write, cipher: Cipher::Aes128Gcm, copy: Some(copy) };
         let judge = |errand: Errand, asked| {
             let rights = Rights { root: "a".into(), errand: Some(Arc::new(errand)), ..Rights::default() };
@@ -310,6 +312,7 @@ mod tests {
             (asked(Reach { paths: &other, ..copy }), "another path"),
             (asked(Reach { paths: &two, ..copy }), "another path"),
             (asked(Reach { paths: &[], ..copy }), "another path"),
+            (asked(Reach { has_more: true, ..copy }), "another path"),
             (asked(Reach { is_spread: true, ..copy }), "another path"),
             (asked(Reach { deletes: true, ..copy }), "deleted"),
             (asked(Reach { follows: true, ..copy }), "links"),

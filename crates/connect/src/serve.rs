@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
+use farhaul_net::canonical;
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::CapPlaces;
@@ -21,7 +22,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
 use super::callers::{Caller, Callers};
-use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
@@ -540,6 +540,7 @@ fn refusal_of(error: &HelloError) -> Refusal {
         | HelloError::Io(_)
         | HelloError::Foreign(_)
         | HelloError::TooLong(_)
+        | HelloError::Unsendable(_)
         | HelloError::Malformed(_) => Code::BadRequest,
     };
     Refusal::new(code, error.to_string())

@@ -5,26 +5,30 @@
 //! where it is; nothing of the session is in its arguments; exactly the reply is read from its pipe.
 #![deny(missing_docs)]
 
+pub(super) mod answer;
+
 use std::ffi::OsString;
 use std::io::{self, BufRead as _};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
-use farhaul_net::{Link as _, StreamLink};
+use farhaul_net::{Link as _, StreamLink, with_port};
 use farhaul_session::blocked::Blocked;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 use farhaul_text::printable;
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
+use self::answer::{Answer, Ending, Wait};
+use super::caller::{Apart, Caller, LOOK_EVERY, pause};
 use super::dial::Dialer;
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, Token};
@@ -35,6 +39,10 @@ use super::{
 
 /// How long ssh may take to end after its far end did.
 const SSH_END_TIME: Duration = Duration::from_secs(5);
+/// A signal that has ended ssh is heard here by then, if it was for both.
+const SIGNAL_TIME: Duration = Duration::from_millis(250);
+/// How long a far end may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 /// A far end that ssh starts. `Default` has everything but the host.
 #[derive(Debug, Clone)]
@@ -57,6 +65,9 @@ pub struct SshTarget {
     pub program: PathBuf,
     /// The far end's program, for its shell: a name in its PATH, or a path; `~` is expanded there.
     pub remote_program: String,
+    /// How long the far end may take to answer, without the time in which ssh asks its user for something. By default 5
+    /// minutes.
+    pub answer_wait: Duration,
 }
 
 impl Default for SshTarget {
@@ -71,6 +82,7 @@ impl Default for SshTarget {
             options: Vec::new(),
             program: "ssh".into(),
             remote_program: "farhaul".into(),
+            answer_wait: ANSWER_WAIT,
         }
     }
 }
@@ -134,6 +146,20 @@ impl SshTarget {
         args
     }
 
+    /// How the answer of a program that it has started is waited for.
+    pub(super) fn wait<'a>(&'a self, ssh: &Child, caller: &'a dyn Caller) -> Wait<'a> {
+        Wait { caller, host: &self.host, ssh: ssh.id(), most: Some(self.answer_wait) }
+    }
+
+    /// The host that ssh would connect to, as it says itself. What `Match exec` of its configuration names runs once for a
+    /// connection, when that is made, and not for this question, so that lines below it do not count here.
+    fn asked_host(&self) -> Option<String> {
+        let mut command = Command::new(&self.program);
+        command.env("SHELL", refusing_shell()?);
+        command.args(self.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
+        hostname_of(&command.output().ok()?.stdout)
+    }
+
     /// The arguments that ask ssh whom it would connect to.
     fn query_args(&self) -> Vec<OsString> {
         let mut args = vec![OsString::from("-G")];
@@ -143,8 +169,13 @@ impl SshTarget {
     }
 }
 
-/// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something.
-pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
+/// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something, unless `caller`
+/// wants no more.
+pub fn ssh_connect(
+    target: &SshTarget,
+    params: HelloParams,
+    caller: &dyn Caller,
+) -> Result<Established, Error> {
     target.checked()?;
     let mut params = params;
     let options = &params.opening.network;
@@ -161,10 +192,10 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     hello.secret_half = Some(Token::random()?);
 
     let addresses = look_up(target.clone());
-    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello)?;
+    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello, caller)?;
     let reply = match reply {
         Ok(reply) => reply,
-        Err(error) => return Err(why(target, error, &mut process)),
+        Err(error) => return Err(why(target, error, &mut process, caller)),
     };
     discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
     let options = &params.opening.network;
@@ -182,7 +213,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         link: FlowLink::Stream(link),
     };
     let mut warnings = Vec::new();
-    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
+    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), caller)?;
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
             let candidates = direct::candidates(&addresses, port);
@@ -190,7 +221,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         }
         _ => Fallback::None,
     };
-    let blocked = Blocked::towards(addresses.iter().copied(), "ssh");
+    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), "ssh");
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::new(Code::NoPort, format!("{} has no free UDP port", target.host))
@@ -204,8 +235,9 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     } else {
         let last = hello.flow_ids.len() - 1;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
-        let remotes =
-            |flow: usize| addresses.iter().map(|&ip| SocketAddr::new(ip, reply.udp_ports[flow])).collect();
+        let remotes = |flow: usize| {
+            addresses.iter().map(|&address| with_port(address, reply.udp_ports[flow])).collect()
+        };
         let first = last - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
         let reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
@@ -247,6 +279,7 @@ struct Channel {
 pub(super) enum HelloOrError {
     Hello(HelloError),
     Engine(Error),
+    Unanswered(Ending),
 }
 
 impl From<HelloError> for HelloOrError {
@@ -255,35 +288,46 @@ impl From<HelloError> for HelloOrError {
     }
 }
 
-fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
+fn open_channel(target: &SshTarget, hello: &Hello, caller: &dyn Caller) -> Result<Channel, Error> {
+    // What cannot be said is found before anything starts.
+    let frame = hello::encode(hello)?;
     let mut child = start(target, "endpoint")?;
+    let wait = target.wait(&child, caller);
     let pipes = (child.stdin.take(), child.stdout.take());
     let process = ControlProcess::new(child);
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
         return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
     };
-    let reply = exchange(&mut stdin, &mut stdout, hello);
+    let reply = exchange((&mut stdin, &mut stdout), &frame, hello, wait);
     Ok(Channel { process, stdin, stdout, reply })
 }
 
 pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     let mut command = Command::new(&target.program);
     command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.spawn().map_err(|error| {
-        Error::new(Code::NoSsh, format!("cannot run {}: {error}", target.program.display()))
-            .with_hint("install OpenSSH's client, or name another program with -S")
-    })
+    command.spawn().map_err(|error| cannot_start(&target.program, error))
+}
+
+/// That a program is not there is one thing, that this host has no room for it another.
+fn cannot_start(program: &Path, error: io::Error) -> Error {
+    let lacking = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+    if error.raw_os_error().is_some_and(|number| lacking.iter().any(|errno| errno.raw_os_error() == number)) {
+        return Error::of_host(format!("cannot start {}", program.display()), error);
+    }
+    Error::new(Code::NoSsh, format!("cannot run {}: {error}", program.display()))
+        .with_hint("install OpenSSH's client, or name another program with -S")
 }
 
 fn exchange(
-    stdin: &mut ChildStdin,
-    stdout: &mut ChildStdout,
+    pipes: (&mut ChildStdin, &mut ChildStdout),
+    frame: &[u8],
     hello: &Hello,
+    wait: Wait<'_>,
 ) -> Result<HelloReply, HelloOrError> {
-    // A far end that could not start has closed its pipe; what it printed instead says more than this error.
-    let written = hello::write_frame(stdin, hello);
-    let body = hello::read_frame(stdout)?;
-    written?;
+    let body = match answer::ask(pipes, frame, wait)? {
+        Answer::Frame(body) => body,
+        Answer::None(ending) => return Err(HelloOrError::Unanswered(ending)),
+    };
     let mut reply = hello::decode_reply(&body)?;
     if let Some(refusal) = reply.refusal.take() {
         return Err(HelloOrError::Engine(refusal.into_error()));
@@ -302,62 +346,130 @@ fn exchange(
 }
 
 /// What keeps the far end from answering, in the words of who has to repair it.
-pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) -> Error {
+pub(super) fn why(
+    target: &SshTarget,
+    error: HelloOrError,
+    process: &mut ControlProcess,
+    caller: &dyn Caller,
+) -> Error {
     let host = &target.host;
-    let failed = |code: Code, what: String, hint: &str| Error::new(code, what).with_hint(hint);
+    let failed = |code: Code, what: String, hint: String| Error::new(code, what).with_hint(hint);
     let error = match error {
         HelloOrError::Engine(error) => return error,
+        HelloOrError::Unanswered(ending) => {
+            process.stop();
+            return match ending {
+                Ending::CalledOff => Error::interrupted(),
+                Ending::TookTooLong => failed(
+                    Code::PeerCannotStart,
+                    format!("{host} has not answered for {} s", target.answer_wait.as_secs()),
+                    format!(
+                        "its shell's start files must neither ask nor wait for anything: `ssh {host} true` has to end \
+                         by itself (--answer-wait waits longer)"
+                    ),
+                ),
+            };
+        }
         HelloOrError::Hello(error) => error,
     };
     match error {
-        HelloError::Foreign(text) => failed(
-            Code::NotFarhaul,
-            format!("{host} printed text before farhaul could answer: {text:?}"),
-            "its shell's start files must print nothing when the shell is not interactive",
-        ),
-        HelloError::Closed | HelloError::Io(_) => match process.ended(SSH_END_TIME) {
-            Some(status) if status.code() == Some(255) => failed(
-                Code::SshFailed,
-                format!("ssh could not connect to {host}"),
-                "see its message above; `ssh HOST true` must work",
-            ),
-            Some(status) if matches!(status.code(), Some(126 | 127)) => failed(
-                Code::NotInstalled,
-                format!("farhaul cannot be started on {host} (as {:?})", target.remote_program),
-                "install it there in the PATH of a shell that is not interactive, or name it with --remote-program",
-            ),
-            Some(status) => {
-                let how = match (status.code(), status.signal()) {
-                    (Some(code), _) => format!("with code {code}"),
-                    (None, signal) => format!("by signal {}", signal.unwrap_or(0)),
-                };
-                failed(
-                    Code::PeerCannotStart,
-                    format!("the far end on {host} ended {how} before it answered"),
-                    "see its message above",
-                )
-            }
-            None => failed(Code::SshFailed, format!("the far end on {host} closed the channel"), "try again"),
+        HelloError::Foreign(text) => {
+            let what = match &text[..] {
+                "" => "an empty line".into(),
+                text => format!("text before farhaul could answer: {text:?}"),
+            };
+            failed(
+                Code::NotFarhaul,
+                format!("{host} printed {what}"),
+                "its shell's start files must print nothing when the shell is not interactive".into(),
+            )
+        }
+        HelloError::Closed | HelloError::Io(_) => match end_of(process, caller) {
+            Err(error) => error,
+            Ok(status) => ended(target, status),
         },
         HelloError::Version { .. }
         | HelloError::OtherProtocol
         | HelloError::TooLong(_)
+        | HelloError::Unsendable(_)
         | HelloError::Malformed(_) => error.into(),
     }
 }
 
-/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
-pub(super) fn look_up(target: SshTarget) -> Option<JoinHandle<Vec<IpAddr>>> {
-    let look = move || {
-        let mut command = Command::new(&target.program);
-        command.args(target.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
-        let output = command.output().map(|output| output.stdout).unwrap_or_default();
-        let host = hostname_of(&output).unwrap_or(target.host);
-        // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
-        let found = (host.as_str(), 0).to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
-        found.into_iter().map(|address| address.ip()).collect()
+/// How ssh has ended, if it does so soon. A signal for this process and for ssh, as a terminal sends it, may end that one
+/// before it is heard here.
+fn end_of(process: &mut ControlProcess, caller: &dyn Caller) -> Result<Option<ExitStatus>, Error> {
+    let end = Instant::now() + SSH_END_TIME;
+    let status = loop {
+        let status = process.ended(LOOK_EVERY);
+        if caller.is_cancelled() {
+            process.stop();
+            return Err(Error::interrupted());
+        }
+        if status.is_some() || Instant::now() >= end {
+            break status;
+        }
     };
-    std::thread::Builder::new().name("look-up".into()).spawn(look).ok()
+    let may_be_ours = |status: ExitStatus| status.signal().is_some() || status.code() == Some(OF_SSH);
+    if status.is_some_and(may_be_ours) {
+        pause(caller, SIGNAL_TIME)?;
+    }
+    Ok(status)
+}
+
+/// What ssh ends with when it has failed; also when the far end's program has ended so, or by a signal.
+const OF_SSH: i32 = 255;
+
+/// Why nothing was heard of a far end whose ssh has ended so.
+fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
+    let host = &target.host;
+    let failed = |code: Code, what: String, hint: &str| Error::new(code, what).with_hint(hint);
+    let Some(status) = status else {
+        return failed(Code::SshFailed, format!("the far end on {host} closed the channel"), "try again");
+    };
+    match (status.code(), status.signal()) {
+        (_, Some(signal)) => failed(
+            Code::SshFailed,
+            format!("ssh was ended by signal {signal} before {host} answered"),
+            "run the same command again",
+        ),
+        (Some(OF_SSH), _) => failed(
+            Code::SshFailed,
+            format!(
+                "ssh ended with code {OF_SSH} before farhaul answered on {host}: it could not connect, or what runs \
+                 there has ended so"
+            ),
+            "see its message above; `ssh HOST true` must work",
+        ),
+        (Some(126 | 127), _) => failed(
+            Code::NotInstalled,
+            format!("farhaul cannot be started on {host} (as {:?})", target.remote_program),
+            "install it there in the PATH of a shell that is not interactive, or name it with --remote-program",
+        ),
+        (code, _) => failed(
+            Code::PeerCannotStart,
+            format!("the far end on {host} ended with code {} before it answered", code.unwrap_or(0)),
+            "see its message above",
+        ),
+    }
+}
+
+/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
+pub(super) fn look_up(target: SshTarget) -> Option<Apart<Vec<SocketAddr>>> {
+    let look = move || {
+        let host = target.asked_host().unwrap_or(target.host);
+        // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
+        (host.as_str(), 0).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+    };
+    Apart::begin(look).ok()
+}
+
+/// A program that fails whatever it is told, in the place of the shell by which ssh runs programs of its configuration.
+fn refusing_shell() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/bin", "/usr/bin"].map(PathBuf::from);
+    let folders = usual.into_iter().chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("false")).find(|program| program.is_file())
 }
 
 /// The line `hostname` of `ssh -G`.
@@ -366,30 +478,35 @@ fn hostname_of(output: &[u8]) -> Option<String> {
 }
 
 pub(super) fn candidate_addresses(
-    found: Option<JoinHandle<Vec<IpAddr>>>,
+    found: Option<Apart<Vec<SocketAddr>>>,
     ssh_connection: Option<&str>,
-) -> Vec<IpAddr> {
-    let mut addresses = found.and_then(|found| found.join().ok()).unwrap_or_default();
-    addresses.extend(ssh_connection.and_then(server_ip));
-    addresses.iter_mut().for_each(|address| *address = address.to_canonical());
+    caller: &dyn Caller,
+) -> Result<Vec<SocketAddr>, Error> {
+    let mut addresses = found.map(|found| found.wait(caller)).transpose()?.unwrap_or_default();
+    // One of a link only is one of a link there; whether that is a link here, too, only the user could say.
+    addresses.extend(
+        ssh_connection.and_then(server_address).filter(|address| !farhaul_net::is_link_local(address.ip())),
+    );
+    addresses.iter_mut().for_each(|address| *address = farhaul_net::canonical(*address));
     let mut seen = Vec::new();
     addresses.retain(|address| {
-        !seen.contains(address) && !address.is_unspecified() && {
+        !seen.contains(address) && !address.ip().is_unspecified() && {
             seen.push(*address);
             true
         }
     });
-    addresses
+    Ok(addresses)
 }
 
-/// The third of SSH_CONNECTION's four words.
-pub(super) fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
-    ssh_connection.split_whitespace().nth(2)?.parse().ok()
+/// The third of SSH_CONNECTION's four words. An interface in it is one of the host that sshd runs on.
+pub(super) fn server_address(ssh_connection: &str) -> Option<SocketAddr> {
+    let word = ssh_connection.split_whitespace().nth(2)?;
+    Some(SocketAddr::new(word.split('%').next()?.parse().ok()?, 0))
 }
 
-/// The first of SSH_CONNECTION's four words.
-pub(super) fn client_ip(ssh_connection: &str) -> Option<IpAddr> {
-    ssh_connection.split_whitespace().next()?.parse().ok()
+/// The first of SSH_CONNECTION's four words, at the host that sshd runs on.
+pub(super) fn client_address(ssh_connection: &str) -> Option<SocketAddr> {
+    farhaul_net::scoped(ssh_connection.split_whitespace().next()?)
 }
 
 /// Both halves are needed to know the session's secret.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use farhaul_session::Error;
+use farhaul_session::{Error, Handle};
 
 use super::{Admitted, Established, HelloParams, SshTarget, endpoint, ssh_connect};
 
@@ -43,6 +43,6 @@ pub fn both_ends_of(params: HelloParams) -> BothEnds {
         let connection = "127.0.0.1 50000 127.0.0.1 22".to_string();
         endpoint::establish(stdin.into(), stdout.into(), Some(connection), None, &|_| Ok(Admitted::default()))
     });
-    let near = ssh_connect(&target, params);
+    let near = ssh_connect(&target, params, &Handle::new());
     (near, far.join().unwrap(), folder)
 }

@@ -3,7 +3,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 
 use farhaul_session::error::{Code, Error};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::caller::{Caller, LOOK_EVERY};
 use super::dial::DaemonTarget;
 use super::known_hosts::{KnownHosts, Standing};
 use super::tls::Pin;
@@ -86,10 +88,24 @@ pub(crate) fn judge(
     }
 }
 
-/// Asks on the controlling terminal, as ssh does; standard input may be data.
-pub(crate) fn ask_on_terminal(question: &str) -> Option<bool> {
+/// Asks on the controlling terminal, as ssh does; standard input may be data. There is no answer to wait for once the
+/// caller wants no more.
+pub(crate) fn ask_on_terminal(question: &str, caller: &dyn Caller) -> Option<bool> {
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
     terminal.write_all(question.as_bytes()).ok()?;
+    let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+    // A terminal gives whole lines.
+    while !caller.is_cancelled() {
+        match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&time)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    if caller.is_cancelled() {
+        // What comes next does not belong behind the question.
+        let _ = terminal.write_all(b"\n");
+        return None;
+    }
     let mut answer = String::new();
     BufReader::new(terminal).read_line(&mut answer).ok()?;
     Some(answer.trim().eq_ignore_ascii_case("yes"))

@@ -15,8 +15,9 @@ use farhaul_text::printable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of the document: a hello could not have more.
-pub(crate) const COMMISSION_MAX: usize = 512 << 10;
+/// Bytes of the document: it has room for all paths that a command line can hold (Linux has at most 6 MiB for one), and for what
+/// else is asked.
+pub(crate) const COMMISSION_MAX: usize = 16 << 20;
 /// Addresses that a host may have beside its name.
 pub(crate) const ADDRESSES_MAX: usize = 16;
 const HOST_MAX: usize = 255;
@@ -77,7 +78,7 @@ impl Commission {
         match bytes.len() <= COMMISSION_MAX {
             true => Ok(bytes),
             false => {
-                let what = format!("paths and filters take more than {} KiB", COMMISSION_MAX >> 10);
+                let what = format!("paths and filters take more than {} MiB", COMMISSION_MAX >> 20);
                 Err(Error::new(Code::BadOption, what).with_hint("copy in several runs"))
             }
         }
@@ -93,6 +94,9 @@ impl Commission {
         let copy = CopyRequest::read(&words, &network.checked()?)?;
         let options = &copy.options;
         let is_spread = !options.spread.source.is_empty() || !options.spread.target.is_empty();
+        if copy.more_paths > 0 {
+            return Err(bad("it names paths that are not in it".into()));
+        }
         if is_spread || options.select.by_name || !options.network.paths.is_empty() {
             return Err(bad("a copy between daemons has no --spread, --files-from and --path".into()));
         }
@@ -135,6 +139,7 @@ mod tests {
         let copy = CopyRequest {
             direction: Direction::Pull,
             paths: vec![b"run7/\xff".to_vec(), b"b".to_vec()],
+            more_paths: 0,
             target_is_directory: false,
             single_file: false,
             target_is_name: false,
@@ -178,6 +183,7 @@ mod tests {
             ("a long path", changed(|v| v["far"]["path"] = STANDARD.encode([b'x'; 4096]).into())),
             ("a zero in a path", changed(|v| v["far"]["path"] = STANDARD.encode([0]).into())),
             ("no path", changed(|v| v["copy"]["paths"] = json!([]))),
+            ("paths to come", changed(|v| v["copy"]["more_paths"] = 1.into())),
             ("no flow", changed(|v| v["network"]["flows"] = 0.into())),
             (
                 "paths",

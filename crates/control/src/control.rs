@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Token;
-use farhaul_connect::{DaemonTarget, GrantWish, HelloParams};
+use farhaul_connect::{Caller, DaemonTarget, GrantWish, HelloParams};
 use farhaul_copy::{ManifestCopy, Report};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
@@ -44,11 +44,11 @@ pub struct Granted {
 }
 
 impl Control {
-    /// Connects with a daemon, as `farhaul cp` does.
-    pub fn open(target: &DaemonTarget) -> Result<Control, Error> {
+    /// Connects with a daemon, as `farhaul cp` does, unless `caller` wants no more.
+    pub fn open(target: &DaemonTarget, caller: &dyn Caller) -> Result<Control, Error> {
         let params =
             HelloParams { opening: opening()?, features: Features::default(), udp: true, early: false };
-        let established = connect::daemon_connect(target, params)?;
+        let established = connect::daemon_connect(target, params, caller)?;
         let key = established.peer_key.clone();
         let key = key.ok_or_else(|| Error::new(Code::NotFarhaul, "the far end has shown no key"))?;
         let network = established.opening.network;
@@ -192,6 +192,7 @@ fn show(snapshot: &Snapshot, handle: &Handle) {
         (&counts.files_done, snapshot.files_done),
         (&counts.bytes_skipped, snapshot.bytes_skipped),
         (&counts.failed, snapshot.failed),
+        (&counts.vanished, snapshot.vanished),
     ] {
         count.store(value, Relaxed);
     }

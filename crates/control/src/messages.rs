@@ -224,6 +224,11 @@ pub(crate) fn parts(document: &[u8]) -> impl Iterator<Item = (bool, Vec<u8>)> + 
 pub(crate) struct Parts(Vec<u8>);
 
 impl Parts {
+    /// Bytes that are there so far.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The whole document, once it is there.
     pub(crate) fn take(&mut self, is_last: bool, part: &[u8], most: usize) -> Result<Option<Vec<u8>>, Error> {
         if self.0.len() + part.len() > most {

@@ -41,9 +41,10 @@ const EVENTS_AT_ONCE: usize = 64;
 const THREADS: u64 = 2;
 /// Bytes of events that wait for a client, which a copy that has more to tell waits for.
 const WAITING_MAX: usize = 1 << 20;
-/// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it
-/// tells.
-const BYTES: u64 = 4 * COMMISSION_MAX as u64 + 2 * WAITING_MAX as u64;
+/// Bytes that a copy takes beside its session, for what it tells.
+const BYTES: u64 = 2 * WAITING_MAX as u64;
+/// What it was asked takes so many times its own bytes while it is read.
+const READ_TIMES: u64 = 8;
 
 /// How a daemon serves.
 #[derive(Debug, Clone)]
@@ -199,10 +200,13 @@ impl Server<'_> {
                     if running.as_ref().is_some_and(|running| !is_over(running)) {
                         return Err(unexpected("begin"));
                     }
-                    if kept.is_none() {
-                        let threads = budget.charge_of(Resource::Threads, THREADS)?;
-                        kept = Some((threads, budget.charge(BYTES)?));
-                    }
+                    let (_, bytes) = match &mut kept {
+                        Some(kept) => kept,
+                        none => {
+                            none.insert((budget.charge_of(Resource::Threads, THREADS)?, budget.nothing()))
+                        }
+                    };
+                    bytes.hold(BYTES + READ_TIMES * (document.len() + part.len()) as u64)?;
                     if let Some(whole) = document.take(is_last, &part, COMMISSION_MAX)? {
                         let kept = kept.take();
                         let handle = Handle::new();
@@ -247,7 +251,7 @@ impl Server<'_> {
         let seconds = if seconds == 0 { GRANT_SECS } else { seconds.min(GRANT_SECS_MAX) };
         let paths = std::slice::from_ref(&errand.path);
         let Errand { way, deletes, follows, .. } = errand;
-        let reach = Reach { paths, is_spread: false, deletes, follows };
+        let reach = Reach { paths, has_more: false, is_spread: false, deletes, follows };
         let asked = Asked { way, cipher: Cipher::default(), copy: Some(reach) };
         let lifetime = Duration::from_secs(seconds);
         let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };
@@ -278,7 +282,7 @@ impl Server<'_> {
             });
             let (report, error) = made.unwrap_or_else(failed);
             // Which ends what is told of it.
-            handle.end(report.ok, error.as_ref());
+            handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
             (report, error)
         });
         is_over.store(true, Ordering::Release);
@@ -300,7 +304,7 @@ impl Server<'_> {
         if handle.is_cancelled() {
             return Err(Error::interrupted());
         }
-        let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?)?;
+        let mut established = pinned_connect(&self.policy.identity, &far.target(), carry.params()?, handle)?;
         lent.to(&mut established.session, (&far.host, far.port))?;
         let entries = ToClient { request: self.request.clone(), op };
         Ok(carry.run(established, Box::new(entries), handle))

@@ -4,6 +4,7 @@
 //! client has been shown by that one itself.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
@@ -26,7 +27,10 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         (report, Some(error))
     });
     let report = report.ended_by(error.as_ref());
-    handle.end(report.ok, error.as_ref());
+    // What the last look at the daemon has shown may be older.
+    handle.counts().failed.store(report.failed_count, Relaxed);
+    handle.counts().vanished.store(report.vanished_count, Relaxed);
+    handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
     (report, error)
 }
 
@@ -80,7 +84,7 @@ fn commission(
         Driver::Destination => (&between.to, &between.from),
     };
     let path = between.errand(driver).path;
-    let mut driving = Control::open(near)?;
+    let mut driving = Control::open(near, handle)?;
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
     let far =
         Far { host: bare(far).to_string(), addresses: addresses(far), port: far.port, key, path, grant };
@@ -108,7 +112,7 @@ fn grant(
     key: &str,
     handle: &Handle,
 ) -> Result<(String, farhaul_connect::hello::Token), Error> {
-    let mut control = Control::open(at)?;
+    let mut control = Control::open(at, handle)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
     let wish = GrantWish { key: key.to_string(), errand: between.errand(driver), lifetime };
     let granted = control.grant(wish, || handle.is_cancelled());

@@ -37,6 +37,9 @@ pub(crate) fn event(json: &[u8]) -> Option<Event> {
         Told::EntryFailed { path, code, reason } => {
             Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
         }
+        Told::EntryVanished { path } => Event::EntryVanished { path },
+        Told::MoreVanished => Event::MoreVanished,
+        Told::MetadataNotSet { path, reason } => Event::MetadataNotSet { path, reason },
         Told::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
         Told::MoreSkipped => Event::MoreSkipped,
         Told::NotEntered { path, reason } => Event::NotEntered { path, reason },
@@ -86,6 +89,14 @@ enum Told {
     EntryFailed {
         path: String,
         code: String,
+        reason: String,
+    },
+    EntryVanished {
+        path: String,
+    },
+    MoreVanished,
+    MetadataNotSet {
+        path: String,
         reason: String,
     },
     EntrySkipped {
@@ -153,8 +164,10 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
         return bytes;
     }
     // Their numbers stay.
-    let Report { failed, not_taken, left, .. } = &mut ending.report;
+    let Report { failed, vanished, not_set, not_taken, left, .. } = &mut ending.report;
     failed.clear();
+    vanished.clear();
+    not_set.clear();
     not_taken.clear();
     left.clear();
     serde_json::to_vec(&ending).unwrap_or_default()
@@ -183,7 +196,12 @@ fn as_seen_from_here(code: Option<Code>) -> Code {
         | ExitCode::Files
         | ExitCode::Lost => code,
         ExitCode::Interrupted => Code::PeerInterrupted,
-        ExitCode::Ok | ExitCode::SomeFailed | ExitCode::Protocol | ExitCode::Internal => Code::PeerFailed,
+        ExitCode::Ok
+        | ExitCode::SomeFailed
+        | ExitCode::Metadata
+        | ExitCode::Vanished
+        | ExitCode::Protocol
+        | ExitCode::Internal => Code::PeerFailed,
     }
 }
 
@@ -228,6 +246,7 @@ mod tests {
             Event::EntryDone { path: path(), done: Done::Deleted, dry_run: true },
             Event::EntryDone { path: path(), done: Done::Renamed { from: "x".into() }, dry_run: false },
             Event::EntryFailed { path: path(), code: Code::NoSpace, reason: "full".into() },
+            Event::MetadataNotSet { path: path(), reason: "not permitted".into() },
             Event::EntrySkipped { path: path(), reason: "a pipe".into() },
             Event::MoreSkipped,
             Event::NotEntered { path: path(), reason: "mounted".into() },

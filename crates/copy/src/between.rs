@@ -94,6 +94,7 @@ impl Between {
             sources.push(path);
         }
         super::are_written_distinct(&sources)?;
+        request::are_not_too_many(&sources)?;
         let from = from.ok_or_else(not_between)?;
         Ok(Between { from, to, manifest, sources, target, options })
     }
@@ -112,6 +113,7 @@ impl Between {
         CopyRequest {
             direction,
             paths,
+            more_paths: 0,
             target_is_directory: false,
             single_file: false,
             target_is_name: false,
@@ -196,6 +198,7 @@ impl Carry {
         let request = CopyRequest {
             direction,
             paths: vec![far],
+            more_paths: 0,
             target_is_directory: is_directory,
             single_file: false,
             target_is_name: is_name,
@@ -206,6 +209,7 @@ impl Carry {
             mask: policy.mask,
             lanes_max: Some(CLIENT_LANES_MAX),
             names: None,
+            more_paths: None,
             log: None,
             keys: None,
         };

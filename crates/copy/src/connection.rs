@@ -12,6 +12,7 @@ use farhaul_connect::{HelloParams, Keys};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
+use farhaul_session::messages::MESSAGE_MAX;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::Session;
 use farhaul_session::supervisor::Order;
@@ -21,6 +22,9 @@ use super::outcome::Outcome;
 use super::report::Report;
 use super::request::own_features;
 use super::{Terms, converse, serve_here};
+
+/// What a running session can be asked for, in bytes: one message, with some room for what is around it.
+const WORDS_MAX: usize = MESSAGE_MAX - 1024;
 
 /// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
 pub struct Connection {
@@ -67,8 +71,8 @@ impl Connection {
             far => {
                 let params = HelloParams { opening, features: own_features(), udp: true, early: false };
                 let established = match far {
-                    Far::Ssh(target) => connect::ssh_connect(target, params)?,
-                    Far::Daemon(target) => connect::daemon_connect(target, params)?,
+                    Far::Ssh(target) => connect::ssh_connect(target, params, handle)?,
+                    Far::Daemon(target) => connect::daemon_connect(target, params, handle)?,
                     Far::Here => unreachable!("that was looked at before"),
                 };
                 (established.within(&plan.means)?, None)
@@ -106,7 +110,14 @@ impl Connection {
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
         let request = request.agreed(self.network.clone(), &self.features);
-        let dialogue = self.session.open(request.words()?, side.role(), handle);
+        let words = request.words()?;
+        if words.len() > WORDS_MAX {
+            let what =
+                format!("what is asked for takes {} bytes, more than a running session takes", words.len());
+            let hint = "give fewer or shorter rules, or begin with it: Connection::open";
+            return Err(Error::new(Code::BadOption, what).with_hint(hint));
+        }
+        let dialogue = self.session.open(words, side.role(), handle);
         let log = terms.log.clone();
         let terms = Terms { keys: self.keys.clone(), ..terms };
         Ok(plan.ended(converse(dialogue, request, side, &terms).and_manifest(log.as_deref())))

@@ -3,6 +3,7 @@
 //! Always true: a path that comes out of [`Target::place`] lies below the root and, when the receiver asked for certain
 //! names, below one of them; whoever sends anything else has broken the protocol.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -21,43 +22,34 @@ pub(crate) fn is_null(path: &Path) -> bool {
 pub(crate) enum Asked {
     /// A push, or the content of a directory: anything below the root.
     Anything,
-    Names(Vec<Name>),
-}
-
-/// One asked name: literal, or a pattern's last component.
-#[derive(Debug)]
-pub(crate) enum Name {
-    Literal(Vec<u8>),
-    Pattern(Vec<u8>),
+    /// Literal ones, and patterns, each by its last component.
+    Names { literal: HashSet<Vec<u8>>, patterns: HashSet<Vec<u8>> },
 }
 
 impl Asked {
     /// From the sources that were asked for, as the user wrote them.
     pub(crate) fn from_sources(sources: &[Vec<u8>]) -> Asked {
-        let mut names = Vec::new();
+        let (mut literal, mut patterns) = (HashSet::new(), HashSet::new());
         for source in sources {
             if let Some(generated) = Generated::parse(source) {
-                names.push(Name::Literal(generated.name().to_vec()));
+                literal.insert(generated.name().to_vec());
                 continue;
             }
             if source.ends_with(b"/") || last_component(source).is_none() {
                 return Asked::Anything;
             }
             let Some(last) = last_component(source) else { return Asked::Anything };
-            names.push(Name::Literal(last.to_vec()));
+            literal.insert(last.to_vec());
             if is_pattern(last) {
-                names.push(Name::Pattern(last.to_vec()));
+                patterns.insert(last.to_vec());
             }
         }
-        Asked::Names(names)
+        Asked::Names { literal, patterns }
     }
 
     fn allows(&self, top: &[u8]) -> bool {
-        let Asked::Names(names) = self else { return true };
-        names.iter().any(|name| match name {
-            Name::Literal(literal) => literal == top,
-            Name::Pattern(pattern) => stands_for(pattern, top),
-        })
+        let Asked::Names { literal, patterns } = self else { return true };
+        literal.contains(top) || patterns.iter().any(|pattern| stands_for(pattern, top))
     }
 }
 

@@ -1,14 +1,17 @@
 //! Sources of one name would overwrite one another. Where that is known before anything is sent, nothing is.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_text::escape;
 use farhaul_volume::{Root, Source, is_pattern};
 
 use super::destination::last_component;
+use super::job::is_same_file;
 
 /// Names of sources that a receiver remembers: 16 MiB of hashes.
 const NAMES_MAX: usize = 1 << 20;
@@ -24,7 +27,9 @@ pub(crate) fn are_distinct(sources: &[Source]) -> Result<(), Error> {
         let name = if source.dest.is_empty() { path } else { source.dest.as_bytes() };
         // The same path below two directories is two.
         let root = source.beneath.first().filter(|_| source.dest.is_empty()).map(Root::identity);
-        remember(&mut seen, (source.dest.is_empty(), root, name), path)?;
+        // What lies below a root is not looked at from here.
+        let places = if source.beneath.is_empty() { Places::Here } else { Places::Elsewhere };
+        remember(&mut seen, (source.dest.is_empty(), root, name), path, places)?;
     }
     Ok(())
 }
@@ -34,7 +39,7 @@ pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
     let mut seen = HashMap::new();
     let literal = paths.iter().filter(|path| !is_pattern(path));
     for (path, name) in literal.filter_map(|path| Some((path, last_component(path)?))) {
-        remember(&mut seen, (false, None, name), path)?;
+        remember(&mut seen, (false, None, name), path, Places::Elsewhere)?;
     }
     Ok(())
 }
@@ -42,11 +47,29 @@ pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
 /// Whether a content is meant, below which root, and what it is called.
 type Name<'a> = (bool, Option<usize>, &'a [u8]);
 
-fn remember<'a>(seen: &mut HashMap<Name<'a>, &'a [u8]>, name: Name<'a>, path: &'a [u8]) -> Result<(), Error> {
+/// Whether two paths can be looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Places {
+    Here,
+    Elsewhere,
+}
+
+fn remember<'a>(
+    seen: &mut HashMap<Name<'a>, &'a [u8]>,
+    name: Name<'a>,
+    path: &'a [u8],
+    places: Places,
+) -> Result<(), Error> {
+    let file = |path| Path::new(OsStr::from_bytes(path));
     match seen.insert(name, path) {
         None => Ok(()),
         Some(other) if other == path => {
             Err(Error::new(Code::SourcesCollide, format!("{} is named twice as a source", escape(path))))
+        }
+        Some(other) if places == Places::Here && is_same_file(file(other), file(path)) => {
+            let (other, path) = (escape(other), escape(path));
+            let what = format!("{other} and {path} are the same file: name it once");
+            Err(Error::new(Code::SourcesCollide, what))
         }
         Some(other) => {
             let (other, path, name) = (escape(other), escape(path), escape(name.2));

@@ -3,7 +3,7 @@
 use farhaul_session::report::Figures;
 
 use super::listing::Listed;
-use super::report::{FailedEntry, LeftEntry, NotTakenEntry, SpreadFigures};
+use super::report::{FailedEntry, LeftEntry, NotSetEntry, NotTakenEntry, SpreadFigures, VanishedEntry};
 
 #[derive(Debug, Default)]
 pub(crate) struct End {
@@ -22,6 +22,8 @@ pub(crate) struct End {
     /// The single source has taken the destination's name.
     pub(crate) renamed: bool,
     pub(crate) failures: Listed<FailedEntry>,
+    pub(crate) vanished: Listed<VanishedEntry>,
+    pub(crate) not_set: Listed<NotSetEntry>,
     pub(crate) not_taken: Listed<NotTakenEntry>,
     /// What has arrived in each directory of a destination that has several.
     pub(crate) spread: Vec<SpreadFigures>,

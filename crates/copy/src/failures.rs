@@ -8,6 +8,7 @@ use farhaul_volume::{NameError, PartialError};
 
 use super::listing::{Listed, Listing};
 use super::report::{Action, FailedEntry};
+use super::telling::shown_path;
 
 /// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
 /// for its log.
@@ -46,7 +47,12 @@ impl Failures {
 
     pub(crate) fn add(&self, path: &[u8], failure: &Failure, action: Action) {
         let code = failure.code;
-        self.listing.add(path, &failure.reason, |path, reason| FailedEntry { path, code, reason, action });
+        self.listing.add(shown_path(path), &failure.reason, |path, reason| FailedEntry {
+            path,
+            code,
+            reason,
+            action,
+        });
     }
 
     pub(crate) fn take(&self) -> Listed<FailedEntry> {

@@ -164,6 +164,9 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
             safe_links: bit(2, 0),
             acls: bit(2, 1),
             keep_setuid: bit(2, 2),
+            no_perms: bit(3, 0),
+            no_times: bit(3, 1),
+            omit_dir_times: bit(3, 2),
             ..FileOptions::default()
         },
         integrity: IntegrityOptions { verify, manifest, ..IntegrityOptions::default() },
@@ -180,6 +183,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
     CopyRequest {
         direction: if end == End::Receiver { Direction::Push } else { Direction::Pull },
         paths: vec![path],
+        more_paths: 0,
         target_is_directory: end == End::Receiver,
         single_file: bit(2, 4),
         target_is_name: false,

@@ -25,6 +25,7 @@ use super::failures::{Failure, of_partial};
 use super::item::Item;
 use super::messages::What;
 use super::receiver::{Destination, Receiver, Rules, Told};
+use super::roots::is_full;
 use super::trailer::Piece;
 use crate::options::Verify;
 
@@ -218,11 +219,18 @@ impl Incoming {
     /// Writes a file that came as one piece, but for its name. None where nothing is kept.
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, Failure> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
-        let root = target.roots.of(&self.item.path);
-        let options = self.item.write_options(&receiver.rules);
-        let write = if self.item.is_place_free { Unnamed::new } else { Unnamed::replacing };
-        let written = receiver.with_descriptor(|| write(root, &self.item.path, data, &options));
-        written.map(Some).map_err(|error| receiver.cannot("write", &self.item.path, &error))
+        let path = &self.item.path;
+        let options = receiver.write_options(target, &self.item);
+        let is_linked = self.item.is_place_free && !receiver.rules.files.announce;
+        let write = if is_linked { Unnamed::new } else { Unnamed::replacing };
+        loop {
+            let root = target.roots.of(path);
+            match receiver.with_descriptor(|| write(root, path, data, &options)) {
+                Ok(unnamed) => return Ok(Some(unnamed)),
+                Err(error) if is_full(&error) && target.roots.assign_elsewhere(path) => {}
+                Err(error) => return Err(receiver.cannot("write", path, &error)),
+            }
+        }
     }
 
     /// Hands what is still in memory of a file that is whole to the disk.
@@ -330,7 +338,6 @@ impl Incoming {
     /// Gives a file that did not come as one piece its name.
     pub(crate) fn complete(&self, receiver: &Receiver) -> Result<(), Failure> {
         let cannot = |error: std::io::Error| receiver.cannot("finish", &self.item.path, &error);
-        let options = self.item.write_options(&receiver.rules);
         match &self.kind {
             Kind::Whole | Kind::Null(_) | Kind::Pipe(_) => Ok(()),
             Kind::Chunked(partial) => {
@@ -340,28 +347,34 @@ impl Incoming {
                     let why = "what was written does not read back; it was removed";
                     return Err(Failure::new(Code::DiskFailed, why));
                 }
-                let finished = partial.finish(&options);
-                if finished.is_err() {
-                    receiver.keep_for_later(partial.bytes_kept());
-                }
-                let digest = finished.map_err(|error| match error {
+                let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+                let finished = partial.finish(&receiver.write_options(target, &self.item)).map(drop);
+                let finished = finished.map_err(|error| match error {
                     PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
                     error => {
                         let failure = of_partial(error);
                         Failure { reason: format!("cannot finish: {}", failure.reason), ..failure }
                     }
-                })?;
-                self.set_digest(digest.0, receiver.rules);
-                Ok(())
+                });
+                match &finished {
+                    Err(failure) if !failure.is_about_metadata() => {
+                        receiver.keep_for_later(partial.bytes_kept());
+                    }
+                    _ => self.set_digest(partial.digest().0, receiver.rules),
+                }
+                finished
             }
             Kind::Stream(stream) => {
                 let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == Verify::Readback {
                     temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
                 }
-                temp.finish(&options).map_err(cannot)?;
-                self.set_digest(stream.digest(self.size()), receiver.rules);
-                Ok(())
+                let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+                let finished = temp.finish(&receiver.write_options(target, &self.item)).map_err(cannot);
+                if finished.as_ref().err().is_none_or(Failure::is_about_metadata) {
+                    self.set_digest(stream.digest(self.size()), receiver.rules);
+                }
+                finished
             }
         }
     }

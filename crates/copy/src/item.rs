@@ -1,6 +1,6 @@
 //! An entry of the manifest on its way to its place.
 
-use farhaul_volume::{RelPath, WriteOptions};
+use farhaul_volume::{RelPath, WriteOptions, umask};
 
 use super::messages::{ManifestEntry, Sort, What};
 use super::receiver::Rules;
@@ -31,11 +31,13 @@ impl Item {
         if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
-    /// How its file is to end.
-    pub(crate) fn write_options(&self, rules: &Rules) -> WriteOptions {
+    /// How its file is to end. Where modes are left alone it keeps that of the file before it, which `there`
+    /// tells, or gets what the umask leaves.
+    pub(crate) fn write_options(&self, rules: &Rules, there: impl FnOnce() -> Option<u32>) -> WriteOptions {
+        let mode = self.entry.mode;
         WriteOptions {
-            mode: self.entry.mode & rules.mode_mask,
-            mtime: self.entry.mtime(),
+            mode: rules.mode(mode).unwrap_or_else(|| there().unwrap_or(mode & !umask()) & 0o777),
+            mtime: rules.mtime(self.entry.mtime()),
             durable: rules.durable_each,
             synced: rules.durable,
             sparse: matches!(self.entry.what, What::File { sparse: true, .. }),

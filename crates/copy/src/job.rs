@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use farhaul_connect as connect;
@@ -84,7 +85,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         Err(error) => Outcome::failed(error),
     };
     let outcome = contained(run).unwrap_or_else(Outcome::failed);
-    handle.end(outcome.report.ok, outcome.error.as_ref());
+    handle.end_with(outcome.report.exit_code(outcome.error.as_ref()), outcome.error.as_ref());
     (outcome.report, outcome.error)
 }
 
@@ -204,6 +205,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Push,
             paths: vec![path],
+            more_paths: 0,
             target_is_directory,
             single_file,
             target_is_name,
@@ -230,6 +232,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Pull,
             paths,
+            more_paths: 0,
             target_is_directory: false,
             single_file: true,
             target_is_name: false,
@@ -266,6 +269,7 @@ impl Plan {
             Location::Pipe => Near::ReceivePipe,
             Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
         };
+        request::are_not_too_many(&paths)?;
         super::are_written_distinct(&paths)?;
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
@@ -281,6 +285,7 @@ impl Plan {
         let request = CopyRequest {
             direction: Direction::Pull,
             paths,
+            more_paths: 0,
             target_is_directory: false,
             single_file,
             target_is_name,
@@ -295,8 +300,11 @@ impl Plan {
         let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
         let is_dry_run = self.request.options.dry_run;
         let log = self.manifest.as_deref().map(|path| Log::create(path, is_dry_run)).transpose()?;
-        let terms = Terms { names, log, ..Terms::default() };
         let mut request = self.request.clone();
+        let more_paths = match request.direction {
+            Direction::Pull => request.take_more_paths(),
+            Direction::Push => None,
+        };
         if let Side::Receive(Destination::Tree(target)) = &side {
             // One name is for one source, and only the far end knows how many a pattern stands for.
             request.target_is_name = target.rename.is_some();
@@ -306,6 +314,8 @@ impl Plan {
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
         let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
+        let needs = if more_paths.is_some() { needs.and(&[request::MORE_PATHS]) } else { needs };
+        let terms = Terms { names, more_paths, log, ..Terms::default() };
         let options = &mut request.options;
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =
@@ -357,8 +367,8 @@ impl Plan {
         handle: &Handle,
     ) -> (Outcome, Again) {
         let established = match &self.far {
-            Far::Ssh(target) => connect::ssh_connect(target, params),
-            Far::Daemon(target) => connect::daemon_connect(target, params),
+            Far::Ssh(target) => connect::ssh_connect(target, params, handle),
+            Far::Daemon(target) => connect::daemon_connect(target, params, handle),
             Far::Here => {
                 let outcome = run_here(request, side, terms, (self.grounds.clone(), &self.means), handle);
                 return (outcome, Again::default());
@@ -561,8 +571,8 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Resul
     Ok(job)
 }
 
-/// Refuses to copy a directory of this host into itself: it would be read while it grows. Of `names` in it, if they are given,
-/// nothing else is read.
+/// Refuses to copy a file of this host to itself, and a directory into itself: it would be read while it grows. Of `names` in it,
+/// if they are given, nothing else is read.
 fn outside_of_sources(
     job: &CopyJob,
     names: Option<&[Vec<u8>]>,
@@ -587,10 +597,12 @@ fn outside_of_sources(
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            if grounds::is_directory(grounds, &from) != Some(true) {
+            let is_directory = grounds::is_directory(grounds, &from) == Some(true);
+            let Some(from) = resolved(grounds, &from) else { continue };
+            if !is_directory {
+                are_two_files(source, &from, to, &targets)?;
                 continue;
             }
-            let Some(from) = resolved(grounds, &from) else { continue };
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
                 let (from, to) = (source.display(), to.display());
                 return Err(Error::new(
@@ -601,6 +613,30 @@ fn outside_of_sources(
         }
     }
     Ok(())
+}
+
+/// `source` leads to `from`; `to` to `targets`, each of which is a file or the directory that the file would go to.
+fn are_two_files(source: &Path, from: &Path, to: &Path, targets: &[PathBuf]) -> Result<(), Error> {
+    // It goes under its own name, not under that of what a link leads to.
+    let name = last_component(source.as_os_str().as_bytes()).map(OsStr::from_bytes);
+    for target in targets {
+        let (shown, place) = match (target.is_dir(), name) {
+            (true, Some(name)) => (to.join(name), target.join(name)),
+            _ => (to.to_path_buf(), target.clone()),
+        };
+        if is_same_file(from, &place) {
+            let what = format!("{} and {} are the same file", source.display(), shown.display());
+            return Err(Error::new(Code::SameFile, what));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two names are one file, by links of either kind.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let meta = |path: &Path| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+    let both = meta(one).zip(meta(other));
+    both.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// A name in a list, without dots.
@@ -662,4 +698,60 @@ pub(crate) fn both_within(
 /// Both ends of a copy within this process.
 pub(crate) fn local_pair(request: &CopyRequest) -> Result<(Established, Established), Error> {
     connect::local_pair(&request.opening(Features::default())?, &request::own_features())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::options::TransferOptions;
+
+    /// What is said of a copy within this host of `words`, below `folder`.
+    fn judge(folder: &Path, words: &str) -> Result<(), Error> {
+        let mut locations: Vec<_> = words
+            .split(' ')
+            .map(|word| Location::Local(PathBuf::from(format!("{}/{word}", folder.display()))))
+            .collect();
+        let destination = locations.pop().unwrap();
+        check(&CopyJob {
+            sources: locations,
+            destination,
+            names: None,
+            retry: None,
+            options: TransferOptions::default(),
+            spread: Vec::new(),
+            manifest: None,
+            within: None,
+            receipt: None,
+            means: Within::default(),
+        })
+    }
+
+    #[test]
+    fn one_file_by_two_names_is_called_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for directory in ["d", "e"] {
+            std::fs::create_dir(at(directory)).unwrap();
+        }
+        std::fs::write(at("a"), "x").unwrap();
+        std::fs::write(at("b"), "x").unwrap();
+        std::fs::hard_link(at("a"), at("hard")).unwrap();
+        std::fs::hard_link(at("a"), at("d/a")).unwrap();
+        symlink("a", at("soft")).unwrap();
+        symlink("d", at("to_d")).unwrap();
+        for words in ["a a", "a d/../a", "a hard", "a soft", "soft a", "a d", "d/a d/", "to_d/a d", "b a d"] {
+            let error = judge(folder.path(), words).unwrap_err();
+            assert!(error.to_string().ends_with("are the same file"), "{words}: {error}");
+            assert_eq!((error.code(), error.exit_code()), (Code::SameFile, ExitCode::Usage));
+        }
+        let both = ["d/a", "to_d/a"].map(at);
+        let error =
+            crate::local_origin(&both, &TransferOptions::default(), None, None).map(drop).unwrap_err();
+        assert!(error.to_string().ends_with("are the same file: name it once"), "{error}");
+        for words in ["a b", "a e", "a new", "a hard e", "hard d", "a d/new", "missing a"] {
+            assert!(judge(folder.path(), words).is_ok(), "{words}");
+        }
+    }
 }

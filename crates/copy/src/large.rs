@@ -3,6 +3,7 @@
 //! Always true: each chunk is given out once; the last holder, and nobody else, says how the file ended.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,6 +16,7 @@ use farhaul_volume::{
 };
 
 use super::failures::Failure;
+use super::vanished;
 
 /// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
@@ -52,7 +54,11 @@ impl Trouble {
     }
 
     pub(super) fn of(error: &std::io::Error) -> Trouble {
-        Trouble { failure: Failure::cannot("read", error), is_change: is_changed(error), is_unsized: false }
+        let failure = match error.kind() {
+            ErrorKind::NotFound => vanished::failure(),
+            _ => Failure::cannot("read", error),
+        };
+        Trouble { failure, is_change: is_changed(error), is_unsized: false }
     }
 }
 

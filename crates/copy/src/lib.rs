@@ -27,6 +27,7 @@ mod links;
 mod listing;
 pub(crate) mod manifest;
 pub(crate) mod messages;
+mod not_set;
 mod not_taken;
 mod noted;
 mod options;
@@ -47,6 +48,7 @@ mod talk;
 mod telling;
 pub(crate) mod trailer;
 mod tree;
+mod vanished;
 pub(crate) mod verify;
 mod writer;
 
@@ -61,7 +63,9 @@ pub use options::{
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use receipt::{Checked, Part, RECEIPT_SCHEMA, Receipt, ReceiptOptions, Signed, Statement, manifest_root};
-pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
+pub use report::{
+    Action, FailedEntry, NotSetEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures, VanishedEntry,
+};
 pub use retry::{FailedRun, Retry};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
 
@@ -76,7 +80,7 @@ pub(crate) use paths::{Wish, local_origin, local_target};
 pub use place::{Host, Place};
 pub(crate) use receiver::Destination;
 pub use request::{CopyRequest, Direction, admit, admit_within};
-pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
+pub(crate) use sender::{Awaited, NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
 pub use serve::{NoWatch, ServerPolicy, SessionSummary, Watch, serve};
 
@@ -121,6 +125,8 @@ pub(crate) struct Terms {
     pub(crate) lanes_max: Option<usize>,
     /// Names that the sender is to be asked for.
     pub(crate) names: Option<Vec<Vec<u8>>>,
+    /// Sources that the request has no room for.
+    pub(crate) more_paths: Option<Vec<Vec<u8>>>,
     /// Takes what becomes of the entries, at the client's end.
     pub(crate) log: Option<Arc<Log>>,
     /// The keys that the connection has proved: what a receipt is signed with.
@@ -221,8 +227,8 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
             // A sender that signs has to know what has become of all.
             let tells = !dialogue.is_client() || receipting.is_some();
             let notes = receiver::Notes::new(options.integrity.manifest.clone(), log, tells);
-            let names = terms.names.as_deref();
-            let wish = receiver::Wanted { filter, names, notes, receipting: receipting.clone() };
+            let (names, more_paths) = (terms.names.as_deref(), terms.more_paths.as_deref());
+            let wish = receiver::Wanted { filter, names, more_paths, notes, receipting: receipting.clone() };
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
@@ -263,6 +269,7 @@ mod tests {
         let request = CopyRequest {
             direction: Direction::Push,
             paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
+            more_paths: 0,
             target_is_directory: false,
             single_file: false,
             target_is_name: false,
@@ -285,6 +292,7 @@ mod tests {
         let request = CopyRequest {
             direction: Direction::Pull,
             paths: vec![b"x".to_vec()],
+            more_paths: 0,
             target_is_directory: false,
             single_file: true,
             target_is_name: false,

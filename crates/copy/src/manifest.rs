@@ -24,6 +24,7 @@ use farhaul_volume::{Algorithm, Node};
 
 use super::messages::{ManifestEntry, What};
 use super::report::Report;
+use super::vanished::is_vanished;
 use crate::failures::Failure;
 pub use copied::ManifestCopy;
 pub(crate) use text::{Entry, Line, parse, unhex};
@@ -54,6 +55,8 @@ pub(crate) enum Fate {
     /// It was there under another name.
     Renamed,
     Failed,
+    /// It had gone from the source when it was to be read.
+    Vanished,
     /// It is of a kind that was not asked for.
     Skipped,
     /// What the destination had too much is gone.
@@ -125,7 +128,11 @@ impl Record {
         Record { kind, mode: entry.mode, mtime, ..Record::of_path(&entry.path, fate) }
     }
 
+    /// A file that has vanished has failed for no reason that anybody could do something about.
     pub(crate) fn failed(self, failure: &Failure) -> Record {
+        if is_vanished(failure) {
+            return Record { fate: Fate::Vanished, digest: None, ..self };
+        }
         let code = Some(failure.code);
         Record { fate: Fate::Failed, digest: None, code, ..self.because(&failure.reason) }
     }

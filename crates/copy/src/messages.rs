@@ -257,6 +257,12 @@ pub(crate) enum Message {
         digests: Digests,
     },
     // Either way.
+    /// The content of the entry is there (from the sender: comes), and its mode, times or attributes could
+    /// not be set (read). What becomes of it else is said besides.
+    NotSet {
+        path: Vec<u8>,
+        reason: String,
+    },
     /// What this end has signed (JSON), or why it has signed nothing: the receiver's when all is there and synced, then the sender's.
     Receipt {
         statement: Vec<u8>,
@@ -266,6 +272,11 @@ pub(crate) enum Message {
     /// Names that are asked for, before anything else is; the last of such messages says that there are no more.
     Names {
         names: Vec<Vec<u8>>,
+        is_last: bool,
+    },
+    /// Sources that the request had no room for, before anything else is said; the last of such messages says that there are no more.
+    Paths {
+        paths: Vec<Vec<u8>>,
         is_last: bool,
     },
 }
@@ -294,10 +305,12 @@ impl Message {
             Message::Renamed { .. } => "renamed",
             Message::Digests { .. } => "digests",
             Message::Names { .. } => "names",
+            Message::Paths { .. } => "paths",
             Message::Receipt { .. } => "receipt",
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",
             Message::Failed { .. } => "failed",
+            Message::NotSet { .. } => "not-set",
             Message::Again { .. } => "again",
             Message::Marks { .. } => "marks",
             Message::MarksEnd { .. } => "marks-end",

@@ -19,6 +19,8 @@ pub enum Overwrite {
     /// Skip what has the same size and modification time, replace the rest.
     #[default]
     Different,
+    /// Skip what has the same content, whatever its times are, and give it mode and time; replace the rest.
+    Content,
     /// Leave everything that exists.
     Never,
 }
@@ -239,9 +241,27 @@ pub struct FileOptions {
     /// as it was listed.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub follow_growth_secs: Option<u64>,
+    /// Each file gets its name by a rename, so that one event (`IN_MOVED_TO`) tells programs that watch a directory of every file
+    /// that is whole. Default: a new small file is linked there, of which they hear as `IN_CREATE`.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub announce: bool,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_setuid: bool,
+    /// Times that are no further apart than so many seconds are the same. Default: what the destination's
+    /// file system keeps of a time is the same as that time.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub modify_window_secs: u64,
+    /// Leave modes as the receiver's umask and directories make them
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub no_perms: bool,
+    /// Leave modification times as they come; then the next run sends files again, unless it goes by
+    /// --checksum
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub no_times: bool,
+    /// Leave the modification times of directories
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub omit_dir_times: bool,
     /// Keep extended attributes (as root, not at a daemon, also trusted.*)
     #[cfg_attr(feature = "clap", arg(short = 'X', long, help_heading = KEEP))]
     pub xattrs: bool,
@@ -342,6 +362,21 @@ impl From<NetworkOptions> for TransferOptions {
 /// A file that has not grown for so long is done; times that end the clock are refused with it.
 const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 
+/// Enough for what a change of the clocks does to times that a file system keeps as local ones.
+const MODIFY_WINDOW_SECS_MAX: u64 = 24 * 3600;
+
+impl TransferOptions {
+    /// Files of the same size are compared by their digests.
+    pub(crate) fn compares_content(&self) -> bool {
+        compares_content(&self.files, self.sync.as_ref())
+    }
+}
+
+/// As [`TransferOptions::compares_content`].
+pub(crate) fn compares_content(files: &FileOptions, sync: Option<&SyncOptions>) -> bool {
+    files.overwrite == Overwrite::Content || sync.is_some_and(|sync| sync.checksum)
+}
+
 impl FileOptions {
     /// Extended attributes that are kept.
     pub(crate) fn attributes(&self, is_daemon: bool) -> AttributeKinds {
@@ -358,6 +393,12 @@ impl FileOptions {
             return bad(
                 "--inplace and --overwrite older contradict each other: a file that is half new is not older",
             );
+        }
+        if self.no_perms && self.keep_setuid {
+            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them");
+        }
+        if self.modify_window_secs > MODIFY_WINDOW_SECS_MAX {
+            return bad("--modify-window takes at most a day");
         }
         if self.follow_growth_secs.is_some_and(|secs| secs > FOLLOW_GROWTH_SECS_MAX) {
             return bad("--follow-growth takes at most a week");
@@ -391,7 +432,7 @@ impl TransferOptions {
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
-            if sync.checksum && files.overwrite != Overwrite::Different {
+            if sync.checksum && !matches!(files.overwrite, Overwrite::Different | Overwrite::Content) {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
             }
             if sync.delete.is_some() && self.select.by_name {

@@ -78,7 +78,10 @@ impl Outcome {
         let session = dialogue.report(&end.figures, end.bytes);
         let report = Report {
             schema: REPORT_SCHEMA,
-            ok: error.is_none() && end.failures.count == 0,
+            ok: error.is_none()
+                && end.failures.count == 0
+                && end.vanished.count == 0
+                && end.not_set.count == 0,
             error: None,
             error_detail: None,
             complete: error.is_none(),
@@ -98,6 +101,10 @@ impl Outcome {
             bytes_kept: end.bytes_kept,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
+            vanished: end.vanished.listed,
+            vanished_count: end.vanished.count,
+            not_set: end.not_set.listed,
+            not_set_count: end.not_set.count,
             not_taken: end.not_taken.listed,
             not_taken_count: end.not_taken.count,
             spread: end.spread.clone(),
@@ -110,18 +117,42 @@ impl Outcome {
     }
 }
 
-/// When not a single entry arrived, the transfer as a whole has failed.
+/// When not a single entry arrived, the transfer as a whole has failed. Bytes do not count: how much of an entry that fails
+/// has come by then is a matter of time.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
     let Report { files, directories, links, skipped, deleted, renames, .. } = *report;
-    if [report.session.bytes, files, directories, links, skipped, deleted, renames]
-        .iter()
-        .any(|&count| count > 0)
-    {
+    if [files, directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
     // What keeps a single file from arriving is said of the transfer, unless that would end in another way.
     let is_of_files = first.code.exit_code() == ExitCode::Files;
     Some(Error::new(if is_of_files { first.code } else { Code::FilesFailed }, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Action, FailedEntry};
+
+    #[test]
+    fn what_has_come_of_an_entry_that_failed_does_not_change_how_the_run_ends() {
+        let failed = |path: &str, code| FailedEntry {
+            path: path.into(),
+            code,
+            reason: "no".into(),
+            action: Action::Copy,
+        };
+        let mut report = Report { failed: vec![failed("a", Code::PermissionDenied)], ..Report::default() };
+        for bytes in [0, 1, 1 << 30] {
+            report.session.bytes = bytes;
+            let error = nothing_arrived(&report).expect("nothing has arrived");
+            assert_eq!((error.code(), error.to_string().as_str()), (Code::PermissionDenied, "a: no"));
+        }
+        report.failed[0].code = Code::Damaged;
+        assert_eq!(nothing_arrived(&report).map(|error| error.exit_code()), Some(ExitCode::Files));
+        assert!(nothing_arrived(&Report { files: 1, ..report.clone() }).is_none());
+        assert!(nothing_arrived(&Report { skipped: 1, ..report }).is_none());
+    }
 }

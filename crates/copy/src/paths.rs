@@ -20,7 +20,7 @@ use super::failures::plain;
 use super::grounds::{self, Grounds, Spot};
 use super::request::CopyRequest;
 use super::roots::Roots;
-use super::{Origin, Scan};
+use super::{Awaited, Origin, Scan};
 use crate::options::{TransferOptions, in_each};
 
 /// What a destination is to be.
@@ -111,12 +111,25 @@ pub(crate) fn local_origin(
     Ok(Origin::Scan(Box::new(scan)))
 }
 
-/// What a far end sends: `~` and patterns are expanded here, as scp does.
+/// What a far end sends, as soon as it knows all of it.
 pub(crate) fn far_origin(
     confinement: &Confinement,
     request: &CopyRequest,
     budget: &Budget,
 ) -> Result<Origin, Error> {
+    if request.more_paths == 0 {
+        return Ok(Origin::Scan(Box::new(far_scan(confinement, request, budget)?)));
+    }
+    let awaited = Awaited { confinement: confinement.clone(), request: request.clone() };
+    Ok(Origin::Awaited(Box::new(awaited)))
+}
+
+/// `~` and patterns are expanded here, as scp does.
+pub(crate) fn far_scan(
+    confinement: &Confinement,
+    request: &CopyRequest,
+    budget: &Budget,
+) -> Result<Scan, Error> {
     let mut sources = Vec::new();
     let (mut allowance, mut kept) = (Allowance::default(), budget.nothing());
     let directories = &request.options.spread.source;
@@ -158,7 +171,7 @@ pub(crate) fn far_origin(
     if options.sync.is_some() && !only_content {
         return Err(Error::new(Code::NotOneFile, "this needs a single source directory"));
     }
-    Ok(Origin::Scan(Box::new(Scan::new(sources, options)?.keeping(kept))))
+    Ok(Scan::new(sources, options)?.keeping(kept))
 }
 
 /// A name that matches is kept as a path, as where it goes, and as what it is called.

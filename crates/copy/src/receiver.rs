@@ -31,8 +31,10 @@ mod patching;
 mod renaming;
 mod replacing;
 mod settling;
+mod times;
 mod told;
 mod untold;
+mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -41,12 +43,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use farhaul_session::events::Done;
-use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
+use farhaul_volume::{AttributeKinds, Filter, Meta, RelPath, Request, Time, WriteOptions};
 
 use self::ambiguous::Ambiguous;
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
 use self::files::Files;
+use self::linking::{LinkCopy, Linked};
 use self::moves::Moves;
 pub(crate) use self::notes::Notes;
 use self::partials::Partials;
@@ -61,6 +64,7 @@ use farhaul_session::session::{Dialogue, Step};
 
 use self::told::Window;
 use self::untold::Untold;
+use self::warnings::Warnings;
 use super::Terms;
 use super::destination::Target;
 use super::distinct::Names;
@@ -71,6 +75,7 @@ use super::item::Item;
 use super::links::{Links, Outcome};
 use super::manifest::{Fate, Record};
 use super::messages::{Decoder, Message, RENEWAL, What, encode_spread};
+use super::not_set::NotSet;
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::receipt::Receipting;
@@ -78,8 +83,11 @@ use super::report::{Action, SpreadFigures};
 use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
+use super::vanished::{Vanished, is_vanished};
 use super::writer;
-use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
+use crate::options::{
+    DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify, compares_content,
+};
 use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
@@ -131,6 +139,21 @@ impl Rules {
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }
     }
+
+    /// What is to be set of a mode that something has at the source; None if modes are left alone.
+    pub(crate) fn mode(&self, mode: u32) -> Option<u32> {
+        (!self.files.no_perms).then_some(mode & self.mode_mask)
+    }
+
+    /// The same of a time.
+    pub(crate) fn mtime(&self, mtime: Time) -> Option<Time> {
+        (!self.files.no_times).then_some(mtime)
+    }
+
+    /// The same of a directory's time.
+    pub(crate) fn directory_mtime(&self, mtime: Time) -> Option<Time> {
+        self.mtime(mtime).filter(|_| !self.files.omit_dir_times)
+    }
 }
 
 /// What of the source is wanted.
@@ -138,6 +161,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) filter: Filter,
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
+    /// Sources that the request had no room for.
+    pub(crate) more_paths: Option<&'a [Vec<u8>]>,
     pub(crate) notes: Notes,
     /// If there is to be a receipt.
     pub(crate) receipting: Option<Arc<Receipting>>,
@@ -159,8 +184,13 @@ pub(crate) struct Receiver {
     links: Links,
     ambiguous: Ambiguous,
     failures: Failures,
+    vanished: Vanished,
+    warnings: Warnings,
+    /// To the threads that copy what cannot be linked.
+    link_copies: crossbeam_channel::Sender<LinkCopy>,
     noted: Noted,
     not_taken: NotTaken,
+    not_set: NotSet,
     counts: Counts,
     pub(crate) notes: Notes,
     receipting: Option<Arc<Receipting>>,
@@ -267,7 +297,8 @@ struct Waiting {
     _request: Option<Request>,
 }
 
-/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells what was kept.
+/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells
+/// what was kept, and copies what cannot be linked.
 const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
@@ -286,6 +317,7 @@ pub(crate) fn run(
     let is_excluded_too = delete.is_some_and(|delete| delete.excluded);
     let (compare, compared) = crossbeam_channel::unbounded();
     let (patch, patched) = crossbeam_channel::unbounded();
+    let (link_copies, to_be_copied) = crossbeam_channel::unbounded();
     let receiver = Receiver {
         shared: shared.clone(),
         destination,
@@ -300,8 +332,12 @@ pub(crate) fn run(
         links: Links::within(&shared.budget),
         ambiguous: Ambiguous::default(),
         failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
+        vanished: Vanished::new(dialogue.is_client()),
+        warnings: Warnings::default(),
+        link_copies,
         noted: Noted::default(),
         not_taken: NotTaken::new(dialogue.is_client()),
+        not_set: NotSet::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
         receipting: wanted.receipting,
@@ -325,7 +361,8 @@ pub(crate) fn run(
         }
         // What is in it is settled when the last writer has gone.
         drop((whole, settled));
-        let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
+        let is_reading = compares_content(&rules.files, rules.sync.as_ref())
+            || rules.sync.is_some_and(|sync| sync.detect_renames)
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
@@ -334,13 +371,13 @@ pub(crate) fn run(
         }
         let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
         for _ in 0..patchers {
-            let (patched, over) = (patched.clone(), over.clone());
-            crew.start("patch", move || patching::run(receiver, &patched, &over))?;
+            let (patched, copies, over) = (patched.clone(), to_be_copied.clone(), over.clone());
+            crew.start("patch", move || patching::run(receiver, &patched, &copies, &over))?;
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
-        if let Some(names) = wanted.names {
-            crew.start("names", || receiver.ask_for(names))?;
+        if wanted.names.is_some() || wanted.more_paths.is_some() {
+            crew.start("names", || receiver.ask_for(wanted.more_paths, wanted.names))?;
         }
         receiver.converse(dialogue, &finish, Queues { compare, patch })
     });
@@ -380,6 +417,7 @@ impl Receiver {
                     }
                 },
                 Step::Idle => {
+                    self.warn(dialogue);
                     if dialogue.peer_seems_gone() {
                         self.make_room_for_another()?;
                     } else {
@@ -479,7 +517,13 @@ impl Receiver {
         Ok(())
     }
 
+    fn warn(&self, dialogue: &Dialogue) {
+        self.warnings.take().into_iter().for_each(|text| dialogue.warn(text));
+    }
+
     fn say_finished(&self, dialogue: &Dialogue, conversation: &mut Conversation) {
+        // What the threads have found last.
+        self.warn(dialogue);
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }]);
@@ -506,6 +550,8 @@ impl Receiver {
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
+            vanished: self.vanished.take(),
+            not_set: self.not_set.take(),
             not_taken: self.not_taken.take(),
             spread: self.spread_figures(),
             figures: Figures { ours: dialogue.figures(), theirs },
@@ -521,6 +567,19 @@ impl Receiver {
     pub(crate) fn abandon(&self, file: &Incoming) {
         self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
         file.abandon();
+    }
+
+    /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that
+    /// the next run begins it in another one.
+    fn leave_to_others(&self, file: &Incoming, failure: &Failure) {
+        let Destination::Tree(target) = &self.destination else { return };
+        if failure.code == Code::NoSpace
+            && target.roots.is_spread()
+            && let Some(partial) = file.partial()
+            && matches!(target.roots.of(&file.item.path).metadata(&file.item.path), Ok(None))
+        {
+            partial.discard();
+        }
     }
 
     pub(crate) fn keep_for_later(&self, bytes: u64) {
@@ -553,9 +612,14 @@ impl Receiver {
             Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
             Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
             Message::SourceFailed { path, failure } => {
-                conversation.listing_failed = true;
+                // What has gone is no gap in the listing.
+                conversation.listing_failed |= !is_vanished(&failure);
                 self.book_failure(&path, &failure, Action::Copy);
                 self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&failure));
+                Ok(())
+            }
+            Message::NotSet { path, reason } => {
+                self.not_set.add(&path, &reason, &self.shared.handle);
                 Ok(())
             }
             Message::Skipped { path, reason } => {
@@ -598,6 +662,7 @@ impl Receiver {
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), Failure>, replies: &mut Vec<Message>) {
+        let result = self.but_for_metadata(&file.item.path, result);
         let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
@@ -623,6 +688,7 @@ impl Receiver {
     /// Lets go of a file that cannot be written.
     pub(crate) fn give_up(&self, file: &Incoming, failure: Failure, replies: &mut Vec<Message>) {
         if self.files.take(file.item.id()).is_some() {
+            self.leave_to_others(file, &failure);
             self.abandon(file);
             self.settle(file, Err(failure), replies);
         }
@@ -666,24 +732,69 @@ impl Receiver {
         }
     }
 
+    /// How the file of an entry is to end.
+    pub(crate) fn write_options(&self, target: &Target, item: &Item) -> WriteOptions {
+        let there = || target.roots.metadata(&item.path).ok().flatten().filter(Meta::is_file);
+        item.write_options(&self.rules, || there().map(|there| there.mode))
+    }
+
     fn fail(&self, item: &Item, failure: &Failure) {
         let message = self.failed(item, failure);
         self.shared.send(&[message]);
     }
 
     fn failed(&self, item: &Item, failure: &Failure) -> Message {
+        let failure = &self.explained(&item.path, failure);
         self.notes.add(|| self.record(item, Fate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
+    /// The system has one word for a file system without room and for one with as many files as it can have.
+    fn explained(&self, path: &RelPath, failure: &Failure) -> Failure {
+        let Destination::Tree(target) = &self.destination else { return failure.clone() };
+        if failure.code != Code::NoSpace {
+            return failure.clone();
+        }
+        let free = |path: &RelPath| target.roots.of(path).free_files(path).ok();
+        // The directory may be what could not be made.
+        let free = free(&path.parent().unwrap_or_default()).or_else(|| free(&RelPath::empty())).flatten();
+        match free {
+            Some(0) => failure.without_files(),
+            Some(_) | None => failure.clone(),
+        }
+    }
+
     /// As [`Receiver::failed`], for what the manifest knows already.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
+        let failure = self.explained(path, failure);
         let path = self.source_path(path);
-        self.book_failure(&path, failure, Action::Copy);
-        Message::Failed { id, path, failure: failure.clone() }
+        self.book_failure(&path, &failure, Action::Copy);
+        Message::Failed { id, path, failure }
+    }
+
+    /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its
+    /// content is there.
+    pub(crate) fn but_for_metadata<T: Default>(
+        &self,
+        path: &RelPath,
+        result: Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match result {
+            Err(failure) if failure.is_about_metadata() => {
+                let failure = self.in_place(path, failure);
+                let path = self.source_path(path);
+                self.not_set.add(&path, &failure.reason, &self.shared.handle);
+                self.shared.send(&[Message::NotSet { path, reason: failure.reason }]);
+                Ok(T::default())
+            }
+            other => other,
+        }
     }
 
     fn book_failure(&self, path: &[u8], failure: &Failure, action: Action) {
+        if is_vanished(failure) {
+            return self.vanished.add(path, &self.shared.handle);
+        }
         self.failures.add(path, failure, action);
         self.shared.handle.counts().failed.fetch_add(1, Relaxed);
         self.shared.handle.tell_detail(|| failed(path, failure));
@@ -699,9 +810,13 @@ impl Receiver {
         let waiting = self.links.settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
-            let made = self.make_hard_link(target, outcome, &item.path, &link);
-            self.shared.send(&[self.link_reply(&link, made)]);
-            self.child_done(&link);
+            match self.make_hard_link(target, outcome, &item.path, &link) {
+                Linked::Settled(made) => {
+                    self.shared.send(&[self.link_reply(&link, made)]);
+                    self.child_done(&link);
+                }
+                Linked::Copying => {}
+            }
         }
     }
 
@@ -719,6 +834,7 @@ impl Receiver {
                 true => Ok(()),
                 false => self.dress(target, &directory),
             };
+            let made = self.but_for_metadata(&directory.path, made);
             self.note_directory(&directory, made);
         }
     }
@@ -736,10 +852,7 @@ impl Receiver {
                 target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
             }
         };
-        let set = target.roots.each_with(path, |root| {
-            root.set_meta(path, self.directory_mode(root, path, directory.mode), Some(directory.mtime))
-        });
-        attributed.map_err(|error| Failure::of(&error))?;
-        set.map_err(|error| Failure::cannot("set mode and time", &error))
+        self.set_of_directory(target, path, directory.mode, directory.mtime)?;
+        attributed.map_err(|error| self.cannot("set its attributes", path, &error))
     }
 }

@@ -2,7 +2,7 @@
 //! tell each other for it.
 #![deny(missing_docs)]
 
-use farhaul_session::error::{Code, Error, ErrorDetail};
+use farhaul_session::error::{Code, Error, ErrorDetail, ExitCode};
 use farhaul_session::report::SessionReport;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -26,6 +26,15 @@ pub struct FailedEntry {
     pub action: Action,
 }
 
+/// One entry whose content is there, and whose mode, times or attributes could not be set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotSetEntry {
+    /// As [`FailedEntry::path`].
+    pub path: String,
+    /// What could not be set, and why.
+    pub reason: String,
+}
+
 /// One entry that the destination has too much and that stays, since it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftEntry {
@@ -42,6 +51,13 @@ pub struct NotTakenEntry {
     pub path: String,
     /// Why.
     pub reason: String,
+}
+
+/// One source file that was listed, and had gone when it was to be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VanishedEntry {
+    /// As [`FailedEntry::path`].
+    pub path: String,
 }
 
 /// What is known of a failure in a report of another version, which may have no code or one that is unknown here.
@@ -70,7 +86,8 @@ pub enum Action {
 pub struct Report {
     /// [`REPORT_SCHEMA`].
     pub schema: u32,
-    /// Everything arrived, or was there already.
+    /// Everything arrived, or was there already, with what was to be kept of it: true exactly when the exit
+    /// code is 0.
     pub ok: bool,
     /// Why the transfer as a whole ended early, if it did.
     pub error: Option<String>,
@@ -117,6 +134,18 @@ pub struct Report {
     pub failed: Vec<FailedEntry>,
     /// At most a bounded number of failures is listed; this counts all of them.
     pub failed_count: u64,
+    /// Source files that had gone when they were to be read; they did not fail.
+    #[serde(default)]
+    pub vanished: Vec<VanishedEntry>,
+    /// At most a bounded number of them is listed; this counts all of them.
+    #[serde(default)]
+    pub vanished_count: u64,
+    /// Entries whose content is there, and whose mode, times or attributes could not be set.
+    #[serde(default)]
+    pub not_set: Vec<NotSetEntry>,
+    /// At most a bounded number of them is listed; this counts all of them.
+    #[serde(default)]
+    pub not_set_count: u64,
     /// Entries of kinds that were not asked for; they did not fail.
     #[serde(default)]
     pub not_taken: Vec<NotTakenEntry>,
@@ -141,6 +170,40 @@ pub struct Report {
 }
 
 impl Report {
+    /// All content has arrived that was there; source files may have vanished, and metadata may not have been
+    /// set, about which another run can do nothing.
+    pub fn has_no_failure(&self) -> bool {
+        let is_end_good = self.ok || self.vanished_count > 0 || self.not_set_count > 0;
+        is_end_good && self.error.is_none() && self.failed_count == 0 && self.failed.is_empty()
+    }
+
+    /// What a command that ends with this report, and with `error`, ends with.
+    pub fn exit_code(&self, error: Option<&Error>) -> ExitCode {
+        match error {
+            Some(error) => error.exit_code(),
+            None if self.failed_count > 0 || !self.failed.is_empty() => ExitCode::SomeFailed,
+            None if self.vanished_count > 0 => ExitCode::Vanished,
+            None if self.not_set_count > 0 => ExitCode::Metadata,
+            None => ExitCode::Ok,
+        }
+    }
+
+    /// An error that says so, if all content has arrived and some metadata could not be set.
+    pub fn metadata_error(&self) -> Option<Error> {
+        if self.exit_code(None) != ExitCode::Metadata {
+            return None;
+        }
+        let count = self.not_set_count;
+        let what = match (&self.not_set[..], count) {
+            ([NotSetEntry { path, reason }, ..], 1) => format!("{path}: {reason}"),
+            ([NotSetEntry { path, reason }, ..], _) => {
+                format!("metadata of {count} entries could not be set, such as {path}: {reason}")
+            }
+            ([], _) => format!("metadata of {count} entries could not be set"),
+        };
+        Some(Error::new(Code::MetadataNotSet, what))
+    }
+
     /// The report of a transfer that has ended so.
     pub fn ended_by(self, error: Option<&Error>) -> Report {
         Report { error: error.map(ToString::to_string), error_detail: error.map(ErrorDetail::from), ..self }

@@ -13,12 +13,15 @@ use farhaul_text::printable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::{NAMES_BYTES_MAX, NAMES_MAX};
 use crate::options::{TransferOptions, Verify};
 
 /// The name of this service in a hello.
 pub(crate) const SERVICE: &str = "copy";
-/// Most paths in one request (a shell's argument list is the usual source).
-const PATHS_MAX: usize = 4096;
+/// Paths of a pull that the request has itself, and their bytes together. Further ones are named when the session stands
+/// ([`Message::Paths`](crate::messages::Message::Paths)), so that a hello has room for whatever a command line holds.
+const OWN_PATHS_MAX: usize = 1024;
+const OWN_PATHS_BYTES_MAX: usize = 16 << 10;
 
 /// Of large files that are there in another version only what differs is sent.
 pub(crate) const DELTA: &str = "delta";
@@ -26,23 +29,28 @@ pub(crate) const DELTA: &str = "delta";
 /// What has been copied is signed by both ends.
 pub(crate) const RECEIPT: &str = "receipt";
 
+/// A pull may name further sources when its session stands.
+pub(crate) const MORE_PATHS: &str = "more-paths";
+
 /// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
 /// lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 11] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 12] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
         ("readback", options.integrity.verify == Verify::Readback),
         ("sync", options.sync.is_some()),
-        ("checksum", sync.checksum),
+        ("checksum", options.compares_content()),
         ("detect-renames", sync.detect_renames),
         ("manifest", options.integrity.manifest.is_some()),
         ("follow-growth", options.files.follow_growth_secs.is_some()),
+        ("announce", options.files.announce),
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
-        // Who cannot do without it says so itself.
+        // Who cannot do without these says so itself.
         (RECEIPT, false),
+        (MORE_PATHS, false),
     ]
 }
 
@@ -55,6 +63,10 @@ pub(crate) fn own_features() -> Features {
 pub(crate) fn needs(options: &TransferOptions) -> Features {
     let needed = features(options).into_iter().filter(|feature| feature.1);
     session_needs(&options.network).and(&needed.map(|feature| feature.0).collect::<Vec<_>>())
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Which way the content goes, seen from the client.
@@ -75,6 +87,9 @@ pub struct CopyRequest {
     /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
     #[serde(with = "base64_list")]
     pub paths: Vec<Vec<u8>>,
+    /// Pull: so many further sources, which the receiver names before it says anything else.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more_paths: u64,
     /// Push: several sources, or a trailing slash: the destination must be or become a directory.
     #[serde(default)]
     pub target_is_directory: bool,
@@ -95,6 +110,19 @@ impl CopyRequest {
     /// What goes to a pipe has to come in order.
     pub(crate) fn is_in_order(&self) -> bool {
         self.direction == Direction::Pull && self.single_file
+    }
+
+    /// Takes those sources off that the request is too small for; none if it is not.
+    pub(crate) fn take_more_paths(&mut self) -> Option<Vec<Vec<u8>>> {
+        let mut bytes = 0;
+        let fits = |path: &&Vec<u8>| {
+            bytes += path.len();
+            bytes <= OWN_PATHS_BYTES_MAX
+        };
+        let count = self.paths.iter().take(OWN_PATHS_MAX).take_while(fits).count().max(1);
+        let more = self.paths.split_off(count.min(self.paths.len()));
+        self.more_paths = more.len() as u64;
+        (!more.is_empty()).then_some(more)
     }
 
     /// The request as both ends have agreed on it: with the session's options, and without what one end lacks.
@@ -123,6 +151,7 @@ impl CopyRequest {
         let TransferOptions { files, spread, sync, .. } = &self.options;
         Reach {
             paths: &self.paths,
+            has_more: self.more_paths > 0,
             is_spread: !spread.source.is_empty() || !spread.target.is_empty(),
             deletes: sync.is_some_and(|sync| sync.delete.is_some()),
             follows: files.follow || files.keep_dirlinks,
@@ -158,16 +187,27 @@ impl CopyRequest {
             Err(error) => return bad(&printable(error.to_string().as_bytes(), 120)),
         };
         let paths = request.paths.len();
-        if paths == 0 || paths > PATHS_MAX {
-            return bad("between 1 and 4096 paths are allowed");
+        if paths == 0 || request.more_paths.saturating_add(paths as u64) > NAMES_MAX as u64 {
+            return bad("between 1 and 1,048,576 paths are allowed");
         }
-        if request.direction == Direction::Push && paths != 1 {
+        if request.direction == Direction::Push && (paths != 1 || request.more_paths > 0) {
             return bad("a push has one destination");
         }
         request.options.network = network.clone();
         request.options = request.options.checked()?;
         Ok(request)
     }
+}
+
+/// Refuses more sources than a copy can have, before anything is begun.
+pub(crate) fn are_not_too_many(sources: &[Vec<u8>]) -> Result<(), Error> {
+    let bytes: usize = sources.iter().map(Vec::len).sum();
+    if sources.len() <= NAMES_MAX && bytes <= NAMES_BYTES_MAX {
+        return Ok(());
+    }
+    let what = "at most 1,048,576 sources and 32 MiB of their names can be copied in one run";
+    let hint = "name the directory that they are in, and what is wanted of it with --files-from";
+    Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 
 /// What the far end answers.
@@ -231,6 +271,7 @@ mod tests {
         CopyRequest {
             direction: Direction::Pull,
             paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
+            more_paths: 0,
             target_is_directory: true,
             single_file: false,
             target_is_name: false,
@@ -259,8 +300,17 @@ mod tests {
         for (name, result) in [
             ("no path", changed(|v| v["paths"] = json!([]))),
             ("bad base64", changed(|v| v["paths"] = json!(["%%"]))),
-            ("many paths", changed(|v| v["paths"] = vec!["YQ=="; PATHS_MAX + 1].into())),
+            ("many paths", changed(|v| v["paths"] = vec!["YQ=="; NAMES_MAX + 1].into())),
             ("push to two", changed(|v| v["direction"] = "push".into())),
+            (
+                "push to more",
+                changed(|v| {
+                    v["direction"] = "push".into();
+                    v["paths"] = json!(["YQ=="]);
+                    v["more_paths"] = 1.into();
+                }),
+            ),
+            ("more than there can be", changed(|v| v["more_paths"] = NAMES_MAX.into())),
             ("unknown direction", changed(|v| v["direction"] = "sideways".into())),
         ] {
             assert!(matches!(result, Err(error) if error.exit_code() == ExitCode::Usage), "{name}");
@@ -269,6 +319,27 @@ mod tests {
         for cut in 0..opening.request.len() {
             let opening = Opening { request: opening.request[..cut].to_vec(), ..opening.clone() };
             assert!(CopyRequest::of(&opening).is_err());
+        }
+    }
+
+    #[test]
+    fn a_request_has_as_many_paths_as_it_has_room_for() {
+        let of = |count: usize, len: usize| {
+            let mut request = CopyRequest { paths: vec![vec![b'x'; len]; count], ..request() };
+            let more = request.take_more_paths();
+            assert_eq!(request.more_paths, more.as_ref().map_or(0, Vec::len) as u64);
+            assert!(request.words().unwrap().len() < 32 << 10);
+            (request.paths.len(), more.map_or(0, |more| more.len()))
+        };
+        assert_eq!(of(1, 4095), (1, 0));
+        assert_eq!(of(OWN_PATHS_MAX, 16), (OWN_PATHS_MAX, 0));
+        assert_eq!(of(OWN_PATHS_MAX + 7, 1), (OWN_PATHS_MAX, 7));
+        assert_eq!(of(5000, 4095), (4, 4996));
+        assert_eq!(of(2, OWN_PATHS_BYTES_MAX + 1), (1, 1));
+        assert!(are_not_too_many(&vec![Vec::new(); NAMES_MAX]).is_ok());
+        for sources in [vec![Vec::new(); NAMES_MAX + 1], vec![vec![b'x'; NAMES_BYTES_MAX + 1]]] {
+            let error = are_not_too_many(&sources).unwrap_err();
+            assert!(error.hint().is_some_and(|hint| hint.contains("--files-from")), "{error}");
         }
     }
 

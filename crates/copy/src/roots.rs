@@ -1,15 +1,16 @@
 //! Where a destination keeps its files: in one directory, or spread over several, each on a device of its own.
 //!
-//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes where the
-//! fewest bytes have gone so far, if it fits; the tree's directories are in all of them. With one directory, nothing is
-//! looked up, counted or locked.
+//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes
+//! where the fewest bytes have gone so far, if it fits, and to another one if it is refused there for want of
+//! room; the tree's directories are in all of them. With one directory, nothing is looked up, counted or
+//! locked.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_volume::{Meta, RelPath, Root, name_error};
+use farhaul_volume::{Meta, RelPath, Root, is_about_metadata, name_error};
 
 use super::report::SpreadFigures;
 
@@ -28,8 +29,19 @@ struct State {
     /// One for each directory.
     loads: Vec<Load>,
     /// Files under way, and where they go.
-    assigned: HashMap<RelPath, (usize, u64)>,
+    assigned: HashMap<RelPath, Assigned>,
 }
+
+/// Where a file under way goes.
+#[derive(Clone, Copy)]
+struct Assigned {
+    index: usize,
+    size: u64,
+    /// Directories that have refused it, one bit each.
+    refused_by: u64,
+}
+
+const _: () = assert!(crate::options::SPREAD_MAX <= u64::BITS as usize, "a bit for each directory");
 
 #[derive(Default, Clone)]
 struct Load {
@@ -39,6 +51,15 @@ struct Load {
     under_way: u64,
     files: u64,
     bytes: u64,
+    /// The smallest file for which there was no room, though the file system said so: a quota, or no inode
+    /// left.
+    refused: Option<u64>,
+}
+
+impl Load {
+    fn refuses(&self, size: u64) -> bool {
+        self.refused.is_some_and(|refused| refused <= size)
+    }
 }
 
 impl Roots {
@@ -72,7 +93,7 @@ impl Roots {
 
     /// What the directory is called to which a file under way goes.
     pub(crate) fn name_of(&self, path: &RelPath) -> Option<&str> {
-        let index = self.state.lock().whole().assigned.get(path)?.0;
+        let index = self.state.lock().whole().assigned.get(path)?.index;
         self.names.get(index).map(String::as_str)
     }
 
@@ -80,8 +101,8 @@ impl Roots {
         if !self.is_spread() {
             return None;
         }
-        if let Some((index, _)) = self.state.lock().whole().assigned.get(path) {
-            return Some(*index);
+        if let Some(assigned) = self.state.lock().whole().assigned.get(path) {
+            return Some(assigned.index);
         }
         self.all.iter().position(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
     }
@@ -120,29 +141,63 @@ impl Roots {
             return;
         }
         let there = self.index_of(path).or_else(|| self.all.iter().position(|root| has_partial(root, path)));
+        let free = self.free(path);
+        let mut state = self.state.lock().whole();
+        if state.assigned.contains_key(path) {
+            return;
+        }
+        let index = there.or_else(|| state.choose(&free, size, 0)).unwrap_or(0);
+        state.assign(path, Assigned { index, size, refused_by: 0 });
+    }
+
+    /// The directory to which a file goes has no room for it, whatever its file system says: chooses another
+    /// one. False if there is none, or if an older version is there, whose place the file takes.
+    pub(crate) fn assign_elsewhere(&self, path: &RelPath) -> bool {
+        let Some(Assigned { index, size, refused_by }) =
+            self.state.lock().whole().assigned.get(path).copied()
+        else {
+            return false;
+        };
+        if !matches!(self.all[index].metadata(path), Ok(None)) {
+            return false;
+        }
+        let free = self.free(path);
+        let refused_by = refused_by | 1 << index;
+        let mut state = self.state.lock().whole();
+        let load = &mut state.loads[index];
+        load.refused = Some(load.refused.map_or(size, |refused| refused.min(size)));
+        let Some(other) = state.choose(&free, size, refused_by) else { return false };
+        let load = &mut state.loads[index];
+        load.assigned = load.assigned.saturating_sub(size.saturating_add(FILE_BYTES));
+        load.under_way -= size;
+        state.assign(path, Assigned { index: other, size, refused_by });
+        drop(state);
+        // Nobody goes on with what has come of it there.
+        let _ = self.all[index].remove_partial(path);
+        true
+    }
+
+    /// Bytes that are free in each directory for what is at `path`; none where the directory above it is
+    /// missing.
+    fn free(&self, path: &RelPath) -> Vec<Option<u64>> {
         let parent = path.parent().unwrap_or_default();
         let room = |root: &Root| match root.metadata(&parent) {
             Ok(Some(_)) => root.free_bytes(&parent).ok(),
             Ok(None) | Err(_) => None,
         };
-        let free: Vec<Option<u64>> = self.all.iter().map(room).collect();
-        let mut state = self.state.lock().whole();
-        if state.assigned.contains_key(path) {
-            return;
+        self.all.iter().map(room).collect()
+    }
+
+    /// Makes something without content where it is, or in the first directory that has room for it.
+    pub(crate) fn make(&self, path: &RelPath, make: impl Fn(&Root) -> io::Result<()>) -> io::Result<()> {
+        let first = self.of(path);
+        let made = make(first);
+        let is_refused = |made: &io::Result<()>| made.as_ref().is_err_and(is_full);
+        if !self.is_spread() || !is_refused(&made) || !matches!(first.metadata(path), Ok(None)) {
+            return made;
         }
-        let least = |fits: &dyn Fn(usize) -> bool| {
-            (0..self.all.len()).filter(|&index| fits(index)).min_by_key(|&index| state.loads[index].assigned)
-        };
-        let index = there
-            .or_else(|| {
-                least(&|index| free[index] >= Some(size.saturating_add(state.loads[index].under_way)))
-            })
-            .or_else(|| least(&|index| free[index] >= Some(size)))
-            .or_else(|| least(&|index| free[index].is_some()))
-            .unwrap_or(0);
-        state.loads[index].assigned += size.saturating_add(FILE_BYTES);
-        state.loads[index].under_way += size;
-        state.assigned.insert(path.clone(), (index, size));
+        let others = self.all.iter().filter(|root| root.identity() != first.identity());
+        others.map(make).find(|made| !is_refused(made)).unwrap_or(made)
     }
 
     /// Nothing more comes of a file; `arrived` says of how many bytes it is, if it is there.
@@ -151,7 +206,7 @@ impl Roots {
             return;
         }
         let mut state = self.state.lock().whole();
-        let Some((index, size)) = state.assigned.remove(path) else { return };
+        let Some(Assigned { index, size, .. }) = state.assigned.remove(path) else { return };
         let load = &mut state.loads[index];
         load.under_way -= size;
         if let Some(bytes) = arrived {
@@ -211,8 +266,8 @@ impl Roots {
 
     fn named(&self, index: usize, error: io::Error) -> io::Error {
         match self.names.get(index) {
-            // What is said of a name holds in all of them.
-            Some(name) if name_error(&error).is_none() => {
+            // What is said of a name holds in all of them; what is only not set is told of the entry.
+            Some(name) if name_error(&error).is_none() && !is_about_metadata(&error) => {
                 io::Error::new(error.kind(), format!("{} (in {name})", super::failures::plain(&error)))
             }
             Some(_) | None => error,
@@ -230,7 +285,30 @@ impl Roots {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+impl State {
+    /// The directory with the least, among those with room that have not refused the file (`refused_by`).
+    fn choose(&self, free: &[Option<u64>], size: u64, refused_by: u64) -> Option<usize> {
+        let least = |fits: &dyn Fn(usize) -> bool| {
+            let all = (0..free.len()).filter(|&index| refused_by & 1 << index == 0 && free[index].is_some());
+            all.filter(|&index| fits(index)).min_by_key(|&index| self.loads[index].assigned)
+        };
+        let takes = |index: usize| !self.loads[index].refuses(size);
+        let in_all = |index: usize| size.saturating_add(self.loads[index].under_way);
+        least(&|index| takes(index) && free[index] >= Some(in_all(index)))
+            .or_else(|| least(&|index| takes(index) && free[index] >= Some(size)))
+            .or_else(|| least(&|index| free[index] >= Some(size)))
+            .or_else(|| least(&|_| true))
+    }
+
+    fn assign(&mut self, path: &RelPath, assigned: Assigned) {
+        let load = &mut self.loads[assigned.index];
+        load.assigned += assigned.size.saturating_add(FILE_BYTES);
+        load.under_way += assigned.size;
+        self.assigned.insert(path.clone(), assigned);
+    }
+}
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
@@ -281,11 +359,54 @@ mod tests {
     }
 
     #[test]
+    fn what_one_directory_refuses_goes_to_another_until_all_have_refused_it() {
+        let (one, two, three) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = spread(&[&one, &two, &three]);
+        let f = path("f");
+        assert!(!roots.assign_elsewhere(&f), "it goes nowhere yet");
+        roots.assign(&f, 100);
+        assert_eq!(roots.index_of(&f), Some(0));
+        assert!(roots.assign_elsewhere(&f));
+        assert_eq!(roots.index_of(&f), Some(1));
+        // What is as large does not ask the first one again, though the fewest bytes have gone there; what is
+        // smaller does.
+        roots.assign(&path("as large"), 100);
+        roots.assign(&path("smaller"), 10);
+        assert_eq!((roots.index_of(&path("as large")), roots.index_of(&path("smaller"))), (Some(2), Some(0)));
+        assert!(roots.assign_elsewhere(&f));
+        assert_eq!(roots.index_of(&f), Some(2));
+        assert!(!roots.assign_elsewhere(&f));
+        assert_eq!(roots.name_of(&f), Some(&three.path().display().to_string()[..]));
+        roots.settle(&f, None);
+        // What replaces something stays where that is.
+        std::fs::write(two.path().join("there"), "old").unwrap();
+        roots.assign(&path("there"), 5);
+        assert!(!roots.assign_elsewhere(&path("there")));
+        assert_eq!(roots.index_of(&path("there")), Some(1));
+    }
+
+    #[test]
+    fn a_link_is_made_where_there_is_room_and_other_errors_stay() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = spread(&[&one, &two]);
+        let first = roots.first().identity();
+        let make = |kind: io::ErrorKind| {
+            roots.make(&path("l"), |root| match root.identity() == first {
+                true => Err(kind.into()),
+                false => root.symlink(b"x", &path("l"), farhaul_volume::Time::default()),
+            })
+        };
+        assert!(make(io::ErrorKind::PermissionDenied).is_err() && !two.path().join("l").is_symlink());
+        assert!(make(io::ErrorKind::QuotaExceeded).is_ok() && two.path().join("l").is_symlink());
+    }
+
+    #[test]
     fn what_is_in_two_places_is_told_unless_it_is_a_directory() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = spread(&[&one, &two]);
-        assert!(roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
-        assert!(!roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
+        assert!(roots.make_dir(|root| root.make_dir(&path("d"), 0o755)).unwrap());
+        assert!(!roots.make_dir(|root| root.make_dir(&path("d"), 0o755)).unwrap());
         assert!(roots.metadata(&path("d")).unwrap().unwrap().is_dir());
         for place in [&one, &two] {
             std::fs::write(place.path().join("d/f"), "x").unwrap();

@@ -19,10 +19,11 @@ mod renewal;
 mod renewals;
 mod table;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::events::{Done, Event};
 use farhaul_volume::{
     AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
@@ -31,7 +32,7 @@ use farhaul_volume::{
 use self::directories::Directories;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
-use farhaul_session::budget::Charge;
+use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
@@ -48,22 +49,46 @@ use super::end::End;
 use super::failures::{Failure, Failures};
 use super::manifest::{Fate, Log, Record};
 use super::messages::{Decision, Decoder, Message, What, decode_spread};
+use super::not_set::NotSet;
 use super::not_taken::NotTaken;
 use super::noted::Noted;
+use super::paths::{Confinement, far_scan};
 use super::read_queue::{ReadQueue, Theirs};
 use super::receipt::Receipting;
 use super::report::{Action, SpreadFigures};
+use super::request::CopyRequest;
 use super::talk::Talk;
+use super::vanished::Vanished;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 use crate::telling::done;
 
 /// What is to be sent.
 pub(crate) enum Origin {
     Scan(Box<Scan>),
+    /// What the receiver names first.
+    Awaited(Box<Awaited>),
     /// Standard input, under this name.
     Pipe {
         name: RelPath,
     },
+}
+
+/// A request that has not named all its sources, and where they may lie.
+pub(crate) struct Awaited {
+    pub(crate) confinement: Confinement,
+    pub(crate) request: CopyRequest,
+}
+
+impl Awaited {
+    /// With the rest of them.
+    fn open(self, more: Vec<Vec<u8>>, budget: &Budget) -> Result<Scan, Error> {
+        let Awaited { confinement, mut request } = self;
+        if more.len() as u64 != request.more_paths {
+            return Err(Error::from(Misbehaviour::NamesOutOfOrder));
+        }
+        request.paths.extend(more);
+        far_scan(&confinement, &request, budget)
+    }
 }
 
 /// What is listed, and how.
@@ -175,10 +200,15 @@ pub(crate) struct Sender {
     taking: Taking,
     sync: Option<SyncOptions>,
     not_taken: NotTaken,
+    not_set: NotSet,
     is_client: bool,
     names: Names,
+    paths: Names,
+    /// Why nothing can be sent of what the receiver has named.
+    refusal: Mutex<Option<Error>>,
     renewals: Renewals,
     failures: Failures,
+    vanished: Vanished,
     noted: Noted,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
@@ -222,7 +252,11 @@ pub(crate) fn run(
     receipting: Option<Arc<Receipting>>,
 ) -> (End, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
-    let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
+    let (awaits_names, awaits_paths) = match &origin {
+        Origin::Scan(scan) => (scan.awaits_names, false),
+        Origin::Awaited(awaited) => (awaited.request.options.select.by_name, true),
+        Origin::Pipe { .. } => (false, false),
+    };
     let shared = Talk::new(dialogue.request.clone());
     let queue = ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order));
     let queue = Arc::new(queue.signing(receipting.is_some()));
@@ -237,10 +271,14 @@ pub(crate) fn run(
         taking,
         sync,
         not_taken: NotTaken::new(dialogue.is_client()),
+        not_set: NotSet::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
-        names: Names::new(is_awaited, &shared.budget),
+        names: Names::new(awaits_names, &shared.budget),
+        paths: Names::new(awaits_paths, &shared.budget),
+        refusal: Mutex::default(),
         renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
+        vanished: Vanished::new(dialogue.is_client()),
         noted: Noted::default(),
         log,
         directories: Directories::default(),
@@ -252,6 +290,7 @@ pub(crate) fn run(
         queue.close();
         sender.table.wake();
         sender.names.wake();
+        sender.paths.wake();
     };
     let ended = together(&shared, let_go, |crew| {
         let sender = &sender;
@@ -282,7 +321,13 @@ impl Sender {
                     let message = decoder.decode(bytes).map_err(senseless)?;
                     self.handle(message, counts)?;
                 }
-                Step::Idle => self.look_after(&mut watched),
+                Step::Idle => match self.refusal.lock().whole().take() {
+                    Some(error) => {
+                        dialogue.abort(&error);
+                        return Err(error);
+                    }
+                    None => self.look_after(&mut watched),
+                },
             }
         }
     }
@@ -318,6 +363,10 @@ impl Sender {
                 self.fail(&path, &failure, Action::Copy, record);
                 Ok(())
             }
+            Message::NotSet { path, reason } => {
+                self.not_set.add(&path, &reason, &self.shared.handle);
+                Ok(())
+            }
             Message::Placed { name } => {
                 counts.renamed = true;
                 if let Some(log) = &self.log {
@@ -346,6 +395,7 @@ impl Sender {
             Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
             Message::MarksEnd { id } => self.marks_end(id),
             Message::Names { names, is_last } => self.names.take(names, is_last),
+            Message::Paths { paths, is_last } => self.paths.take(paths, is_last),
             Message::Deleted { path } => {
                 counts.deleted += 1;
                 tell_deleted(&self.shared, &path, self.dry_run);
@@ -522,6 +572,8 @@ impl Sender {
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
+            vanished: self.vanished.take(),
+            not_set: self.not_set.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
             figures: Figures { ours: dialogue.figures(), theirs: theirs.figures },

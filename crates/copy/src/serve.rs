@@ -103,6 +103,7 @@ fn serve_in(
         mask: policy.map_or(0, |policy| policy.mask),
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
+        more_paths: None,
         log: None,
         keys: established.keys.take(),
     };
@@ -126,7 +127,7 @@ fn serve_in(
         Err(error) => refuse(established, error, &handle),
     };
     let Outcome { report, error } = outcome;
-    handle.end(report.ok, error.as_ref());
+    handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
     SessionSummary { direction, paths, report, error }
 }
 
@@ -253,7 +254,7 @@ impl Further<'_> {
             }
         };
         let Outcome { report, error } = outcome;
-        handle.end(report.ok, error.as_ref());
+        handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
         self.watch.further_ended(&handle, &SessionSummary { direction, paths, report, error });
     }
 }

@@ -11,7 +11,12 @@ pub(crate) fn done(path: &RelPath, done: Done, dry_run: bool) -> Event {
     Event::EntryDone { path: path.to_string(), done, dry_run }
 }
 
+/// How reports name what is at `path`: the top of a transfer has no name of its own.
+pub(crate) fn shown_path(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"." } else { path }
+}
+
 /// Of one that is not.
 pub(crate) fn failed(path: &[u8], failure: &Failure) -> Event {
-    Event::EntryFailed { path: escape(path), code: failure.code, reason: failure.reason.clone() }
+    Event::EntryFailed { path: escape(shown_path(path)), code: failure.code, reason: failure.reason.clone() }
 }

@@ -47,8 +47,10 @@ pub struct VerifyJob {
     pub algorithm: Algorithm,
     /// Also what is in the directory and not in the list.
     pub extra: bool,
-    /// Modes and modification times, too.
+    /// Modes and modification times, too, as far as the file system keeps them.
     pub metadata: bool,
+    /// Times that are no further apart than so many seconds are the same.
+    pub modify_window_secs: u64,
     /// Sizes, and nothing that needs reading.
     pub quick: bool,
 }
@@ -130,6 +132,8 @@ struct Counts {
     entries: AtomicU64,
     bytes: AtomicU64,
     without_digest: AtomicU64,
+    /// What the file system does to times, if that has mattered.
+    limits: OnceLock<String>,
 }
 
 /// Runs a verification to its end. `tell` gets each finding as soon as it is made.
@@ -236,6 +240,11 @@ fn run(
         report.tree_root = list.root().as_ref().map(shown_root);
     }
     report.warnings.extend(list.warnings());
+    if let Some(limits) = counts.limits.get() {
+        report.warnings.push(format!(
+            "the file system keeps times {limits}: what differs by that is taken for the same"
+        ));
+    }
     broken.into_inner().map_or(listed, Err)
 }
 

@@ -240,7 +240,7 @@ impl Writer<'_> {
             Ok(None) => Ok(()),
             Err(failure) => Err(failure),
         };
-        self.receiver.settle(file, named, &mut self.replies);
+        self.receiver.settle_small(file, named, &mut self.replies);
     }
 
     fn count(&self, len: u32) {

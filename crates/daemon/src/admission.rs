@@ -55,6 +55,7 @@ mod tests {
             let request = CopyRequest {
                 direction,
                 paths: vec![b"x".to_vec()],
+                more_paths: 0,
                 target_is_directory: false,
                 single_file: false,
                 target_is_name: false,

@@ -54,16 +54,17 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
+    Caller, DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
     default_known_hosts_path, is_same_fingerprint, keygen,
 };
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, Checked, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
     DeleteWhen, Difference, Direction, Durable, FailedEntry, FailedRun, FileOptions, Finding, Grounds, Host,
-    IntegrityOptions, Location, ManifestOptions, NotTakenEntry, Overwrite, Part, Place, RECEIPT_SCHEMA,
-    REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed, SpreadFigures,
-    SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport,
-    check as check_copy, clean as run_clean, manifest_root, spread_of, verify as run_verify,
+    IntegrityOptions, Location, ManifestOptions, NotSetEntry, NotTakenEntry, Overwrite, Part, Place,
+    RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed,
+    SpreadFigures, SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry,
+    Verify, VerifyJob, VerifyReport, check as check_copy, clean as run_clean, manifest_root, spread_of,
+    verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
@@ -74,10 +75,10 @@ pub use farhaul_session::rate_cap::{
 };
 pub use farhaul_session::{
     Blame, Budget, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode,
-    FLOWS_MAX, Facts, Fault, Handle, Id, Level, Limits, MEMORY_MIN, MemoryLimits, Misbehaviour,
-    NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions, SessionReport,
-    Snapshot, Stage, Stamped, State, Testing, Within, contained, disk_threads, flows_for_cores,
-    misbehaviour_counts,
+    FLOWS_MAX, Facts, Fault, Handle, Id, InterfaceName, Level, Limits, MEMORY_MIN, MemoryLimits,
+    Misbehaviour, NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions,
+    SessionReport, Snapshot, Stage, Stamped, State, Testing, Within, contained, disk_threads,
+    flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,

@@ -53,7 +53,15 @@ pub fn verify(list: impl Into<PathBuf>, directory: impl Into<PathBuf>) -> Verifi
     let (list, directory) = (list.into(), directory.into());
     let algorithm = Algorithm::Sha256;
     Verification {
-        job: VerifyJob { list, directory, algorithm, extra: false, metadata: false, quick: false },
+        job: VerifyJob {
+            list,
+            directory,
+            algorithm,
+            extra: false,
+            metadata: false,
+            modify_window_secs: 0,
+            quick: false,
+        },
         watch: Watch::default(),
     }
 }
@@ -288,9 +296,15 @@ impl Verdict for Report {
     }
 
     fn complaint(&self) -> String {
+        if let Some(error) = self.metadata_error() {
+            return error.to_string();
+        }
         match &self.failed[..] {
             [FailedEntry { path, reason, .. }, ..] => {
                 format!("{} entries failed, such as {path}: {reason}", self.failed_count)
+            }
+            [] if self.failed_count == 0 && self.vanished_count > 0 => {
+                format!("{} source files vanished before they were read", self.vanished_count)
             }
             [] => format!("{} entries failed", self.failed_count),
         }

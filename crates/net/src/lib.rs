@@ -17,6 +17,7 @@ mod fault;
 mod interfaces;
 mod link;
 mod memory;
+mod scope;
 mod socket;
 mod stream;
 #[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
@@ -28,6 +29,8 @@ pub use fault::{Fault, FaultError, FaultLink};
 pub use interfaces::{Interface, interfaces, source_address};
 pub use link::{Capabilities, Link, LinkStats, SendStatus, TcpPath};
 pub use memory::{MemoryLink, memory_pair};
+pub use scope::{interface_of, is_link_local, on_interface, scoped, with_port, with_scope};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};
 pub use stream::{NonblockingStream, StreamLink};
+pub use sys::canonical;
 pub use wait::{PollFd, Waker, sched_batch, timer_slack_min, wait};

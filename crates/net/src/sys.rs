@@ -17,7 +17,8 @@ use crate::{PollFd, TcpPath};
 mod address;
 mod control;
 
-pub(crate) use address::{canonical, mapped};
+pub use address::canonical;
+pub(crate) use address::mapped;
 pub(crate) use control::ReadInfo;
 
 use address::{read_address, write_address};

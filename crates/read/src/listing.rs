@@ -92,7 +92,7 @@ fn record(item: ScanItem) -> Option<Record> {
             Some(Record::Failed { path, failure: Failure::cannot("list", &error) })
         }
         ScanItem::Unlisted { path } => Some(Record::NotEntered(path.into_bytes())),
-        ScanItem::DirEnd { .. } | ScanItem::LeftOut { .. } => None,
+        ScanItem::DirEnd { .. } | ScanItem::LeftOut { .. } | ScanItem::Vanished { .. } => None,
     }
 }
 

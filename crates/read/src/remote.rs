@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
 use farhaul_connect::hello::Opening;
-use farhaul_connect::{Established, HelloParams};
+use farhaul_connect::{Caller, Established, HelloParams};
 use farhaul_copy::{Grounds, Location, Place, Spot};
 use farhaul_session::error::{Code, Error, Failure, plain};
 use farhaul_session::handle::Handle;
@@ -58,12 +58,23 @@ impl Remote {
 
     /// The same, with options for the network.
     pub fn at(location: &Location, network: NetworkOptions) -> Result<Remote, Error> {
+        Remote::called_by(&Handle::new(), location, network)
+    }
+
+    /// The same. The caller is told when the far end takes long to answer, and can call it off until it has.
+    pub fn called_by(
+        caller: &dyn Caller,
+        location: &Location,
+        network: NetworkOptions,
+    ) -> Result<Remote, Error> {
         let opening = ReadRequest::default().opening(network)?;
         let params =
             || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
         let (established, base) = match location {
-            Location::Ssh { target, path } => (connect::ssh_connect(target, params())?, path.clone()),
-            Location::Daemon { target, path } => (connect::daemon_connect(target, params())?, path.clone()),
+            Location::Ssh { target, path } => (connect::ssh_connect(target, params(), caller)?, path.clone()),
+            Location::Daemon { target, path } => {
+                (connect::daemon_connect(target, params(), caller)?, path.clone())
+            }
             Location::Local(path) => {
                 return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);
             }

@@ -111,14 +111,27 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The line for a user whose UDP does not get through.
-pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
-    let ports = match ports {
+fn named(ports: &[u16]) -> String {
+    match ports {
         [] => "UDP".to_string(),
         [port] => format!("UDP port {port}"),
         [first, .., last] => format!("UDP ports {first}-{last}"),
-    };
+    }
+}
+
+/// The line for a user whose UDP does not get through.
+pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let ports = named(ports);
     format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
+}
+
+/// The same where UDP has carried until now: no firewall is to blame for that.
+pub fn udp_lost_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let ports = named(ports);
+    format!(
+        "nothing comes from {ports} of {host} any more (has a host slept, or its network changed?); going on over {instead}, \
+         and trying UDP beside it"
+    )
 }
 
 /// The same where that was found before.
@@ -162,6 +175,14 @@ mod tests {
             std::fs::write(&file, damage).unwrap();
             assert!(!Blocked::in_file(file.clone(), HERE, "1").was_noted(), "{damage}");
         }
+    }
+
+    #[test]
+    fn a_firewall_is_suspected_only_where_nothing_came_through() {
+        assert!(udp_blocked_warning("dtn", &[], "TCP").contains("a firewall?"));
+        let lost = udp_lost_warning("dtn", &[33001], "TCP");
+        assert!(lost.starts_with("nothing comes from UDP port 33001 of dtn any more"), "{lost}");
+        assert!(!lost.contains("firewall"), "{lost}");
     }
 
     #[test]

@@ -59,6 +59,10 @@ pub enum ExitCode {
     Protocol = 8,
     /// A fault of this host or of Farhaul itself.
     Internal = 9,
+    /// Nothing failed; some source files had gone when they were to be read.
+    Vanished = 11,
+    /// All content arrived; modes, times or attributes of some entries could not be set.
+    Metadata = 10,
     /// Stopped by the user.
     Interrupted = 130,
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Code;
+use super::error::{Code, ExitCode};
 use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
 
@@ -23,6 +23,13 @@ pub enum Event {
     Started {
         /// Of the handle, for telling transfers apart.
         id: String,
+    },
+    /// The far end has not answered yet, and may wait for something that its user does not know of. Said once.
+    AnswerAwaited {
+        /// The far end, as the user has named it.
+        peer: String,
+        /// For how long it has been waited for.
+        seconds: u64,
     },
     /// The session stands, and content can flow.
     Connected {
@@ -89,6 +96,21 @@ pub enum Event {
         path: String,
         /// What kind of error it is.
         code: Code,
+        /// Why.
+        reason: String,
+    },
+    /// A source file was listed, and had gone when it was to be read. Nothing has failed.
+    EntryVanished {
+        /// Which.
+        path: String,
+    },
+    /// More files had gone than are told one by one.
+    MoreVanished,
+    /// The content of an entry is there, and its mode, times or attributes could not be set. The others go
+    /// on.
+    MetadataNotSet {
+        /// Which.
+        path: String,
         /// Why.
         reason: String,
     },
@@ -221,9 +243,12 @@ impl Event {
     pub fn level(&self) -> Level {
         match self {
             Event::EntryDone { dry_run: true, .. }
+            | Event::EntryVanished { .. }
+            | Event::MoreVanished
             | Event::EntrySkipped { .. }
             | Event::MoreSkipped
             | Event::EntryAgain { .. }
+            | Event::AnswerAwaited { .. }
             | Event::Warning { .. }
             | Event::PathDown(_)
             | Event::PathUp(_)
@@ -238,6 +263,7 @@ impl Event {
             | Event::Paused { .. }
             | Event::Resumed
             | Event::EntryFailed { .. }
+            | Event::MetadataNotSet { .. }
             | Event::Ended { .. } => Level::Trace,
         }
     }
@@ -265,9 +291,11 @@ impl Event {
         let texts = match self {
             Event::EntryDone { path, done, .. } => path.len() + done.weight(),
             Event::EntryFailed { path, reason, .. }
+            | Event::MetadataNotSet { path, reason }
             | Event::EntrySkipped { path, reason }
             | Event::NotEntered { path, reason }
             | Event::EntryAgain { path, reason } => path.len() + reason.len(),
+            Event::EntryVanished { path } => path.len(),
             Event::Warning { text } | Event::StageVerdict { text, .. } => text.len(),
             _ => 0,
         };
@@ -295,6 +323,11 @@ impl fmt::Display for Event {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Started { id } => write!(formatter, "transfer {id} begins"),
+            Event::AnswerAwaited { peer, seconds } => write!(
+                formatter,
+                "waiting for {peer} to answer, for {seconds} s so far: does ssh still connect, or does its shell print or wait for \
+                 something?"
+            ),
             Event::Connected { peer, transport, cipher, flows } => {
                 let flows = if *flows == 1 { "1 flow".to_string() } else { format!("{flows} flows") };
                 write!(formatter, "connected with {peer} over {transport}, {flows}, {cipher}")
@@ -320,6 +353,9 @@ impl fmt::Display for Event {
             Event::Resumed => formatter.write_str("goes on"),
             Event::EntryDone { path, done, dry_run } => done.write(formatter, path, *dry_run),
             Event::EntryFailed { path, reason, .. } => write!(formatter, "failed: {path}: {reason}"),
+            Event::EntryVanished { path } => write!(formatter, "vanished before it was read: {path}"),
+            Event::MoreVanished => formatter.write_str("vanished: and more like these"),
+            Event::MetadataNotSet { path, reason } => write!(formatter, "not set: {path}: {reason}"),
             Event::EntrySkipped { path, reason } => write!(formatter, "skipped {path}: {reason}"),
             Event::MoreSkipped => formatter.write_str("skipped: and more like these"),
             Event::NotEntered { path, reason } => write!(formatter, "not entered {path}: {reason}"),
@@ -331,6 +367,9 @@ impl fmt::Display for Event {
             ),
             Event::Ended { ok: true, .. } => formatter.write_str("ended"),
             Event::Ended { error: Some(error), .. } => write!(formatter, "ended: {error}"),
+            Event::Ended { exit_code, .. } if *exit_code == ExitCode::Metadata as u8 => {
+                formatter.write_str("ended; some metadata could not be set")
+            }
             Event::Ended { .. } => formatter.write_str("ended, but not all is there"),
         }
     }

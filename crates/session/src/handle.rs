@@ -62,6 +62,8 @@ pub struct Counts {
     pub bytes_found: AtomicU64,
     /// Entries that failed.
     pub failed: AtomicU64,
+    /// Source files that had gone when they were to be read.
+    pub vanished: AtomicU64,
 }
 
 impl Counts {
@@ -193,6 +195,7 @@ impl Handle {
             bytes_moved: counts.bytes_moved(),
             files_done: counts.files_done.load(Relaxed),
             failed: counts.failed.load(Relaxed),
+            vanished: counts.vanished.load(Relaxed),
             goodput_bps: pace.now_bps(),
             goodput_mean_bps: pace.mean_bps(),
             facts,
@@ -324,8 +327,11 @@ impl Handle {
             bytes_skipped,
             bytes_found,
             failed,
+            vanished,
         } = &self.0.counts;
-        for count in [bytes_total, files_total, bytes_done, files_done, bytes_skipped, bytes_found, failed] {
+        let sums =
+            [bytes_total, files_total, bytes_done, files_done, bytes_skipped, bytes_found, failed, vanished];
+        for count in sums {
             count.store(0, Relaxed);
         }
         scan_done.store(false, Relaxed);
@@ -334,21 +340,34 @@ impl Handle {
     /// Nothing more happens: it has ended so.
     #[doc(hidden)]
     pub fn end(&self, ok: bool, error: Option<&Error>) {
+        let exit = match (error, ok) {
+            (Some(error), _) => error.exit_code(),
+            (None, true) => ExitCode::Ok,
+            (None, false) if self.has_only_vanished() => ExitCode::Vanished,
+            (None, false) => ExitCode::SomeFailed,
+        };
+        self.end_with(exit, error);
+    }
+
+    /// As [`Handle::end`], with the exit code of what has ended.
+    #[doc(hidden)]
+    pub fn end_with(&self, exit: ExitCode, error: Option<&Error>) {
         if self.0.is_over.swap(true, Relaxed) {
             return;
         }
-        let code = match (error, ok) {
-            (Some(error), _) => error.exit_code(),
-            (None, true) => ExitCode::Ok,
-            (None, false) => ExitCode::SomeFailed,
-        };
         self.tell(Event::Ended {
-            ok,
+            ok: exit == ExitCode::Ok,
             error: error.map(ToString::to_string),
             code: error.map(|error| error.code().name()),
-            exit_code: code as u8,
+            exit_code: exit as u8,
         });
         self.0.feed.end();
+    }
+
+    /// Nothing failed, and some source files had gone.
+    fn has_only_vanished(&self) -> bool {
+        let counts = &self.0.counts;
+        counts.failed.load(Relaxed) == 0 && counts.vanished.load(Relaxed) > 0
     }
 
     /// This request runs for it.

@@ -61,7 +61,9 @@ pub use farhaul_net::Fault;
 pub use feed::{Events, Stamped};
 pub use figures::{CpuChoice, PathFigures, Stage};
 pub use handle::{Handle, Id};
-pub use options::{Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions};
+pub use options::{
+    Cipher, FLOWS_MAX, InterfaceName, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions,
+};
 pub use packets::{FlowIdentity, Opened, Packets, Payload};
 pub use path_memory::state_folder;
 pub use report::SessionReport;

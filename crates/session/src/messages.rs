@@ -411,7 +411,7 @@ fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
         52 => {
             let path = reader.varint()?;
             let (local, remote) = (decode_address(reader)?, decode_address(reader)?);
-            Message::PathAdd { path, addresses: PathAddresses { local, remote } }
+            Message::PathAdd { path, addresses: PathAddresses::new(local, remote) }
         }
         53 => {
             let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
@@ -562,10 +562,7 @@ mod tests {
             Message::PathsUnused(0b101),
             Message::PathAdd {
                 path: 1,
-                addresses: PathAddresses {
-                    local: "192.0.2.1".parse().unwrap(),
-                    remote: "2001:db8::1".parse().unwrap(),
-                },
+                addresses: PathAddresses::new("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()),
             },
             Message::PathOpen { path: 1, is_open: true, ports: vec![33001, 65535] },
             Message::Rate(RateOptions { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None }),

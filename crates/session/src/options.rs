@@ -2,10 +2,12 @@
 //! by one set of options. `Default` works; nothing in here is judged but in [`NetworkOptions::checked`].
 #![deny(missing_docs)]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::{fmt, io};
 
+use farhaul_net::{interface_of, is_link_local, on_interface, with_port, with_scope};
 pub use farhaul_proto::Policy;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Code, Error};
 use crate::testing::Testing;
@@ -59,6 +61,101 @@ pub struct PathAddresses {
     /// Of the far end.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub remote: IpAddr,
+    /// The interface of the end that connects, for addresses that are good on one link only (fe80::...). Default: the one that has
+    /// `local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub interface: Option<InterfaceName>,
+}
+
+impl PathAddresses {
+    /// Between these two.
+    pub fn new(local: IpAddr, remote: IpAddr) -> PathAddresses {
+        PathAddresses { local, remote, interface: None }
+    }
+
+    /// What the end that connects binds; the port is 0. An error says that the interface is not known.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(with_scope(self.local, self.scope()?))
+    }
+
+    /// Where the end that connects finds the far end.
+    pub fn remote_address(&self, port: u16) -> SocketAddr {
+        with_port(with_scope(self.remote, self.scope().unwrap_or(0)), port)
+    }
+
+    /// Where the far end finds the one that connects; the port is 0. An interface is one of the other host,
+    /// and means nothing here.
+    pub fn seen_from_far_end(&self) -> SocketAddr {
+        let scope = if is_link_local(self.local) { interface_of(self.remote) } else { 0 };
+        with_scope(self.local, scope)
+    }
+
+    /// The number of the interface, where one is needed.
+    fn scope(&self) -> io::Result<u32> {
+        if !is_link_local(self.local) && !is_link_local(self.remote) {
+            return Ok(0);
+        }
+        if let Some(interface) = &self.interface {
+            let any = "fe80::".parse().map_err(io::Error::other)?;
+            let SocketAddr::V6(address) = on_interface(any, interface.as_str())? else { return Ok(0) };
+            return Ok(address.scope_id());
+        }
+        match interface_of(self.local) {
+            0 => {
+                let what = "no interface, or more than one, has it; name the interface, as in fe80::1%eth0";
+                Err(io::Error::other(what))
+            }
+            number => Ok(number),
+        }
+    }
+}
+
+/// The name of a network interface, or its number as text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InterfaceName([u8; INTERFACE_NAME_MAX]);
+
+/// From: if(7), IFNAMSIZ without the zero byte at its end.
+const INTERFACE_NAME_MAX: usize = 15;
+
+impl InterfaceName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        std::str::from_utf8(&self.0[..end]).unwrap_or_default()
+    }
+}
+
+impl TryFrom<&str> for InterfaceName {
+    type Error = &'static str;
+    fn try_from(name: &str) -> Result<InterfaceName, &'static str> {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/%=[]".contains(&byte);
+        if name.is_empty() || name.len() > INTERFACE_NAME_MAX || !name.bytes().all(is_plain) {
+            return Err("no name of an interface");
+        }
+        let mut bytes = [0; INTERFACE_NAME_MAX];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(InterfaceName(bytes))
+    }
+}
+
+impl fmt::Debug for InterfaceName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), formatter)
+    }
+}
+
+impl Serialize for InterfaceName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for InterfaceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<InterfaceName, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        InterfaceName::try_from(&name[..]).map_err(serde::de::Error::custom)
+    }
 }
 
 /// How a session travels.
@@ -212,10 +309,8 @@ mod tests {
 
     #[test]
     fn paths_that_make_no_sense_are_refused() {
-        let path = |local: &str, remote: &str| PathAddresses {
-            local: local.parse().unwrap(),
-            remote: remote.parse().unwrap(),
-        };
+        let path =
+            |local: &str, remote: &str| PathAddresses::new(local.parse().unwrap(), remote.parse().unwrap());
         let judge =
             |flows, paths| NetworkOptions { flows, paths, ..NetworkOptions::default() }.checked().is_ok();
         let (one, other) = (path("10.0.0.1", "10.0.0.2"), path("fd00::1", "fd00::2"));
@@ -237,5 +332,22 @@ mod tests {
         }
         assert!(judge(Policy::Fixed, Some(10_000), None));
         assert!(!judge(Policy::Fixed, None, None) && !judge(Policy::Fixed, Some(10_000), Some(9_000)));
+    }
+
+    #[test]
+    fn a_path_with_an_interface_is_read_as_it_is_written_and_one_without_is_as_it_was() {
+        let path = PathAddresses::new("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap());
+        assert_eq!(serde_json::to_string(&path).unwrap(), r#"{"local":"fe80::1","remote":"fe80::2"}"#);
+        let on = PathAddresses { interface: Some("lo".try_into().unwrap()), ..path };
+        let text = serde_json::to_string(&on).unwrap();
+        assert_eq!(text, r#"{"local":"fe80::1","remote":"fe80::2","interface":"lo"}"#);
+        assert_eq!(serde_json::from_str::<PathAddresses>(&text).unwrap(), on);
+        // The loopback interface is the first one.
+        assert_eq!(on.local_address().unwrap().to_string(), "[fe80::1%1]:0");
+        assert_eq!(on.remote_address(7).to_string(), "[fe80::2%1]:7");
+        assert!(path.local_address().is_err(), "no interface has it");
+        for wrong in ["", "a/b", "a=b", "x%y", "sixteen characters", "\u{e9}"] {
+            assert!(InterfaceName::try_from(wrong).is_err(), "{wrong}");
+        }
     }
 }

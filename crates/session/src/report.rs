@@ -118,7 +118,7 @@ impl SessionReport {
             cpu_seconds_remote: theirs.cpu_us as f64 / 1e6,
             peak_rss_bytes_local: ours.peak_rss_bytes,
             peak_rss_bytes_remote: theirs.peak_rss_bytes,
-            bottleneck: [Some(verdict(&stages, bytes, seconds).text), account.policed]
+            bottleneck: [verdict(&stages, bytes, seconds).into_words(), account.policed]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use farhaul_handover::Held as _;
-use farhaul_net::{Link, StreamLink, UdpLink};
+use farhaul_net::{Link, StreamLink, UdpLink, with_port};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge, Limits};
@@ -245,7 +246,7 @@ pub struct Spare {
 /// How a spare flow gets its link.
 pub enum SpareWay {
     /// The initiator: from a new socket to where the flow before it was.
-    Dial { local: Option<IpAddr>, candidates: Vec<SocketAddr> },
+    Dial { local: Option<SocketAddr>, candidates: Vec<SocketAddr> },
     /// The far end over ssh: on the port of the flow before it, which must have ended.
     Listen { local: SocketAddr },
     /// At a daemon.
@@ -376,6 +377,16 @@ impl ControlProcess {
         }
     }
 
+    /// Ends it, as nobody waits for it any more. It may first put the terminal back as it was.
+    pub fn stop(&mut self) {
+        if let Ok(None) = self.child.try_wait()
+            && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
+        {
+            // It has not been waited for, so that the number is still its own. What cannot be told ends when this is dropped.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
     /// Lets it end by itself without waiting: its end takes another round trip, and has nothing to say.
     pub(crate) fn leave(self) {
         // Without a thread it is waited for, and that is all.
@@ -393,14 +404,15 @@ impl Drop for ControlProcess {
     }
 }
 
-/// A socket on any port of an address; without one, for both families where the system has IPv6.
-pub(crate) fn bind_for(local: Option<IpAddr>) -> io::Result<UdpLink> {
+/// A socket on any port of an address, whose own port means nothing; without one, for both families where the
+/// system has IPv6.
+pub(crate) fn bind_for(local: Option<SocketAddr>) -> io::Result<UdpLink> {
     bind_at(local, 0)
 }
 
-fn bind_at(local: Option<IpAddr>, port: u16) -> io::Result<UdpLink> {
+fn bind_at(local: Option<SocketAddr>, port: u16) -> io::Result<UdpLink> {
     match local {
-        Some(ip) => UdpLink::bind(SocketAddr::new(ip, port)),
+        Some(address) => UdpLink::bind(with_port(address, port)),
         None => UdpLink::bind(SocketAddr::from(([0u16; 8], port)))
             .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], port)))),
     }
@@ -412,7 +424,7 @@ const RUN_TRIES: usize = 16;
 /// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a
 /// hash that is linear in the ports' bits: such a run meets each of its queues once where random ports would
 /// often meet one twice.
-pub fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> io::Result<Vec<UdpLink>> {
+pub fn bind_side_by_side(local: Option<SocketAddr>, count: usize) -> io::Result<Vec<UdpLink>> {
     let any = |_| bind_for(local);
     for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {
         // The system says which ports are free to take, roughly.

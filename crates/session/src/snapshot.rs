@@ -64,6 +64,9 @@ pub struct Snapshot {
     pub files_done: u64,
     /// Entries that have failed.
     pub failed: u64,
+    /// Source files that had gone when they were to be read.
+    #[serde(default)]
+    pub vanished: u64,
     /// Content bits per second, over the last three seconds.
     pub goodput_bps: f64,
     /// Content bits per second since content flows.

@@ -12,6 +12,12 @@ use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 const WAITED: f64 = 0.25;
 /// A receiving thread that works for so much of the time is why the network brought no more.
 const BUSY: f64 = 0.85;
+/// Where nobody waits, a thread that works for less than this share of the time holds nobody up. Where somebody does, the stage
+/// that he waits for may wait itself, as one that reads from a slow pipe.
+const HOLDS_UP: f64 = 0.1;
+/// What is smaller than this and does not last so long is over before anything can limit it.
+const JUDGED_BYTES: u64 = 64 << 10;
+const JUDGED_SECONDS: f64 = 0.5;
 /// What works on packets, on one thread.
 const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
 /// A receiver parks while it opens, and that is booked as both.
@@ -30,17 +36,31 @@ impl Verdict {
     fn new(limit: &str, text: String) -> Verdict {
         Verdict { limit: limit.to_string(), text }
     }
+
+    /// Nothing has limited it.
+    fn none() -> Verdict {
+        Verdict::new("none", "nothing in particular".into())
+    }
+
+    /// The words for a report, which is silent where nothing has limited the transfer.
+    pub(crate) fn into_words(self) -> Option<String> {
+        (self.limit != "none").then_some(self.text)
+    }
 }
 
 /// The limiting stage with its figure.
 pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> Verdict {
+    if bytes < JUDGED_BYTES && seconds < JUDGED_SECONDS {
+        return Verdict::none();
+    }
     let all = Stages { stages, bytes, seconds };
     let waits =
         [WAIT_CONTENT, WAIT_RECEIVER, WAIT_NETWORK, WAIT_RATE].map(|name| (all.busy("sender", name), name));
     let (waited, longest) =
         waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
     if waited < WAITED {
-        return all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
+        let flows = all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
+        return if all.flow_busy() < HOLDS_UP { Verdict::none() } else { flows };
     }
     let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
     let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
@@ -69,9 +89,15 @@ impl Stages<'_> {
         found.map_or(0.0, |stage| stage.busy)
     }
 
+    /// How busy the busier of the two threads was that work on packets.
+    fn flow_busy(&self) -> f64 {
+        let busy = |end: &str, names: &[&str]| names.iter().map(|name| self.busy(end, name)).sum::<f64>();
+        busy("sender", &SENDERS_FLOW).max(busy("receiver", &FLOW))
+    }
+
     /// The busiest of these in words. Those of one thread count together.
     fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> Verdict {
-        let mut worst = (0.0, Verdict::new("none", "nothing in particular".into()));
+        let mut worst = (0.0, Verdict::none());
         for &(end, names) in candidates {
             let busy = |name: &str| self.busy(end, name);
             let longest = names.iter().copied().max_by(|one, other| busy(one).total_cmp(&busy(other)));
@@ -81,7 +107,9 @@ impl Stages<'_> {
                 // What the stage would carry if it never waited.
                 let rate = self.bytes as f64 / (thread.max(1e-6) * self.seconds.max(1e-9)) / 1e6;
                 let percent = (thread * 100.0).min(100.0);
-                let text = format!("{end}'s {}: {rate:.0} MB/s, {percent:.0} % busy", words(longest));
+                // Empty files carry nothing.
+                let rate = if rate < 0.5 { String::new() } else { format!("{rate:.0} MB/s, ") };
+                let text = format!("{end}'s {}: {rate}{percent:.0} % busy", words(longest));
                 worst = (thread, Verdict::new(&format!("{end} {longest}"), text));
             }
         }
@@ -169,6 +197,25 @@ mod tests {
             (RECEIVER, "write", 0.95),
         ];
         assert_eq!(judge(&stages), "sender's sealing of packets: 556 MB/s, 90 % busy");
+    }
+
+    #[test]
+    fn where_nothing_has_limited_it_nothing_is_said() {
+        let stage = |end: &str, name: &str, busy| Stage { name: name.into(), end: end.into(), busy };
+        let judge = |stages: &[Stage], bytes, seconds| verdict(stages, bytes, seconds).into_words();
+        // Three bytes, copied within a host in five milliseconds.
+        let stages = [stage(RECEIVER, "open", 0.03), stage(SENDER, "seal", 0.01)];
+        assert_eq!(judge(&stages, 3, 0.005), None);
+        assert_eq!(judge(&stages, 1 << 30, 2.0), None);
+        let waits = [stage(SENDER, WAIT_NETWORK, 0.9), stage(RECEIVER, "finish", 0.4)];
+        assert_eq!(judge(&waits, 3, 0.005), None);
+        assert_eq!(judge(&[], 0, 0.0), None);
+        // Many empty files.
+        let stages = [stage(SENDER, WAIT_RECEIVER, 0.8), stage(RECEIVER, "finish", 0.9)];
+        assert_eq!(judge(&stages, 0, 9.0).as_deref(), Some("receiver's finishing of files: 90 % busy"));
+        // A source that comes slowly keeps its reader idle.
+        let stages = [stage(SENDER, WAIT_CONTENT, 0.8), stage(SENDER, "read", 0.02)];
+        assert!(judge(&stages, 12_000_000, 3.0).is_some_and(|words| words.starts_with("sender's reading")));
     }
 
     #[test]

@@ -137,6 +137,7 @@ use farhaul_connect as connect;
 use farhaul_connect::hello::Opening;
 use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_volume::CHUNK;
 
@@ -216,8 +217,8 @@ fn connect(target: &StreamTarget, options: StreamOptions, client_sends: bool) ->
     let opening = options.opening(client_sends)?;
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {
-        StreamTarget::Ssh(target) => connect::ssh_connect(target, params),
-        StreamTarget::Daemon(target) => connect::daemon_connect(target, params),
+        StreamTarget::Ssh(target) => connect::ssh_connect(target, params, &Handle::new()),
+        StreamTarget::Daemon(target) => connect::daemon_connect(target, params, &Handle::new()),
     }
 }
 

@@ -470,7 +470,8 @@ impl StreamEnd {
             return Err(Error::new(Code::Misuse, what));
         }
         let local = addresses.local;
-        let sockets = bind_side_by_side(Some(local), self.flows).map_err(|source| {
+        let bound = addresses.local_address().and_then(|local| bind_side_by_side(Some(local), self.flows));
+        let sockets = bound.map_err(|source| {
             Error::new(Code::Misuse, format!("{local} is no address of this host ({source})"))
         })?;
         let number = *added;

@@ -259,7 +259,7 @@ fn rate_and_paths_change_while_it_runs() {
     let fixture = Fixture::new();
     let path = |ip: &str| {
         let ip: IpAddr = ip.parse().unwrap();
-        PathAddresses { local: ip, remote: "127.0.0.1".parse().unwrap() }
+        PathAddresses::new(ip, "127.0.0.1".parse().unwrap())
     };
     let mut options = frames();
     options.network.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
@@ -344,7 +344,7 @@ fn send_until(sender: &StreamSender, receiver: &StreamReceiver, done: &dyn Fn() 
 }
 
 fn loopback(local: &str, remote: &str) -> PathAddresses {
-    PathAddresses { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+    PathAddresses::new(local.parse().unwrap(), remote.parse().unwrap())
 }
 
 /// At a daemon the listening end receives, over ssh the far end sends: both ends' parts of adding are met.

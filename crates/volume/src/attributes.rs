@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 
+use crate::metadata::Unset;
+
 /// Bytes of names and values of one entry, together.
 const BYTES_MAX: usize = 48 << 10;
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -47,16 +49,6 @@ impl AttributeKinds {
             || self.capability && name == b"security.capability"
             || self.acls && ACL_NAMES.contains(&name)
     }
-}
-
-/// Why an entry has not got its attributes, although its content is there.
-#[derive(Debug, thiserror::Error)]
-#[error("it is there, but its extended attributes cannot be set: {0}")]
-struct Unset(String);
-
-/// Whether an error is only about attributes.
-pub fn is_about_attributes(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Unset>())
 }
 
 /// What the thing at `path` has; the last component may be a link only if what it leads to is meant.
@@ -103,16 +95,24 @@ fn with_room(fill: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::i
 }
 
 /// Makes the attributes of these kinds those that are given, and no others.
+///
+/// An error says that content is there ([`is_about_metadata`](crate::is_about_metadata)).
 pub(crate) fn apply(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds) -> io::Result<()> {
+    let mut unset = Unset::default();
+    apply_noting(file, wanted, kinds, &mut unset);
+    unset.done()
+}
+
+/// The same; what cannot be set is kept with what else could not.
+pub(crate) fn apply_noting(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds, unset: &mut Unset) {
     if kinds.is_none() {
-        return Ok(());
+        return;
     }
     // A path descriptor has no calls of its own for this; its name under /proc is the file itself.
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    apply_at(&path, wanted, kinds).map_err(|error| {
-        let text = error.to_string();
-        io::Error::other(Unset(text.split(" (os error ").next().unwrap_or_default().to_string()))
-    })
+    if let Err(error) = apply_at(&path, wanted, kinds) {
+        unset.keep("extended attributes", &error);
+    }
 }
 
 fn apply_at(path: &str, wanted: &Attributes, kinds: AttributeKinds) -> io::Result<()> {
@@ -133,6 +133,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::is_about_metadata;
 
     const USER: AttributeKinds =
         AttributeKinds { user: true, trusted: false, capability: false, acls: false };
@@ -180,7 +181,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let nonsense = vec![pair("system.posix_acl_access", "no list")];
         let error = apply(&file, &nonsense, AttributeKinds { acls: true, ..USER }).unwrap_err();
-        assert!(is_about_attributes(&error), "{error}");
-        assert!(!is_about_attributes(&io::Error::from(Errno::NOSPC)));
+        assert!(is_about_metadata(&error), "{error}");
+        assert!(!is_about_metadata(&io::Error::from(Errno::NOSPC)));
     }
 }

@@ -10,6 +10,7 @@ use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 
 use crate::path::RelPath;
+use crate::room;
 use crate::root::Root;
 use crate::small::{TempFile, WriteOptions};
 
@@ -33,12 +34,11 @@ pub fn clone_file(
 
 fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
     let size = from.metadata()?.len();
-    to.set_len(size)?;
     let mut at = 0;
     while at < size {
         at = match seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
-            Err(Errno::NXIO) => return Ok(()),
+            Err(Errno::NXIO) => break,
             // The file system does not tell.
             Err(_) => at,
         };
@@ -51,7 +51,8 @@ fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
             at += copy_some(from, to, at, (end - at).min(STEP))?;
         }
     }
-    Ok(())
+    // Last: some file systems would fill it with zeros first.
+    room::complete(to, size)
 }
 
 fn copy_some(from: &File, to: &File, at: u64, len: u64) -> io::Result<u64> {
@@ -83,7 +84,7 @@ mod tests {
         from.write_all_at(&[7; 100_000], 9 << 20).unwrap();
         let from = File::open(temp.path().join("from")).unwrap();
         let to = RelPath::from_bytes(b"to").unwrap();
-        let options = WriteOptions { mode: 0o640, mtime: Time::new(5, 6), ..WriteOptions::default() };
+        let options = WriteOptions { mode: 0o640, mtime: Some(Time::new(5, 6)), ..WriteOptions::default() };
         assert!(
             clone_file(&root, &from, &to, &options, || false).is_err() || temp.path().join("to").exists()
         );

@@ -1,8 +1,10 @@
 //! A directory in which names are made, and whether it tells them apart as they are written.
 //!
-//! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4 with casefold) is
-//! noticed by looking up a name that is there with the case of its letters swapped: one system call a directory. Only in a
-//! directory that folds is its listing consulted before something gets a name, and the first unusual names after that.
+//! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4
+//! with casefold) is noticed by looking up a name that is there with the case of its letters swapped: one
+//! system call a directory. Only in a directory that folds is its listing consulted before something gets a
+//! name, and the first unusual names after that. One that may be written and not listed (an upload folder) is
+//! taken for one that tells names apart.
 //!
 //! Always true: what is called otherwise is neither replaced nor taken for the entry of a name; in a directory that folds, one
 //! thread at a time looks for a name and makes it.
@@ -22,6 +24,7 @@ use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use crate::fixed;
 use crate::temporary;
 use crate::writeback::Medium;
 
@@ -89,6 +92,7 @@ pub(crate) struct Dir {
     is_tried: AtomicBool,
     inode: OnceLock<u64>,
     medium: OnceLock<Medium>,
+    is_append_only: OnceLock<bool>,
 }
 
 /// No mode of a file.
@@ -107,12 +111,18 @@ impl Dir {
         let (needs_names, is_tried) = (AtomicBool::new(false), AtomicBool::new(false));
         let (kept_mode, medium) = (AtomicU32::new(NO_MODE), OnceLock::new());
         let (names, unknown) = (OnceLock::new(), Mutex::new(()));
-        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode: OnceLock::new(), medium }
+        let (inode, is_append_only) = (OnceLock::new(), OnceLock::new());
+        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode, medium, is_append_only }
     }
 
     /// How its file system orders what is written.
     pub(crate) fn medium(&self) -> Medium {
         *self.medium.get_or_init(|| Medium::of(&self.fd))
+    }
+
+    /// Whether names can only be added in it (`chattr +a`): none can be removed, replaced or changed.
+    pub(crate) fn is_append_only(&self) -> bool {
+        *self.is_append_only.get_or_init(|| fixed::is_append_only(&self.fd))
     }
 
     /// 0 if the system does not say.
@@ -183,7 +193,15 @@ impl Dir {
     pub(crate) fn check_own(&self, name: &[u8]) -> io::Result<()> {
         self.look(name);
         if self.names.get().is_none() && !name.is_ascii() {
-            let names = Names::list(&self.fd)?;
+            let names = match Names::list(&self.fd) {
+                Ok(names) => names,
+                // One that may be written and not read: nobody could say what there is under another name.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let _ = self.names.set(None);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
             names
                 .all()
                 .find(|name| name.iter().any(u8::is_ascii_alphabetic))

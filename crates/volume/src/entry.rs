@@ -98,6 +98,7 @@ pub struct Meta {
     pub ino: u64,
     pub nlink: u64,
     pub uid: u32,
+    pub gid: u32,
 }
 
 impl Meta {
@@ -153,6 +154,7 @@ impl From<&Stat> for Meta {
             ino: stat.st_ino as u64,
             nlink: stat.st_nlink as u64,
             uid: stat.st_uid as u32,
+            gid: stat.st_gid as u32,
         }
     }
 }

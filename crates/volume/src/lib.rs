@@ -21,6 +21,7 @@ mod entry;
 mod error;
 mod extra;
 mod filter;
+mod fixed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -30,6 +31,7 @@ mod journal;
 mod leftovers;
 mod links;
 mod load;
+mod metadata;
 mod mount;
 mod multiset;
 mod names;
@@ -38,9 +40,11 @@ mod partial;
 #[expect(unsafe_code, reason = "the C library's look-up of a user")]
 mod passwd;
 mod path;
+mod precision;
 mod ranges;
 mod read;
 mod removal;
+mod room;
 mod root;
 mod scan;
 mod small;
@@ -50,7 +54,7 @@ mod sys;
 mod temporary;
 mod writeback;
 
-pub use attributes::{AttributeKinds, Attributes, is_about_attributes};
+pub use attributes::{AttributeKinds, Attributes};
 pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
@@ -64,14 +68,16 @@ pub use glob::{Allowance, Base, expand, expand_home, is_pattern, stands_for};
 pub use journal::Request;
 pub use leftovers::{Found, Leftover, find_leftovers};
 pub use links::leads_out;
+pub use metadata::{is_about_metadata, umask};
 pub use mount::Border;
 pub use multiset::Multiset;
 pub use partial::{Identity, Partial, Patched, Resume, SourceState};
 pub use path::{PathError, RelPath};
+pub use precision::{Precision, are_within, coarser};
 pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
-pub use root::{Root, is_way_out};
+pub use root::{ProbeNames, Root, is_way_out};
 pub use scan::{Limits, Nodes, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
 pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
 

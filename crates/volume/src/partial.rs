@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use farhaul_handover::Held as _;
-use rustix::fs::{self, Advice, AtFlags, FallocateFlags, Mode};
+use rustix::fs::{self, Advice, AtFlags};
 use rustix::io::Errno;
 
 use crate::CHUNK;
@@ -23,11 +23,14 @@ use crate::dir::{Dir, NameError, name_error};
 use crate::direct::Direct;
 use crate::entry::{Meta, Time};
 use crate::error::Error;
+use crate::fixed;
 use crate::journal::{Journal, Loaded, Request};
+use crate::metadata::{self, Unset};
 use crate::names;
 use crate::path::RelPath;
 use crate::ranges::ChunkMap;
-use crate::root::{Root, sync_dir, timestamps};
+use crate::room;
+use crate::root::{Root, sync_dir};
 use crate::small::WriteOptions;
 use crate::sparse::{self, Ground};
 use crate::temporary::{self, Created, Opened};
@@ -189,7 +192,10 @@ impl Partial {
         keeps_old: bool,
     ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
-        if resume == Resume::Never {
+        // All of it would come in vain.
+        fixed::check(&dir, target).map_err(Error::io("replace it"))?;
+        // Nothing can be kept for a later run where no name can be changed.
+        if resume == Resume::Never || dir.is_append_only() {
             let Created { file, name, .. } = temporary::create(&dir, 0o600)?;
             // Of a longer version.
             let _ = temporary::remove_left(&dir, target);
@@ -205,7 +211,7 @@ impl Partial {
         let mut partial = Partial::of(&dir, target, file, identity, None);
         (partial.name, partial.journal_name) = (name, journal_name);
         // An error that an earlier run has not lived to see is told now, and nothing of its data can be believed then.
-        let can_resume = was_there && meta.size == identity.size && partial.sync_left();
+        let can_resume = was_there && meta.size <= identity.size && partial.sync_left();
         let left = can_resume.then(|| partial.load(meta.ino)).flatten();
         if left.is_none() {
             // Before it takes any room: by its journal it is known for ours.
@@ -264,17 +270,17 @@ impl Partial {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
     }
 
-    /// Gives a file of which nothing counts its size.
+    /// Gives a file of which nothing counts its size, and its room, where that can be had without writing
+    /// zeros.
     fn size(&mut self, was_there: bool) -> Result<(), Error> {
         if self.old.is_some() {
             self.ground_used.store(true, Relaxed);
         } else if was_there {
             self.file.set_len(0).map_err(Error::io("empty the partial file"))?;
         }
-        if !self.identity.sparse {
-            preallocate(&self.file, self.identity.size).map_err(Error::io("reserve space"))?;
-        }
-        self.file.set_len(self.identity.size).map_err(Error::io("set the file's size"))
+        let is_reserved = !self.identity.sparse
+            && room::reserve(&self.file, self.identity.size).map_err(Error::io("reserve space"))?;
+        room::resize(&self.file, self.identity.size, is_reserved).map_err(Error::io("set the file's size"))
     }
 
     /// Puts the file in its place.
@@ -296,6 +302,13 @@ impl Partial {
         let Loaded { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
+        // Somebody may have cut it since.
+        let there = self.file.metadata().map_err(Error::io("look at the partial file"))?.len();
+        let is_beyond = |index: &u64| index * CHUNK + self.chunk_len(*index) as u64 > there;
+        for (&index, _) in sure.iter().filter(|(index, _)| is_beyond(index)) {
+            journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
+        }
+        sure.retain(|index, _| !is_beyond(index));
         // Without reading ahead: that leaves pages across the edges of chunks in the cache, which a write through it on
         // one side keeps busy while one past it, on the other, must throw them out. Advice only.
         let _ = fs::fadvise(&self.file, 0, None, Advice::Random);
@@ -449,6 +462,7 @@ impl Partial {
     /// Reads the file from the disk; true when it is what was digested on its way in.
     pub fn readback(&self) -> io::Result<bool> {
         self.clear_missing()?;
+        room::complete(&self.file, self.identity.size)?;
         self.sync()?;
         writeback::forget_cached(&self.file);
         let mut tree = FileTree::new(self.identity.size);
@@ -462,7 +476,8 @@ impl Partial {
     }
 
     /// Gives the complete file, once its data are on the disk, its mode, time and name; returns its digest. On failure it stays to be
-    /// resumed, but for chunks that the disk may not have.
+    /// resumed, but for chunks that the disk may not have. After an error that is about metadata only
+    /// ([`is_about_metadata`](crate::is_about_metadata)) it has its name.
     pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
         // First: chunks that are missing may be missing for that.
         self.error.check().map_err(Error::io("write it to the disk"))?;
@@ -472,13 +487,17 @@ impl Partial {
             return Err(Error::Io { what: "complete the file", source });
         }
         self.clear_missing().map_err(Error::io("clear the holes"))?;
+        room::complete(&self.file, self.identity.size).map_err(Error::io("set the file's size"))?;
         self.sync().map_err(Error::io("write it to the disk"))?;
         self.error.note(writeback::close_check(&self.file)).map_err(Error::io("close the file"))?;
+        let mut unset = Unset::default();
         // Before the mode, which may forbid it.
-        let attributed = attributes::apply(&self.file, &options.attributes, options.attribute_kinds);
-        fs::fchmod(&self.file, Mode::from_raw_mode(options.mode & 0o7777))
-            .map_err(Error::io("set the mode"))?;
-        fs::futimens(&self.file, &timestamps(options.mtime)).map_err(Error::io("set the time"))?;
+        attributes::apply_noting(&self.file, &options.attributes, options.attribute_kinds, &mut unset);
+        // What is changed in its place may be somebody else's, and have the mode already.
+        let has = Meta::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
+        let mode = Some(options.mode & 0o7777).filter(|mode| *mode != has);
+        metadata::set_of_file(&self.file, self.medium, mode, options.mtime, &mut unset)
+            .map_err(Error::io("set mode and time"))?;
         if options.durable {
             self.error.note(self.file.sync_all()).map_err(Error::io("sync the file"))?;
         }
@@ -502,7 +521,7 @@ impl Partial {
             sync_dir(&self.dir).map_err(Error::io("sync the directory"))?;
         }
         let digest = state.tree.root();
-        attributed.map(|()| digest).map_err(Error::io("finish it"))
+        unset.done().map(|()| digest).map_err(Error::io("finish it"))
     }
 
     /// Keeps what is there for a later run; so does dropping.
@@ -601,21 +620,6 @@ impl std::fmt::Debug for Partial {
             .field("identity", &self.identity)
             .field("missing", &self.missing())
             .finish()
-    }
-}
-
-/// Reserves the room of a whole file, so that a full disk is noticed before the first byte and the file lies together.
-fn preallocate(file: &File, size: u64) -> io::Result<()> {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    // In memory there is nothing to lie together, and every page would be cleared twice.
-    #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
-    if size == 0 || fs::fstatfs(file).is_ok_and(|stat| stat.f_type as i64 == TMPFS_MAGIC) {
-        return Ok(());
-    }
-    match fs::fallocate(file, FallocateFlags::empty(), 0, size) {
-        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
-        // A file system that cannot reserve is written without.
-        _ => Ok(()),
     }
 }
 

@@ -25,9 +25,12 @@ use self::dirlinks::DirLinks;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{Meta, Node, Time};
+use crate::fixed;
+use crate::metadata;
 use crate::names::{self, Form};
 use crate::ours;
 use crate::path::RelPath;
+use crate::precision::{self, Precision};
 use crate::temporary;
 
 /// Parent directories kept open for each root, beside those in use.
@@ -46,6 +49,13 @@ pub fn is_way_out(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LeadsOut>())
 }
 
+/// Whether a file that is made for a moment may have a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeNames {
+    Allow,
+    Forbid,
+}
+
 /// A directory and everything below it. Clones share it.
 #[derive(Clone)]
 pub struct Root {
@@ -61,6 +71,8 @@ struct Inner {
     opened: dirlinks::Moment,
     /// Links that are used as directories.
     links: DirLinks,
+    /// What is known of each file system, by its device.
+    precision: Mutex<HashMap<u64, Precision>>,
 }
 
 #[derive(Default)]
@@ -85,8 +97,8 @@ impl Root {
 
     fn of(fd: Arc<Dir>, walks: bool) -> Root {
         let (walks, opened) = (AtomicBool::new(walks), dirlinks::now());
-        let inner = Inner { fd, parents: Mutex::default(), walks, opened, links: DirLinks::default() };
-        Root { inner: Arc::new(inner) }
+        let (parents, links, precision) = Default::default();
+        Root { inner: Arc::new(Inner { fd, parents, walks, opened, links, precision }) }
     }
 
     /// The same for all clones of one root, as long as there are any.
@@ -190,9 +202,18 @@ impl Root {
         self.create_dir_with(path, Mode::RWXU).map(drop)
     }
 
-    /// As [`Root::create_dir`]; true if it was not there.
-    pub fn make_dir(&self, path: &RelPath) -> io::Result<bool> {
-        self.create_dir_with(path, Mode::RWXU)
+    /// As [`Root::create_dir`]; true if it was not there. Where a later change of its mode would take the
+    /// set-group-id bit that it has inherited, it has `mode` from the beginning.
+    pub fn make_dir(&self, path: &RelPath, mode: u32) -> io::Result<bool> {
+        let is_new = self.create_dir_with(path, Mode::RWXU)?;
+        if is_new
+            && !rustix::process::geteuid().is_root()
+            && self.metadata(path)?.is_some_and(|there| metadata::would_lose_group_bit(&there))
+        {
+            self.remove_dir(path)?;
+            self.create_dir_with(path, Mode::from_raw_mode(mode & 0o777) | Mode::RWXU)?;
+        }
+        Ok(is_new)
     }
 
     /// As [`Root::create_dir`], with the mode that the umask leaves.
@@ -291,8 +312,9 @@ impl Root {
         Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Makes a symbolic link, in the place of whatever file or link is there.
-    pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Time) -> io::Result<()> {
+    /// Makes a symbolic link, in the place of whatever file or link is there. An error about its time leaves
+    /// it there ([`is_about_metadata`](crate::is_about_metadata)).
+    pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<Time>) -> io::Result<()> {
         let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
         match made {
             // What is too long may be the target instead.
@@ -304,8 +326,7 @@ impl Root {
             }
             made => made?,
         }
-        let (dir, name) = path.split();
-        Ok(fs::utimensat(self.dir(dir)?, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?)
+        self.set_meta(path, None, mtime)
     }
 
     /// Makes `path` another name of the file at `existing`, in the place of whatever file or link is there.
@@ -321,16 +342,80 @@ impl Root {
         self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
-    /// Sets what is given of anything at `path`; a symbolic link has no mode of its own and keeps its.
+    /// What the file system keeps on which `there` lies, which is in the directory at `path`; found out once
+    /// for each. None if it cannot be known. To find out takes a file, which has a name for a moment where
+    /// there are none without, if `names` allow it.
+    fn precision(&self, path: &RelPath, there: &Meta, names: ProbeNames) -> Option<Precision> {
+        let known = |root: &Root| root.inner.precision.lock().in_any_case().get(&there.dev).copied();
+        if let Some(known) = known(self) {
+            return Some(known);
+        }
+        let dir = self.dir(path.as_bytes()).ok()?;
+        // Something is mounted on a file.
+        if Meta::from(&fs::fstat(&*dir).ok()?).dev != there.dev {
+            return None;
+        }
+        let named = || match names {
+            ProbeNames::Allow => temporary::with_named(&dir, Precision::probe),
+            ProbeNames::Forbid => None,
+        };
+        let precision = match dir.create_nameless(0o600) {
+            Some((file, _)) => Precision::probe(&file),
+            None => Precision::of_kind(&*dir).or_else(named),
+        }?;
+        self.inner.precision.lock().in_any_case().insert(there.dev, precision);
+        Some(precision)
+    }
+
+    /// What the file system keeps, if that is coarse or narrow and so the reason why what is `there`, at
+    /// `path`, has another time than was `wanted`.
+    pub fn kept_as(
+        &self,
+        path: &RelPath,
+        wanted: Time,
+        there: &Meta,
+        names: ProbeNames,
+    ) -> Option<Precision> {
+        if !precision::may_be_kept_as(wanted, there.mtime) {
+            return None;
+        }
+        let directory = if there.is_dir() { path.clone() } else { path.parent().unwrap_or_default() };
+        let precision = self
+            .precision(&directory, there, names)
+            .or_else(|| Precision::of_clock(wanted, there, self.is_of_program(&directory)))?;
+        precision.is_kept_as(wanted, there.mtime).then_some(precision)
+    }
+
+    fn is_of_program(&self, path: &RelPath) -> bool {
+        self.dir(path.as_bytes()).is_ok_and(|dir| precision::is_of_program(&*dir))
+    }
+
+    /// Whether the file system on which `there` lies, at `path`, is known to keep modes as they are set.
+    pub fn keeps_modes(&self, path: &RelPath, there: &Meta) -> bool {
+        let directory = if there.is_dir() { path.clone() } else { path.parent().unwrap_or_default() };
+        self.precision(&directory, there, ProbeNames::Forbid).is_none_or(|precision| precision.keeps_modes)
+    }
+
+    /// Sets what is given, and not so already, of anything at `path`; a symbolic link has no mode of its own and keeps
+    /// its. What the system refuses to set is an error about metadata
+    /// ([`is_about_metadata`](crate::is_about_metadata)), and the rest is set.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
-        if let Some(mode) = mode {
-            chmod_nofollow(dir.as_fd(), name, mode)?;
+        metadata::set_of_name(&dir, name, mode, mtime)
+    }
+
+    /// The extended attributes of these kinds of a file or directory; a link has none.
+    pub fn attributes(&self, path: &RelPath, kinds: AttributeKinds) -> io::Result<Attributes> {
+        if kinds.is_none() {
+            return Ok(Attributes::new());
         }
-        if let Some(mtime) = mtime {
-            fs::utimensat(&dir, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        let (dir, name) = self.spot(path)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = fs::openat(dir, name, flags, Mode::empty())?;
+        if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+            return Ok(Attributes::new());
         }
-        Ok(())
+        attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
     }
 
     /// Makes the extended attributes of these kinds of a file or directory those that are given; a link has none.
@@ -399,6 +484,12 @@ impl Root {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
+    /// Files that this user can still create there; `None` where the file system does not count them.
+    pub fn free_files(&self, path: &RelPath) -> io::Result<Option<u64>> {
+        let stat = fs::fstatvfs(&*self.dir(path.as_bytes())?)?;
+        Ok((stat.f_files > 0).then_some(stat.f_favail))
+    }
+
     /// Makes everything written to the file system of a directory durable, whoever wrote it.
     pub fn sync_file_system(&self, path: &RelPath) -> io::Result<()> {
         match fs::syncfs(&*self.dir(path.as_bytes())?) {
@@ -459,6 +550,8 @@ impl Root {
             made => return made,
         }
         let (dir, name) = self.place(path)?;
+        // What is made beside it could not be removed.
+        fixed::check(&dir, name)?;
         let temporary = make_beside(&dir, name, make)?;
         dir.look(&temporary);
         dir.place(name, || fs::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
@@ -505,7 +598,7 @@ impl Root {
                     Err(Errno::NOSYS | Errno::PERM) => break,
                     // EAGAIN: a rename raced with the walk; the slow way does not mind.
                     Err(Errno::AGAIN) => return walk_by_component(start, path),
-                    opened => return opened.map_err(refused),
+                    opened => return opened.map_err(off_the_way),
                 }
             }
             self.inner.walks.store(true, Relaxed);
@@ -604,12 +697,21 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The error of a walk or of a name that is made, in words: what the kernel calls a loop or another device is a link or a way
-/// out.
-fn refused(error: Errno) -> io::Error {
-    const LINK: &str = "a symbolic link in its path, or a way out of the root, is not followed";
+const NOT_FOLLOWED: &str = "a symbolic link in its path, or a way out of the root, is not followed";
+
+/// The error of a walk, in words: what the kernel calls a loop or another device is a link or a way out.
+fn off_the_way(error: Errno) -> io::Error {
     match error {
-        Errno::LOOP | Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, LINK),
+        Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
+        error => refused(error),
+    }
+}
+
+/// The error of a name that is opened or made. Another device is no way out here: a file has no name on two
+/// of them.
+fn refused(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
         error => of_name(error),
     }
 }

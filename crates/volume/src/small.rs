@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, Mode};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
 use crate::attributes::{self, AttributeKinds, Attributes};
@@ -18,8 +18,10 @@ use crate::digest::whole_digest;
 use crate::dir::Dir;
 use crate::entry::Time;
 use crate::error::Error;
+use crate::fixed;
+use crate::metadata::{self, Unset};
 use crate::path::RelPath;
-use crate::root::{Root, sync_dir, timestamps};
+use crate::root::{Root, sync_dir};
 use crate::sparse::{self, Ground};
 use crate::temporary::{self, Created};
 use crate::writeback::{self, Case, Medium};
@@ -29,15 +31,16 @@ use crate::writeback::{self, Case, Medium};
 pub struct WriteOptions {
     /// Permission bits, 07777: who does not want setuid and setgid takes them out before.
     pub mode: u32,
-    pub mtime: Time,
+    /// None: that of its writing.
+    pub mtime: Option<Time>,
     /// The file and its name are on the disk when the call returns.
     pub durable: bool,
     /// The file system itself has said that its data are on the disk before it has its name, as of a large file it always does.
     pub synced: bool,
     /// Pages of zeros become holes.
     pub sparse: bool,
-    /// What it gets of the kinds given. If they cannot be set the file gets its name all the same, and the error says so
-    /// ([`is_about_attributes`](crate::is_about_attributes)).
+    /// What it gets of the kinds given. If these, its mode or its time cannot be set, the file gets its name
+    /// all the same, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
     pub attributes: Attributes,
     pub attribute_kinds: AttributeKinds,
 }
@@ -47,7 +50,7 @@ impl Default for WriteOptions {
     fn default() -> WriteOptions {
         WriteOptions {
             mode: 0o644,
-            mtime: Time::default(),
+            mtime: Some(Time::default()),
             durable: false,
             synced: false,
             sparse: false,
@@ -73,7 +76,7 @@ pub struct Unnamed {
     at: At,
     size: u64,
     options: WriteOptions,
-    attributed: io::Result<()>,
+    dressed: io::Result<()>,
 }
 
 #[derive(Debug)]
@@ -101,9 +104,9 @@ impl Unnamed {
             return Unnamed::replacing(root, path, data, options);
         };
         write(&file, data, options)?;
-        let attributed = dress(&file, mode, options)?;
+        let dressed = dress(&file, dir.medium(), mode, options)?;
         let at = At::Nowhere { file, dir, target: name.to_vec() };
-        Ok(Unnamed { at, size: data.len() as u64, options: options.clone(), attributed })
+        Ok(Unnamed { at, size: data.len() as u64, options: options.clone(), dressed })
     }
 
     /// Writes a file that is to take the place of whatever is called so, unless that is a directory.
@@ -115,8 +118,8 @@ impl Unnamed {
     ) -> io::Result<Unnamed> {
         let temp = TempFile::create_with(root, path, options.mode)?;
         temp.write(data, options)?;
-        let attributed = dress(&temp.file, temp.mode, options)?;
-        Ok(Unnamed { at: At::Beside(temp), size: data.len() as u64, options: options.clone(), attributed })
+        let dressed = dress(&temp.file, temp.dir.medium(), temp.mode, options)?;
+        Ok(Unnamed { at: At::Beside(temp), size: data.len() as u64, options: options.clone(), dressed })
     }
 
     /// Whether its name has to wait for a disk.
@@ -144,12 +147,13 @@ impl Unnamed {
         Ok(whole_digest(&back) == *digest)
     }
 
-    /// Gives it its name. An error about its attributes ([`is_about_attributes`](crate::is_about_attributes)) leaves it there.
+    /// Gives it its name. An error about its metadata ([`is_about_metadata`](crate::is_about_metadata))
+    /// leaves it there.
     pub fn finish(self) -> io::Result<()> {
         let case = self.case();
-        let Unnamed { at, size, options, attributed } = self;
+        let Unnamed { at, size, options, dressed } = self;
         match at {
-            At::Beside(temp) => temp.place(case, &options).and(attributed),
+            At::Beside(temp) => temp.place(case, &options).and(dressed),
             At::Nowhere { file, dir, target } => {
                 on_the_disk(&file, case, &options)?;
                 match dir.make(&target, || temporary::link(&file, &dir, &target)) {
@@ -169,7 +173,7 @@ impl Unnamed {
                 if options.durable {
                     sync_dir(&dir)?;
                 }
-                attributed
+                dressed
             }
         }
     }
@@ -212,16 +216,22 @@ fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
 }
 
-/// Gives a file that has mode `has`, if that is known, all but its name. The inner result is that of its attributes.
-fn dress(file: &File, has: Option<u32>, options: &WriteOptions) -> io::Result<io::Result<()>> {
+/// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could
+/// not be set.
+fn dress(
+    file: &File,
+    medium: Medium,
+    has: Option<u32>,
+    options: &WriteOptions,
+) -> io::Result<io::Result<()>> {
     let mode = options.mode & 0o7777;
+    let mut unset = Unset::default();
     // Before the mode, which may forbid it.
-    let attributed = attributes::apply(file, &options.attributes, options.attribute_kinds);
-    if !options.attribute_kinds.is_none() || has != Some(mode) {
-        fs::fchmod(file, Mode::from_raw_mode(mode))?;
-    }
-    fs::futimens(file, &timestamps(options.mtime))?;
-    Ok(attributed)
+    attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
+    // An access control list may have changed it.
+    let mode = Some(mode).filter(|_| !options.attribute_kinds.is_none() || has != Some(mode));
+    metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
+    Ok(unset.done())
 }
 
 /// A file on its way, without a name or under a temporary one; removed when dropped unfinished.
@@ -257,6 +267,7 @@ impl TempFile {
     }
 
     fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
+        fixed::check(&dir, target).map_err(Error::io("replace it"))?;
         // Ours to write in any case, as attributes may have to be set.
         let Created { file, name, mode } = temporary::create(&dir, (mode & 0o777) | 0o600)?;
         // What is left may be of a version that was larger; nothing more is to come of that.
@@ -295,10 +306,10 @@ impl TempFile {
 
     /// Gives the file its mode, time and name.
     pub fn finish(self, options: &WriteOptions) -> io::Result<()> {
-        let attributed = dress(&self.file, self.mode, options)?;
+        let dressed = dress(&self.file, self.dir.medium(), self.mode, options)?;
         let size = self.file.metadata()?.len();
         let case = case(&self.dir, size, true);
-        self.place(case, options).and(attributed)
+        self.place(case, options).and(dressed)
     }
 
     /// Gives the file, which has everything else, its name.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::dir::Dir;
 use crate::entry::{FileKind, Meta};
 use crate::error::Error;
-use crate::{names, ours};
+use crate::{fixed, names, ours};
 
 /// Rounds of a race with another transfer that keeps finishing under our hands.
 const TRIES: u32 = 16;
@@ -140,9 +140,16 @@ pub(crate) struct Created {
 
 /// Makes an empty file.
 pub(crate) fn create(dir: &Dir, mode: u32) -> Result<Created, Error> {
-    dir.try_nameless();
+    // Where no name can be taken away again none is tried.
+    if !dir.is_append_only() {
+        dir.try_nameless();
+    }
     if let Some((file, mode)) = dir.create_nameless(mode) {
         return Ok(Created { file, name: None, mode });
+    }
+    if dir.is_append_only() {
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, fixed::APPEND_ONLY);
+        return Err(Error::Io { what: "create a temporary file", source });
     }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     for _ in 0..TRIES {
@@ -161,10 +168,29 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<Created, Error> {
     Err(Error::Locked)
 }
 
-/// Puts such a file in the place of its target, whatever is there.
+/// Does something with a file that has a name of ours for as long as that takes. None if there can be none.
+pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) -> Option<T> {
+    let Created { file, name, .. } = create(dir, 0o600).ok()?;
+    let done = work(&file);
+    if let Some(name) = name {
+        // If it cannot be removed, it is known for a leftover.
+        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+    }
+    done
+}
+
+/// Puts such a file in the place of its target, whatever is there; in an append-only directory only where
+/// nothing is.
 pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
     let name = match name {
         Some(name) => name.to_vec(),
+        None if dir.is_append_only() => {
+            return match dir.make(target, || link(file, dir, target)) {
+                Ok(made) => made,
+                Err(Errno::EXIST) => fixed::check(dir, target).and(Err(Errno::EXIST.into())),
+                Err(error) => Err(error.into()),
+            };
+        }
         None => give_name(file, dir)?,
     };
     dir.look(&name);

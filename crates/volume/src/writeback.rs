@@ -32,6 +32,8 @@ pub(crate) enum Medium {
     /// As `Ordered` for a file that replaces nothing: its size comes to the disk with its extents, later than its name if need be.
     /// (btrfs: the extents are booked some time after the data were written.)
     Grown,
+    /// A program provides it (FUSE): nothing is known of how it orders.
+    Program,
     /// Nothing is known of it.
     Other,
 }
@@ -47,6 +49,7 @@ impl Medium {
             0xef53 | 0x5846_5342 | 0x2fc1_2fc1 => Medium::Ordered,
             // btrfs
             0x9123_683e => Medium::Grown,
+            0x6573_5546 => Medium::Program,
             _ => Medium::Other,
         }
     }
@@ -69,7 +72,7 @@ impl Case {
             && match self.medium {
                 Medium::Memory | Medium::Ordered => true,
                 Medium::Grown => !self.is_strict,
-                Medium::Other => false,
+                Medium::Program | Medium::Other => false,
             }
     }
 }

@@ -142,7 +142,7 @@ export const GROUPS: Group[] = [
         path: "options.files.overwrite",
         label: "Files that exist are replaced",
         kind: "choice",
-        choices: ["different", "older", "always", "never"],
+        choices: ["different", "content", "older", "always", "never"],
         usual: "different",
         words: option("--overwrite"),
       },

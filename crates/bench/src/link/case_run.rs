@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use farhaul::Error;
 use farhaul_connect::hello::Token;
-use farhaul_net::{Link, UdpLink};
+use farhaul_net::{Link, UdpLink, canonical, with_port};
 
 use super::case::{CaseTotals, LinkCase, LinkSide};
 use super::flow::{self, FlowTotals};
@@ -47,11 +47,11 @@ pub(crate) fn recv_buffer_bytes(sockets: &[UdpLink]) -> usize {
 }
 
 /// Each socket with the other end's port at each of its addresses.
-pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[IpAddr], ports: &[u16]) -> Vec<FlowSocket> {
+pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[SocketAddr], ports: &[u16]) -> Vec<FlowSocket> {
     let end = |(socket, &port): (UdpLink, &u16)| {
         let has_six = socket.local_addr().is_none_or(|local| local.is_ipv6());
-        let reachable = addresses.iter().map(IpAddr::to_canonical).filter(|ip| ip.is_ipv4() || has_six);
-        let candidates = reachable.map(|ip| SocketAddr::new(ip, port)).collect();
+        let reachable = addresses.iter().map(|&address| canonical(with_port(address, port)));
+        let candidates = reachable.filter(|address| address.is_ipv4() || has_six).collect();
         FlowSocket { socket, candidates }
     };
     sockets.into_iter().zip(ports).map(end).collect()

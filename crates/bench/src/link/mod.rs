@@ -71,7 +71,7 @@ pub struct LinkConfig {
 pub fn measure(config: &LinkConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     judge(config)?;
     watch.begin("connecting")?;
-    let far = FarEnd::start(&config.target)?;
+    let far = FarEnd::start(&config.target, watch)?;
     findings.there = Some(far.facts.clone());
     let mut link = LinkBench { config, watch, far, far_buffer_bytes: None };
     let way = link.find_way()?;
@@ -148,7 +148,7 @@ fn datagram_bytes(max: usize, cipher: Option<Cipher>) -> usize {
 struct LinkBench<'a> {
     config: &'a LinkConfig,
     watch: &'a Monitor<'a>,
-    far: FarEnd,
+    far: FarEnd<'a>,
     /// What its sockets hold until it receives; known after the first case.
     far_buffer_bytes: Option<usize>,
 }

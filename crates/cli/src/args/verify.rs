@@ -23,6 +23,10 @@ pub struct Verify {
     /// Compare modes and modification times, too
     #[arg(long)]
     pub metadata: bool,
+    /// Take modification times that are no further apart for the same [default: what the file system keeps of
+    /// a time is the same]
+    #[arg(long, value_name = "SECONDS")]
+    pub modify_window: Option<u64>,
     /// Read no file: compare what is there, and sizes
     #[arg(long)]
     pub quick: bool,

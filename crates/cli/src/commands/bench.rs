@@ -10,6 +10,7 @@ use farhaul_bench::{Findings, Monitor, cpu, disk, link, read, transfer};
 use super::cp::{daemon_target, ssh_target};
 use crate::args::Connection;
 use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, ReadBench, TransferBench};
+use crate::exit;
 use crate::signals;
 use crate::ui::waiting::Waiting;
 use crate::ui::{findings, log, printer};
@@ -54,7 +55,7 @@ fn show(
     let outcome = watched(output, |watch| measure(watch, &mut findings));
     findings.ok = outcome.is_ok();
     findings.error = outcome.as_ref().err().map(text_of);
-    findings.error_detail = outcome.as_ref().err().map(ErrorDetail::from);
+    findings.error_detail = exit::corrected(outcome.as_ref().err().map(ErrorDetail::from));
     if !output.quiet {
         findings.warnings.iter().for_each(|warning| printer::warning(warning));
     }

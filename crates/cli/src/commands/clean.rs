@@ -5,6 +5,7 @@ use std::time::Duration;
 use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Handle};
 
 use crate::args::clean::Clean;
+use crate::exit;
 use crate::signals;
 use crate::ui::{printer, units};
 
@@ -24,7 +25,7 @@ pub fn run(args: &Clean) -> ExitCode {
         dry_run: args.dry_run,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul::run_clean(&job, &handle, &mut |file| {
+    let (mut report, mut error) = farhaul::run_clean(&job, &handle, &mut |file| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(file, args.dry_run).as_bytes())
@@ -36,6 +37,7 @@ pub fn run(args: &Clean) -> ExitCode {
     if unwritten.is_some() {
         error = unwritten;
     }
+    report.error_detail = exit::corrected(report.error_detail.take());
     for failure in report.failed.iter().take(FAILURES_SHOWN) {
         printer::line(&format!("failed: {}: {}", failure.path, failure.reason));
     }

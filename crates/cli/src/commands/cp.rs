@@ -1,13 +1,14 @@
 //! `farhaul cp`, and what `farhaul sync` has in common with it: from the command line to a job, through the engine, to lines and
 //! an exit code.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Place, REPORT_SCHEMA,
-    ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
+    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Overwrite, Place,
+    REPORT_SCHEMA, ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
 };
 
 use crate::args::select::Select;
@@ -27,6 +28,8 @@ pub(super) struct Transfer<'a> {
     pub(super) select: &'a Select,
     pub(super) output: &'a Output,
     pub(super) preserve: bool,
+    /// Files are compared by their content.
+    pub(super) checksum: bool,
     /// None for a copy; an error if the options of the sync contradict each other.
     pub(super) sync: Result<Option<SyncOptions>, Error>,
 }
@@ -39,17 +42,19 @@ pub fn run(args: &Cp) -> ExitCode {
         select: &args.select,
         output: &args.output,
         preserve: args.preserve,
+        checksum: args.checksum,
         sync: Ok(None),
     })
 }
 
 pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
     log::to_stderr("off");
-    let (outcome, seen) = match job(&args) {
+    let (mut outcome, seen) = match job(&args) {
         Ok(Some(job)) => watch(job, args.output),
         Ok(None) => (nothing_to_do(args.output), Vec::new()),
         Err(error) => (refused(error), Vec::new()),
     };
+    outcome.0.error_detail = exit::corrected(outcome.0.error_detail.take());
     finish(&outcome, &seen, &args)
 }
 
@@ -79,6 +84,13 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     }
     if !is_told(report, error.as_ref()) {
         printer::failures(&report.failed, report.failed_count);
+    }
+    printer::not_set(&report.not_set, report.not_set_count);
+    if code == ExitCode::Metadata
+        && !args.output.quiet
+        && let Some(hint) = Code::MetadataNotSet.hint()
+    {
+        printer::line(&format!("hint: {hint}"));
     }
     if !args.output.quiet && summary::is_worth_telling(report, error.as_ref()) {
         printer::line(&summary::line(report, args.transfer.dry_run));
@@ -136,6 +148,9 @@ fn refused(error: Error) -> Outcome {
 
 /// None if there is nothing to do.
 fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
+    if args.checksum {
+        args.locations.iter().take(1).try_for_each(|first| is_no_cipher(first))?;
+    }
     let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
@@ -143,7 +158,12 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     check(sources, destination, args.output)?;
     check_digests(args.transfer)?;
     let locate = |place: &Place| location(place, args.connection, args.output.quiet);
-    let (select, names) = selection::read(args.select)?;
+    let note = |text: &str| {
+        if !args.output.quiet {
+            printer::line(&format!("note: {text}"));
+        }
+    };
+    let (select, names) = selection::read(args.select, note)?;
     let mut sync = args.sync.clone()?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
         None => None,
@@ -164,6 +184,9 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     };
     let mut options = TransferOptions { select, sync, ..args.transfer.options() };
     options.files.keep_setuid = args.preserve;
+    if args.checksum && options.sync.is_none() {
+        options.files.overwrite = Overwrite::Content;
+    }
     if args.connection.fingerprint.is_some()
         && !sources.iter().chain([destination]).any(|place| place.host().is_none())
     {
@@ -187,6 +210,38 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))
+}
+
+/// What ssh calls its ciphers begins with one of these.
+const CIPHERS: [&str; 10] = [
+    "3des",
+    "aes128-",
+    "aes192-",
+    "aes256-",
+    "arcfour",
+    "blowfish",
+    "cast128-",
+    "chacha20-poly1305",
+    "des",
+    "rijndael-",
+];
+
+/// Who is used to scp may have meant its -c, which names a cipher.
+fn is_no_cipher(first: &OsStr) -> Result<(), Error> {
+    let Some(text) = first.to_str() else { return Ok(()) };
+    // "des" and "3des" are whole names.
+    let is_cipher = CIPHERS.iter().any(|name| match text.strip_prefix(name) {
+        Some(rest) => rest.is_empty() || name.ends_with('-') || rest.starts_with(['-', '@', ',', '1', '2']),
+        None => false,
+    });
+    if !is_cipher || Path::new(first).exists() {
+        return Ok(());
+    }
+    let what = format!("-c is --checksum here, as in rsync, and there is no file {text}");
+    let hint = format!(
+        "scp's -c: give --cipher aes-128-gcm, aes-256-gcm or chacha20-poly1305 for what farhaul sends itself, -o Ciphers={text} for ssh"
+    );
+    Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 
 /// Refuses digests that are computed for nothing.
@@ -264,6 +319,7 @@ pub(super) fn ssh_target(host: &Host, connection: &Connection, quiet: bool) -> S
         options: connection.ssh_options(quiet),
         program: connection.program.clone().unwrap_or_else(|| "ssh".into()),
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
+        answer_wait: connection.answer_wait.map_or(SshTarget::default().answer_wait, Duration::from_secs),
     }
 }
 
@@ -283,8 +339,6 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
     use farhaul::{Action, FailedEntry};
 
     use super::*;
@@ -310,6 +364,27 @@ mod tests {
         assert!(judge("h:x -", &json).is_err());
         assert!(judge("h:x -", &Output { events: true, ..Output::default() }).is_err());
         assert!(judge("- h:x", &json).is_ok());
+    }
+
+    #[test]
+    fn a_cipher_behind_c_is_explained() {
+        for text in [
+            "aes128-ctr",
+            "chacha20-poly1305@openssh.com",
+            "3des-cbc",
+            "arcfour256",
+            "blowfish",
+            "aes128-ctr,aes256-ctr",
+        ] {
+            let error = is_no_cipher(OsStr::new(text)).unwrap_err();
+            assert!(
+                error.hint().is_some_and(|hint| hint.contains("--cipher") && hint.contains(text)),
+                "{error}"
+            );
+        }
+        for text in ["a.bin", "design.pdf", "host:aes128-ctr", "aes", "descent", "/aes128-ctr"] {
+            assert!(is_no_cipher(OsStr::new(text)).is_ok(), "{text}");
+        }
     }
 
     #[test]

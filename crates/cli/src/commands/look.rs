@@ -5,7 +5,7 @@
 
 use std::io::IsTerminal;
 
-use farhaul::{Code, Error, ExitCode, Location, Place, Remote, escape, is_pattern};
+use farhaul::{Code, Error, ExitCode, Handle, Level, Location, Place, Remote, escape, is_pattern};
 use serde::Serialize;
 
 use super::cp;
@@ -126,7 +126,14 @@ fn all(
 /// The host of a place; paths are named from its own beginning.
 fn connect(place: &Place, look: &Look) -> Result<Remote, Error> {
     let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
-    Remote::at(&location, look.network())
+    let caller = Handle::new();
+    let is_quiet = look.quiet;
+    caller.hear(move |event| {
+        if !is_quiet && event.level() == Level::Notice {
+            printer::line(&event.to_string());
+        }
+    });
+    Remote::called_by(&caller, &location, look.network())
 }
 
 impl Outcome {

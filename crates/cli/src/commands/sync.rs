@@ -13,6 +13,7 @@ pub fn run(args: &Sync) -> ExitCode {
         select: &args.select,
         output: &args.output,
         preserve: args.preserve,
+        checksum: args.likeness.checksum,
         sync: args.likeness.options().map(Some),
     })
 }

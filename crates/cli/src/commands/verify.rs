@@ -5,6 +5,7 @@ use std::time::Duration;
 use farhaul::{Error, ExitCode, Finding, Handle, VerifyJob, VerifyReport};
 
 use crate::args::verify::Verify;
+use crate::exit;
 use crate::signals;
 use crate::ui::{printer, units};
 
@@ -21,10 +22,11 @@ pub fn run(args: &Verify) -> ExitCode {
         algorithm: args.algorithm,
         extra: args.extra,
         metadata: args.metadata,
+        modify_window_secs: args.modify_window.unwrap_or(0),
         quick: args.quick,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul::run_verify(&job, &handle, &mut |finding| {
+    let (mut report, mut error) = farhaul::run_verify(&job, &handle, &mut |finding| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(finding).as_bytes())
@@ -36,6 +38,7 @@ pub fn run(args: &Verify) -> ExitCode {
     if unwritten.is_some() {
         error = unwritten;
     }
+    report.error_detail = exit::corrected(report.error_detail.take());
     finish(&report, error, args)
 }
 

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use farhaul::{Code, Error, FailedEntry, is_unprintable};
+use farhaul::{Code, Error, FailedEntry, NotSetEntry, is_unprintable};
 use serde::Serialize;
 
 use crate::descriptors;
@@ -42,6 +42,18 @@ pub fn code(error: &Error) {
 pub fn failures(failed: &[FailedEntry], count: u64) {
     for text in failure_lines(failed, count) {
         line(&text);
+    }
+}
+
+/// The entries whose content is there without all of their metadata; `count` may be more than are listed.
+pub fn not_set(entries: &[NotSetEntry], count: u64) {
+    let shown = &entries[..entries.len().min(FAILURES_SHOWN)];
+    for entry in shown {
+        line(&format!("not set: {}: {}", entry.path, entry.reason));
+    }
+    let rest = count.max(entries.len() as u64) - shown.len() as u64;
+    if rest > 0 {
+        line(&format!("not set: and {rest} more"));
     }
 }
 

@@ -9,12 +9,13 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{Event, Events, Handle, Level, Snapshot, State};
+use farhaul::{Event, Events, Handle, Level, Snapshot, Stamped, State};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::{printer, summary, units};
 use crate::args::Output;
+use crate::exit;
 
 const TICK: Duration = Duration::from_millis(200);
 /// How often a program is told how things stand.
@@ -106,7 +107,12 @@ impl Screen {
     fn tell(&mut self, events: &Events) {
         let events = events.take();
         if self.writes {
-            events.iter().for_each(write);
+            for event in &events {
+                match &event.event {
+                    Event::Ended { .. } => write(&as_it_ends(event)),
+                    _ => write(event),
+                }
+            }
         }
         let is_shown = |event: &Event| self.shown.is_some_and(|shown| event.level() <= shown);
         let shown: Vec<&Event> =
@@ -139,6 +145,15 @@ pub struct Told<'a, T> {
     pub event: &'static str,
     #[serde(flatten)]
     pub what: &'a T,
+}
+
+/// The last event says what this command ends with.
+fn as_it_ends(stamped: &Stamped) -> Stamped {
+    let mut stamped = stamped.clone();
+    if let Event::Ended { exit_code, .. } = &mut stamped.event {
+        *exit_code = exit::number(*exit_code);
+    }
+    stamped
 }
 
 /// A line for a program. That nobody reads any more shows when the report is written, which is an error then.
@@ -178,6 +193,9 @@ fn how_fast(seen: &Snapshot) -> String {
     }
     if seen.state == State::Paused {
         parts.push("paused".into());
+    }
+    if seen.vanished > 0 {
+        parts.push(format!("{} vanished", seen.vanished));
     }
     if seen.failed > 0 {
         parts.push(format!("{} FAILED", seen.failed));

@@ -47,8 +47,14 @@ pub fn line(report: &Report, dry_run: bool) -> String {
     if report.not_taken_count > 0 {
         parts.push(format!("{} not taken", report.not_taken_count));
     }
+    if report.vanished_count > 0 {
+        parts.push(format!("{} vanished", report.vanished_count));
+    }
     if report.failed_count > 0 {
         parts.push(format!("{} FAILED", report.failed_count));
+    }
+    if report.not_set_count > 0 {
+        parts.push(format!("{} without all of their metadata", report.not_set_count));
     }
     if !dry_run {
         parts.extend(how(report));
@@ -137,6 +143,7 @@ mod tests {
             left_count: 6,
             not_taken_count: 5,
             failed_count: 3,
+            not_set_count: 8,
             session: SessionReport {
                 transport: "ssh".into(),
                 rtt_mean_ms: 0.0,
@@ -145,11 +152,11 @@ mod tests {
             },
             ..report()
         };
-        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 5 not taken, 3 FAILED, 3.4 s, \
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
         let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, \
-                   would replace 5 of another kind, would have left 6 that are mounted, 5 not taken, 3 FAILED";
+                   would replace 5 of another kind, would have left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata";
         assert_eq!(line(&report, true), dry);
     }
 

@@ -105,6 +105,17 @@ fn a_shells_greeting_is_shown() {
     assert!(matches!(&error, HelloError::Foreign(text) if text == "Welcome to  [1mdtn2"), "{error:?}");
     let error = decode_first(b"{\"no\":1}").unwrap_err();
     assert!(matches!(error, HelloError::Foreign(_)));
+    // However short it is, and whatever comes behind it.
+    for (said, shown) in [
+        (&b"hi\n\0\0\x02\0{"[..], "hi"),
+        (b"\n\nready\n\0\0", "ready"),
+        (b"> ", ">"),
+        (b"\n\0\0\x02", ""),
+        ("Gr\u{fc}\u{df}e".as_bytes(), "Gr\u{fc}\u{df}e"),
+    ] {
+        let error = read_frame(&mut &said[..]).unwrap_err();
+        assert!(matches!(&error, HelloError::Foreign(text) if text == shown), "{error:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,9 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use farhaul_net::UdpLink;
 use farhaul_session::error::{Code, ExitCode, Misbehaviour};
+use farhaul_session::events::Event;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 
 use super::super::features::Features;
@@ -93,12 +97,23 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(hostname_of(b"user me\nhostname dtn.example\nport 22\n").as_deref(), Some("dtn.example"));
     assert_eq!(hostname_of(b"user me\n"), None);
     let connection = "198.51.100.7 50000 192.0.2.1 22";
-    assert_eq!(server_ip(connection), "192.0.2.1".parse().ok());
-    assert_eq!(client_ip(connection), "198.51.100.7".parse().ok());
-    assert_eq!((server_ip("a b"), client_ip("")), (None, None));
-    let found = std::thread::spawn(|| vec!["::ffff:192.0.2.1".parse().unwrap(), "fd00::2".parse().unwrap()]);
-    let addresses = candidate_addresses(Some(found), Some(connection));
-    assert_eq!(addresses, ["192.0.2.1".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
+    let address = |text: &str| farhaul_net::scoped(text).unwrap();
+    assert_eq!(server_address(connection), Some(address("192.0.2.1")));
+    assert_eq!(client_address(connection), Some(address("198.51.100.7")));
+    assert_eq!((server_address("a b"), client_address("")), (None, None));
+    let found = move || ["::ffff:192.0.2.1", "fd00::2", "fe80::2%lo"].map(address).to_vec();
+    let found = Some(Apart::begin(found).unwrap());
+    let addresses = candidate_addresses(found, Some(connection), &Handle::new()).unwrap();
+    assert_eq!(addresses, ["192.0.2.1", "fd00::2", "fe80::2%1"].map(address));
+}
+
+/// An interface in sshd's words is one of its host.
+#[test]
+fn an_interface_of_the_far_host_is_none_of_this_one() {
+    let connection = "fe80::7%lo 50000 fe80::1%eth7 22";
+    assert_eq!(client_address(connection), farhaul_net::scoped("fe80::7%1"));
+    assert_eq!(server_address(connection), farhaul_net::scoped("fe80::1"));
+    assert!(candidate_addresses(None, Some(connection), &Handle::new()).unwrap().is_empty());
 }
 
 #[test]
@@ -112,24 +127,89 @@ fn the_secret_needs_both_halves_in_their_places() {
 #[test]
 fn failures_say_what_to_do() {
     for (body, what) in [
-        ("exit 255", "ssh could not connect to alias"),
+        ("exit 255", "ssh ended with code 255 before farhaul answered on alias"),
         ("exit 127", "farhaul cannot be started on alias"),
         ("exit 2", "ended with code 2 before it answered"),
-        ("kill -9 $$", "ended by signal 9"),
+        ("kill -9 $$", "ssh was ended by signal 9 before alias answered"),
         (
             "echo 'Welcome to dtn2'; cat >/dev/null",
             "printed text before farhaul could answer: \"Welcome to dtn2\"",
         ),
+        // Less than a frame's length, with a frame behind it and without.
+        ("printf 'hi\\n\\0\\0\\2\\0{'; cat >/dev/null", "printed text before farhaul could answer: \"hi\""),
+        ("printf '> '; cat >/dev/null", "printed text before farhaul could answer: \">\""),
+        (
+            "printf '\\033]0;dtn\\007'; cat >/dev/null",
+            "printed text before farhaul could answer: \" ]0;dtn \"",
+        ),
+        ("echo; cat >/dev/null", "alias printed an empty line"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let target = fake_ssh(folder.path(), body);
-        let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
+        let error = ssh_connect(&target, params(NetworkOptions::default()), &Handle::new()).unwrap_err();
         assert!(error.to_string().contains(what), "{body}: {error}");
         assert!(error.exit_code() == ExitCode::Connect && error.hint().is_some(), "{body}: {error:?}");
     }
     let target = SshTarget { host: "h".into(), program: "/nonexistent/ssh".into(), ..SshTarget::default() };
-    let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
+    let error = ssh_connect(&target, params(NetworkOptions::default()), &Handle::new()).unwrap_err();
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
+}
+
+/// A user that wants no more once it was told that the answer takes long.
+struct Hasty(AtomicBool);
+
+impl Caller for Hasty {
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, event: Event) {
+        assert!(event.to_string().starts_with("waiting for alias to answer"), "{event}");
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_far_end_that_never_answers_is_told_of_and_can_be_left() {
+    let folder = tempfile::tempdir().unwrap();
+    // It reads nothing, as much as there is for it.
+    let target = fake_ssh(folder.path(), "exec sleep 1000");
+    let asking = |bytes: usize| {
+        let mut params = params(NetworkOptions::default());
+        params.opening.request = vec![7; bytes];
+        params
+    };
+    for bytes in [10, 200_000] {
+        let error = ssh_connect(&target, asking(bytes), &Hasty(AtomicBool::new(false))).unwrap_err();
+        assert_eq!(error.code(), Code::Interrupted, "{error}");
+    }
+    let target = SshTarget { answer_wait: Duration::from_millis(100), ..target };
+    let error = ssh_connect(&target, asking(10), &Handle::new()).unwrap_err();
+    assert!(
+        error.code() == Code::PeerCannotStart && error.to_string().contains("has not answered"),
+        "{error}"
+    );
+    assert!(error.hint().is_some_and(|hint| hint.contains("ssh alias true")), "{error:?}");
+}
+
+#[test]
+fn what_does_not_fit_a_hello_is_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    let target = fake_ssh(folder.path(), &format!("touch {}", started.display()));
+    let mut params = params(NetworkOptions::default());
+    params.opening.request = vec![7; hello::FRAME_MAX];
+    let error = ssh_connect(&target, params, &Handle::new()).unwrap_err();
+    assert!(error.exit_code() == ExitCode::Usage && error.hint().is_some(), "{error}");
+    assert!(!started.exists());
+}
+
+#[test]
+fn a_host_without_room_is_not_one_without_ssh() {
+    let of = |errno: Errno| cannot_start(Path::new("ssh"), errno.into()).code();
+    assert_eq!((of(Errno::NOENT), of(Errno::ACCESS)), (Code::NoSsh, Code::NoSsh));
+    assert_eq!((of(Errno::MFILE), of(Errno::NFILE)), (Code::NoDescriptors, Code::NoDescriptors));
+    assert_eq!((of(Errno::NOMEM), of(Errno::AGAIN)), (Code::NoMemory, Code::HostFailed));
 }
 
 fn both_ends(options: NetworkOptions) -> BothEnds {

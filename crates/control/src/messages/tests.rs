@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use farhaul_session::options::Policy;
 
 use super::*;
+use crate::commission::COMMISSION_MAX;
 
 fn messages() -> Vec<(&'static str, Message)> {
     let errand = Errand { way: Way::Write, path: b"in/\xff".to_vec(), deletes: true, follows: false };
@@ -88,6 +89,17 @@ fn a_document_has_so_many_bytes_at_most() {
     assert_eq!(parts.take(true, &[2; 40], 100).unwrap().map(|whole| whole.len()), Some(100));
     assert_eq!(parts.take(false, &[1; 60], 100).unwrap(), None, "the next one");
     assert!(parts.take(true, &[2; 41], 100).is_err());
+}
+
+#[test]
+fn a_document_without_end_is_refused() {
+    let mut document = Parts::default();
+    let part = vec![b'x'; PART_MAX];
+    let refused =
+        (0..=COMMISSION_MAX / PART_MAX).find_map(|_| document.take(false, &part, COMMISSION_MAX).err());
+    assert_eq!(document.len(), COMMISSION_MAX);
+    let error = refused.expect("the last part is too much");
+    assert_eq!(error.misbehaviour(), Some(farhaul_session::Misbehaviour::SenselessMessage));
 }
 
 proptest! {

@@ -16,12 +16,13 @@ use super::super::manifest::{Fate, Kind, MANIFEST_SCHEMA, Record};
 use super::super::report::Report;
 
 impl Fate {
-    const ALL: [Fate; 9] = [
+    const ALL: [Fate; 10] = [
         Fate::Sent,
         Fate::Unchanged,
         Fate::Kept,
         Fate::Renamed,
         Fate::Failed,
+        Fate::Vanished,
         Fate::Skipped,
         Fate::Deleted,
         Fate::NotDeleted,
@@ -35,6 +36,7 @@ impl Fate {
             Fate::Kept => "kept",
             Fate::Renamed => "renamed",
             Fate::Failed => "failed",
+            Fate::Vanished => "vanished",
             Fate::Skipped => "skipped",
             Fate::Deleted => "deleted",
             Fate::NotDeleted => "not-deleted",

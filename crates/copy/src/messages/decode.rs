@@ -55,17 +55,18 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
             path: reader.bytes()?.to_vec(),
             failure: Failure::take(&mut reader)?,
         },
+        15 => Message::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         21 => Message::Deleted { path: reader.bytes()?.to_vec() },
         22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? },
         23 => {
-            let is_last = reader.flag()?;
-            let mut names = Vec::new();
-            for _ in 0..reader.varint()? {
-                names.push(reader.bytes()?.to_vec());
-            }
+            let (names, is_last) = decode_list(&mut reader)?;
             Message::Names { names, is_last }
+        }
+        38 => {
+            let (paths, is_last) = decode_list(&mut reader)?;
+            Message::Paths { paths, is_last }
         }
         24 => {
             Message::Marks { id: reader.varint()?, chunk: reader.varint()?, marks: reader.bytes()?.to_vec() }
@@ -92,6 +93,16 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
     #[cfg(feature = "planted-bug")]
     super::planted::bug(&message);
     if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+}
+
+/// Part of a list, and whether it is the last one.
+fn decode_list(reader: &mut Reader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malformed> {
+    let is_last = reader.flag()?;
+    let mut list = Vec::new();
+    for _ in 0..reader.varint()? {
+        list.push(reader.bytes()?.to_vec());
+    }
+    Ok((list, is_last))
 }
 
 fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {

@@ -81,6 +81,11 @@ impl Encoder {
                 put_bytes(out, path);
                 failure.put(out);
             }
+            Message::NotSet { path, reason } => {
+                out.push(15);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
             Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
@@ -106,10 +111,8 @@ impl Encoder {
                 put_bytes(out, path);
                 out.extend_from_slice(&[was.number(), by.number()]);
             }
-            Message::Names { names, is_last } => {
-                put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
-                names.iter().for_each(|name| put_bytes(out, name));
-            }
+            Message::Names { names, is_last } => put_list(out, 23, names, *is_last),
+            Message::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
             Message::Marks { id, chunk, marks } => {
                 put_numbers(out, 24, &[*id, *chunk]);
                 put_bytes(out, marks);
@@ -201,6 +204,11 @@ impl Encoder {
             }
         }
     }
+}
+
+fn put_list(out: &mut Vec<u8>, code: u8, list: &[Vec<u8>], is_last: bool) {
+    put_numbers(out, code, &[u64::from(is_last), list.len() as u64]);
+    list.iter().for_each(|bytes| put_bytes(out, bytes));
 }
 
 fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {

@@ -21,6 +21,7 @@ use super::super::large::FileJob;
 use super::super::messages::Message;
 use super::super::read_queue::Reader;
 use super::super::trailer::Piece;
+use super::super::vanished;
 
 /// How often a silent pipe is left to see whether the session still runs: ten times a second.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -41,6 +42,7 @@ impl Reader<'_> {
                 ErrorKind::WouldBlock => {
                     Failure::new(Code::FilesFailed, format!("cannot {what}: it has no end"))
                 }
+                ErrorKind::NotFound => vanished::failure(),
                 _ => Failure::cannot(what, &error),
             };
             self.queue.shared.send(&[Message::FileFailed { id: job.id, failure }]);

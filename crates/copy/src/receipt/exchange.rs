@@ -66,7 +66,7 @@ impl Receipting {
             direction: request.direction,
             durable: integrity.durable,
             paths: paths.collect(),
-            paths_in_all: request.paths.len() as u64,
+            paths_in_all: request.paths.len() as u64 + request.more_paths,
             started_ms: now_ms(),
             own: OnceLock::new(),
             theirs: OnceLock::new(),

@@ -81,22 +81,35 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
     }
 }
 
+/// A list in parts that each fit a message, the last of which is the last.
+fn in_parts(list: &[Vec<u8>]) -> Vec<(Vec<Vec<u8>>, bool)> {
+    let mut parts = Vec::new();
+    let mut rest = list;
+    loop {
+        let mut bytes = 0;
+        let fits = |name: &&Vec<u8>| {
+            bytes += name.len() + 10;
+            bytes <= NAMES_BYTES
+        };
+        let count = rest.iter().take_while(fits).count();
+        let (some, more) = rest.split_at(count);
+        let is_last = more.is_empty() || some.is_empty();
+        parts.push((some.to_vec(), is_last));
+        if is_last {
+            return parts;
+        }
+        rest = more;
+    }
+}
+
 impl Receiver {
-    /// Tells the sender which names are wanted.
-    pub(super) fn ask_for(&self, names: &[Vec<u8>]) {
-        let mut rest = names;
-        loop {
-            let mut bytes = 0;
-            let count = rest.iter().take_while(|name| {
-                bytes += name.len() + 10;
-                bytes <= NAMES_BYTES
-            });
-            let (some, more) = rest.split_at(count.count());
-            self.shared.send(&[Message::Names { names: some.to_vec(), is_last: more.is_empty() }]);
-            if more.is_empty() || some.is_empty() {
-                return;
-            }
-            rest = more;
+    /// Tells the sender what its further sources are, and which names are wanted.
+    pub(super) fn ask_for(&self, paths: Option<&[Vec<u8>]>, names: Option<&[Vec<u8>]>) {
+        for (paths, is_last) in paths.into_iter().flat_map(in_parts) {
+            self.shared.send(&[Message::Paths { paths, is_last }]);
+        }
+        for (names, is_last) in names.into_iter().flat_map(in_parts) {
+            self.shared.send(&[Message::Names { names, is_last }]);
         }
     }
 

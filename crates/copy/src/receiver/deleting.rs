@@ -50,7 +50,7 @@ impl Receiver {
             self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
         }
         if is_dir {
-            let mode = (!path.is_empty()).then_some(entry.mode & self.rules.mode_mask);
+            let mode = self.rules.mode(entry.mode).filter(|_| !path.is_empty());
             let mtime = entry.mtime();
             surplus.enter(&target.roots, path, Some((mode, mtime)))?;
         }
@@ -164,15 +164,14 @@ impl Receiver {
             });
             let restore = |(mode, mtime)| {
                 target.roots.each_with(directory, |root| match touches(root) {
-                    true => {
-                        let mode = self.directory_mode(root, directory, mode);
-                        root.set_meta(directory, mode, Some(mtime))
-                    }
+                    true => self.set_at(root, directory, mode, mtime),
                     false => Ok(()),
                 })
             };
-            if let Some(Err(error)) = found.meta.map(restore) {
-                self.not_deleted(&found.directory, &Failure::cannot("set mode and time", &error));
+            let restored = found.meta.map_or(Ok(()), restore);
+            let restored = restored.map_err(|error| self.cannot("set its mode and time", directory, &error));
+            if let Err(failure) = self.but_for_metadata(directory, restored) {
+                self.not_deleted(directory, &failure);
             }
             if goes_on.is_none() {
                 break;

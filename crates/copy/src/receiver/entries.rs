@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{Done, Event};
-use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
+use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error, umask};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -23,7 +23,7 @@ use super::deleting::directory_there;
 use super::linking::Made;
 use super::settling::finish_small;
 use crate::failures::Failure;
-use crate::options::Overwrite;
+use crate::options::{Overwrite, compares_content};
 use crate::telling::done;
 
 impl Receiver {
@@ -134,7 +134,7 @@ impl Receiver {
 
     fn directory(&self, target: &Target, item: Item) -> Result<(), Error> {
         let (entry, path) = (&item.entry, &item.path);
-        let made = self.with_descriptor(|| self.make_directory(target, path));
+        let made = self.with_descriptor(|| self.make_directory(target, path, entry.mode));
         let made = made.map(|(is_new, replaced)| {
             self.note_replaced(&item, replaced);
             is_new
@@ -154,7 +154,11 @@ impl Receiver {
         let mtime = entry.mtime();
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
-        let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
+        let mode = match self.rules.mode(entry.mode) {
+            Some(mode) => is_ours.then_some(mode),
+            // What was made for this process alone until now gets what the umask leaves.
+            None => (is_ours && is_new).then_some(entry.mode & 0o777 & !umask()),
+        };
         self.tree.open(Directory {
             id: entry.id,
             mode,
@@ -203,7 +207,8 @@ impl Receiver {
         digest: Option<[u8; 32]>,
         conversation: &mut Conversation,
     ) {
-        if let Err(failure) = self.adopt(target, &item, existing) {
+        let adopted = self.adopt(target, &item, existing);
+        if let Err(failure) = self.but_for_metadata(&item.path, adopted) {
             return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
@@ -218,23 +223,24 @@ impl Receiver {
     fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), Failure> {
         let Item { entry, path, .. } = item;
         self.remove_partial(path);
-        let mode = entry.mode & self.rules.mode_mask;
-        let mtime = entry.mtime();
-        if self.rules.sync.is_none() || self.rules.dry_run {
+        // A copy leaves alone what it skips, but for a file that it would have replaced by times.
+        let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != Overwrite::Content;
+        if is_left || self.rules.dry_run {
             return Ok(());
         }
+        let root = target.roots.of(path);
         let kinds = self.rules.attributes;
         let attributed = match kinds.is_none() {
             true => Ok(()),
-            false => target.roots.of(path).set_attributes(path, &entry.attributes, kinds),
+            false => root.set_attributes(path, &entry.attributes, kinds),
         };
+        let mode = self.rules.mode(entry.mode);
+        let mtime = self.rules.mtime(entry.mtime());
+        let mtime = mtime.filter(|&mtime| !self.is_time_of(target, path, existing, mtime));
         // An access control list may have changed the mode.
-        let set = match kinds.is_none() && (existing.mode, existing.mtime) == (mode, mtime) {
-            true => Ok(()),
-            false => target.roots.of(path).set_meta(path, Some(mode), Some(mtime)),
-        };
-        attributed.map_err(|error| Failure::of(&error))?;
-        set.map_err(|error| Failure::cannot("set mode and time", &error))
+        let is_so = kinds.is_none() && mode.is_none_or(|mode| mode == existing.mode) && mtime.is_none();
+        let set = if is_so { Ok(()) } else { root.set_meta(path, mode, mtime) };
+        set.and(attributed).map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
     /// Gets a file's content: from another name, if it is there, or from the sender.
@@ -344,21 +350,21 @@ impl Receiver {
             let may_go = self.delete_options().is_some();
             return if may_go { Ok(Want::Room) } else { Err(directory_there()) };
         }
-        let ours = (existing.mtime.secs, existing.mtime.nanos);
-        let theirs = (entry.mtime_secs, entry.mtime_nanos);
-        let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
+        let theirs = entry.mtime();
+        let is_same_time = || self.is_time_of(target, path, &existing, theirs);
+        let by_content = compares_content(&self.rules.files, self.rules.sync.as_ref());
         let content = || Want::Content(Some(existing.kind.into()));
         let unless = |kept| if kept { Want::Nothing } else { content() };
         let want = match self.rules.files.overwrite {
             Overwrite::Always => content(),
             Overwrite::Never => Want::Nothing,
-            Overwrite::Older => unless(ours >= theirs),
-            Overwrite::Different => match entry.what {
+            Overwrite::Older => unless(existing.mtime >= theirs || is_same_time()),
+            Overwrite::Different | Overwrite::Content => match entry.what {
                 What::File { size, .. } if existing.is_file() && existing.size == size => {
-                    match (by_content && size > 0, ours == theirs) {
-                        (true, _) => Want::Comparison,
-                        (false, is_same) if is_same || by_content => Want::Same(existing),
-                        (false, _) => content(),
+                    match by_content && size > 0 {
+                        true => Want::Comparison,
+                        false if by_content || is_same_time() => Want::Same(existing),
+                        false => content(),
                     }
                 }
                 _ => content(),
@@ -449,7 +455,11 @@ impl Receiver {
             return false;
         };
         let there = target.roots.lookup(&item.path).ok().flatten();
-        there.is_some_and(|there| there.is_file() && (there.size, there.mtime) == (*size, item.entry.mtime()))
+        let is_it = |there: &Meta| {
+            let mtime = item.entry.mtime();
+            there.is_file() && there.size == *size && self.is_time_of(target, &item.path, there, mtime)
+        };
+        there.is_some_and(|there| is_it(&there))
     }
 
     pub(super) fn accept(
@@ -460,7 +470,10 @@ impl Receiver {
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         let id = item.id();
-        if matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. }) {
+        // Of one that is followed the sender says whether it stays empty.
+        let may_grow = self.rules.files.follow_growth_secs.is_some();
+        let is_empty = matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. });
+        if is_empty && !may_grow {
             // Nothing to wait for: an empty file is complete with its entry.
             let file = Incoming::new(item, kind);
             file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);

@@ -5,17 +5,38 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{FileKind, Meta, Node, RelPath, leads_out};
+use farhaul_volume::{FileKind, Meta, Node, RelPath, Time, WriteOptions, clone_file, leads_out};
+use rustix::io::Errno;
 
 use super::super::destination::Target;
-use super::super::failures::Failure;
+use super::super::failures::{Failure, plain};
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, Message, What};
-use super::super::receiver::{Conversation, Receiver};
+use super::super::receiver::{Conversation, Destination, Receiver};
 use super::deleting::directory_there;
 use crate::options::Overwrite;
+
+/// What has become of a hard link.
+pub(super) enum Linked {
+    Settled(Result<Made, Failure>),
+    /// A thread copies the file instead, and settles it.
+    Copying,
+}
+
+/// A name of a file that has others, and that cannot be linked to.
+pub(super) struct LinkCopy {
+    pub(super) item: Item,
+    /// Where the file is.
+    pub(super) to: RelPath,
+}
+
+/// Whether an error says that there can be no link here, however often it is tried.
+fn allows_no_link(error: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP))
+}
 
 pub(super) enum Made {
     New,
@@ -53,18 +74,20 @@ impl Receiver {
         }
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
-        let (mode, mtime) = (entry.mode & self.rules.mode_mask, entry.mtime());
+        let (mode, mtime) = (self.rules.mode(entry.mode), self.rules.mtime(entry.mtime()));
         let mut is_there = false;
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(directory_there());
             }
             is_there = existing.kind == FileKind::Special(node);
-            let is_same = is_there && (existing.mode, existing.mtime) == (mode, mtime);
+            let is_same = is_there
+                && mode.is_none_or(|mode| mode == existing.mode)
+                && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime));
             if is_same {
                 return Ok(Made::Skipped);
             }
-            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+            if self.keeps(target, path, existing, entry.mtime()) {
                 return Ok(Made::Kept);
             }
             if !is_there && !node.is_device() {
@@ -78,15 +101,15 @@ impl Receiver {
         }
         if !is_there {
             let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
-            target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
+            target
+                .roots
+                .make(path, |root| root.make_node(path, node, mode.unwrap_or(entry.mode)))
+                .map_err(cannot)?;
             self.note_replaced(item, was);
         }
-        target
-            .roots
-            .of(path)
-            .set_meta(path, Some(mode), Some(mtime))
-            .map_err(|error| Failure::cannot("set mode and time", &error))?;
-        Ok(Made::New)
+        let set = target.roots.of(path).set_meta(path, mode, mtime);
+        let set = set.map_err(|error| self.cannot("set its mode and time", path, &error));
+        self.but_for_metadata(path, set).map(|()| Made::New)
     }
 
     fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, Failure> {
@@ -94,6 +117,7 @@ impl Receiver {
         if self.rules.files.safe_links && leads_out(item.source_path(), to) {
             return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
         }
+        let mtime = self.rules.mtime(entry.mtime());
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
         if let Some(existing) = &existing {
@@ -101,10 +125,10 @@ impl Receiver {
                 return Err(directory_there());
             }
             let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
-            if is_same && existing.mtime == entry.mtime() {
+            if is_same && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime)) {
                 return Ok(Made::Skipped);
             }
-            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+            if self.keeps(target, path, existing, entry.mtime()) {
                 return Ok(if is_same { Made::Skipped } else { Made::Kept });
             }
             if is_same {
@@ -112,11 +136,10 @@ impl Receiver {
                 let set = if self.rules.dry_run {
                     Ok(())
                 } else {
-                    target.roots.of(path).set_meta(path, None, Some(entry.mtime()))
+                    target.roots.of(path).set_meta(path, None, mtime)
                 };
-                return set
-                    .map(|()| Made::Skipped)
-                    .map_err(|error| self.cannot("set its time", path, &error));
+                let set = set.map_err(|error| self.cannot("set its time", path, &error));
+                return self.but_for_metadata(path, set).map(|()| Made::Skipped);
             }
             self.may_replace(existing)?;
         }
@@ -125,12 +148,8 @@ impl Receiver {
             self.note_replaced(item, was);
             return Ok(Made::New);
         }
-        let mtime = entry.mtime();
-        target
-            .roots
-            .of(path)
-            .symlink(to, path, mtime)
-            .map_err(|error| self.cannot("create the link", path, &error))?;
+        let made = target.roots.make(path, |root| root.symlink(to, path, mtime));
+        self.but_for_metadata(path, made.map_err(|error| self.cannot("create the link", path, &error)))?;
         self.note_replaced(item, was);
         Ok(Made::New)
     }
@@ -144,20 +163,42 @@ impl Receiver {
     ) -> Result<(), Error> {
         let settled = self.links.request(to, item)?;
         if let Some((outcome, to)) = settled {
-            let made = self.make_hard_link(target, outcome, &to, item);
-            self.settle_link(item, made, conversation);
+            match self.make_hard_link(target, outcome, &to, item) {
+                Linked::Settled(made) => self.settle_link(item, made, conversation),
+                Linked::Copying => {}
+            }
         }
         Ok(())
     }
 
-    /// Makes a link to the file at `to`, of which that has become.
+    /// Makes a link to the file at `to`, of which that has become, or has a thread make a copy of it where
+    /// there can be no link.
     pub(super) fn make_hard_link(
         &self,
         target: &Target,
         outcome: Outcome,
         to: &RelPath,
         item: &Item,
-    ) -> Result<Made, Failure> {
+    ) -> Linked {
+        match self.try_hard_link(target, outcome, to, item) {
+            Ok(Some(made)) => Linked::Settled(Ok(made)),
+            Ok(None) => {
+                // Nobody is there to take it when the session has ended.
+                let _ = self.link_copies.send(LinkCopy { item: item.clone(), to: to.clone() });
+                Linked::Copying
+            }
+            Err(failure) => Linked::Settled(Err(failure)),
+        }
+    }
+
+    /// None if the file has to be copied.
+    fn try_hard_link(
+        &self,
+        target: &Target,
+        outcome: Outcome,
+        to: &RelPath,
+        item: &Item,
+    ) -> Result<Option<Made>, Failure> {
         let Item { entry, path, .. } = item;
         if outcome == Outcome::Failed {
             return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
@@ -170,15 +211,15 @@ impl Receiver {
         };
         if let Some(there) = &there {
             if source.is_some_and(|source| (there.dev, there.ino) == (source.dev, source.ino)) {
-                return Ok(Made::Skipped);
+                return Ok(Some(Made::Skipped));
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
             // With deletion, only a dry run finds one here.
             if there.is_dir() && self.delete_options().is_none() {
                 return Err(directory_there());
             }
-            if self.keeps(there, (newest.secs, newest.nanos)) {
-                return Ok(Made::Kept);
+            if self.keeps(target, path, there, newest) {
+                return Ok(Some(Made::Kept));
             }
             self.may_replace(there)?;
         }
@@ -189,24 +230,75 @@ impl Receiver {
         let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
             self.note_replaced(item, was);
-            return Ok(Made::New);
+            return Ok(Some(Made::New));
         }
         let (before, root) = (target.roots.of(path), target.roots.of(to));
-        root.hardlink(to, path).map_err(cannot)?;
+        match root.hardlink(to, path) {
+            Err(error) if allows_no_link(&error) => {
+                self.warnings.once("links", || {
+                    let why = plain(&error);
+                    format!("hard links cannot be made at the destination ({why}): such names are copied")
+                });
+                let is_copied = there.zip(source).is_some_and(|(there, source)| {
+                    let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
+                    there.is_file() && there.size == source.size && is_same_time()
+                });
+                let may_stay = self.rules.files.overwrite != Overwrite::Always;
+                return Ok((is_copied && may_stay).then_some(Made::Skipped));
+            }
+            linked => linked.map_err(cannot)?,
+        }
         if there.is_some() && !std::ptr::eq(before, root) {
             // What it takes the place of is on another device.
             before.unlink(path).map_err(cannot)?;
         }
         self.note_replaced(item, was);
+        Ok(Some(Made::New))
+    }
+
+    /// Copies a file where its file system lets no link to it be made. The body of a thread.
+    pub(super) fn copy_instead(&self, copy: LinkCopy) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let made = self.copy_of_link(target, &copy);
+        self.shared.send(&[self.link_reply(&copy.item, made)]);
+        self.child_done(&copy.item);
+    }
+
+    fn copy_of_link(&self, target: &Target, copy: &LinkCopy) -> Result<Made, Failure> {
+        let LinkCopy { item, to } = copy;
+        let path = &item.path;
+        let cannot = |error: std::io::Error| self.cannot("copy it, as it cannot be linked", path, &error);
+        let was = self.existing(target, item).map_err(cannot)?;
+        let (before, root) = (target.roots.of(path), target.roots.of(to));
+        let Some(source) = root.metadata(to).map_err(cannot)? else {
+            return Err(Failure::new(Code::NotFound, "the file that it is a link to has gone meanwhile"));
+        };
+        let options = WriteOptions {
+            mode: source.mode & self.rules.mode_mask,
+            mtime: self.rules.mtime(source.mtime),
+            durable: self.rules.durable_each,
+            synced: self.rules.durable,
+            sparse: source.allocated < source.size,
+            attributes: root.attributes(to, self.rules.attributes).map_err(cannot)?,
+            attribute_kinds: self.rules.attributes,
+        };
+        let goes_on = || !self.shared.is_stopped();
+        let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
+        self.but_for_metadata(path, copied.map_err(cannot))?;
+        if was.is_some() && !std::ptr::eq(before, root) {
+            // What it takes the place of is on another device.
+            before.unlink(path).map_err(cannot)?;
+        }
+        self.note_replaced(item, was.map(|was| was.kind.into()));
         Ok(Made::New)
     }
 
     /// Whether the rule on overwriting protects what is there from something of time `theirs`.
-    fn keeps(&self, existing: &Meta, theirs: (i64, u32)) -> bool {
+    fn keeps(&self, target: &Target, path: &RelPath, existing: &Meta, theirs: Time) -> bool {
         match self.rules.files.overwrite {
             Overwrite::Never => true,
-            Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
-            Overwrite::Always | Overwrite::Different => false,
+            Overwrite::Older => existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs),
+            Overwrite::Always | Overwrite::Different | Overwrite::Content => false,
         }
     }
 

@@ -4,9 +4,9 @@
 //! since what stands there may be what the source calls otherwise.
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
+use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
 
-use super::super::failures::{Failure, of_name};
+use super::super::failures::{Failure, of_name, plain};
 use super::super::item::Item;
 use super::super::messages::{ManifestEntry, What};
 use super::super::receiver::Receiver;
@@ -23,7 +23,7 @@ impl Receiver {
                 }
                 of_name(name, error)
             }
-            None if is_about_attributes(error) => Failure::of(error),
+            None if is_about_metadata(error) => Failure::new(Code::MetadataNotSet, plain(error)),
             None => Failure::cannot(what, error),
         }
     }

@@ -6,7 +6,6 @@
 use std::io;
 
 use farhaul_session::error::Code;
-use farhaul_session::events::Event;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;
@@ -92,7 +91,7 @@ impl Receiver {
         let read = self.read(target, path);
         if let Err(error) = &read {
             let text = format!("no digest of {path}, which cannot be read: {}", plain(error));
-            self.shared.handle.tell(Event::warning(text));
+            self.warnings.add(text);
         }
         let replies = self.skip(item, Fate::Unchanged, read.ok());
         self.shared.send(&replies);

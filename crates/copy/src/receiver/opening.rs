@@ -19,6 +19,7 @@ use super::super::large::{JOURNAL_MIN, Large};
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, What};
 use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
+use super::super::roots::is_full;
 use super::super::tree::OUTSTANDING_MAX;
 use super::entries::Want;
 use crate::failures::{Failure, of_partial};
@@ -115,6 +116,11 @@ impl Receiver {
                 conversation.postponed.push_front(item);
                 return Ok(());
             }
+            Err(PartialError::Io { source, .. })
+                if is_full(&source) && target.roots.assign_elsewhere(path) =>
+            {
+                return self.open_partial(target, item, None, conversation);
+            }
             Err(error) => {
                 self.refuse(&item, of_partial(error));
                 return Ok(());
@@ -138,6 +144,9 @@ impl Receiver {
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
             partial.discard_if_empty();
+            if have.is_empty() && target.roots.assign_elsewhere(path) {
+                return self.open_partial(target, item, None, conversation);
+            }
             self.refuse(&item, Failure::new(Code::NoSpace, reason));
             return Ok(());
         }
@@ -165,6 +174,9 @@ impl Receiver {
             Err(error) if is_out_of_descriptors(&error) && !self.files.has_no_large() => {
                 conversation.postponed.push_front(item);
                 Ok(())
+            }
+            Err(error) if is_full(&error) && target.roots.assign_elsewhere(path) => {
+                self.open_stream(target, item, conversation)
             }
             Err(error) => {
                 self.refuse(&item, self.cannot("create", path, &error));

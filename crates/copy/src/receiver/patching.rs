@@ -17,17 +17,28 @@ use super::super::incoming::Incoming;
 use super::super::large::Large;
 use super::super::messages::{Decision, Message};
 use super::super::receiver::Receiver;
+use super::linking::LinkCopy;
 use super::told::Told;
 use crate::failures::Failure;
 
-/// The body of a thread that tells. Nothing comes through `over`; it is closed when the session is.
-pub(super) fn run(receiver: &Receiver, files: &Channel<Arc<Incoming>>, over: &Channel<Infallible>) {
+/// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is
+/// closed when the session is.
+pub(super) fn run(
+    receiver: &Receiver,
+    files: &Channel<Arc<Incoming>>,
+    copies: &Channel<LinkCopy>,
+    over: &Channel<Infallible>,
+) {
     let mut buffer = Vec::new();
     loop {
         crossbeam_channel::select! {
             recv(files) -> file => match file {
                 Ok(file) => receiver.tell_marks(&file, &mut buffer),
                 Err(_) => return,
+            },
+            recv(copies) -> copy => if let Ok(copy) = copy {
+                receiver.untold.during(|| receiver.copy_instead(copy));
+                receiver.shared.control.notify();
             },
             recv(over) -> _ => return,
         }

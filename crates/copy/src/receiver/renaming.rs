@@ -16,14 +16,14 @@ use crossbeam_channel::{Receiver as Channel, TryRecvError};
 use farhaul_session::budget::Charge;
 use farhaul_session::error::Error;
 use farhaul_session::events::Event;
-use farhaul_volume::{Filter, RelPath, Removal, Root, Side, clone_file};
+use farhaul_volume::{Filter, RelPath, Removal, Root, Side, Time, clone_file, coarser, is_about_metadata};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::{Fate, Record};
-use super::super::messages::{ManifestEntry, Message};
+use super::super::messages::Message;
 use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
@@ -59,10 +59,6 @@ pub(super) struct Renames {
     index: Option<Index>,
 }
 
-fn key(entry: &ManifestEntry) -> Key {
-    (entry.size(), entry.mtime_secs, entry.mtime_nanos)
-}
-
 impl Receiver {
     /// Looks for what is missing, as far as the destination's names are known.
     pub(super) fn go_on_renaming(&self, conversation: &mut Conversation) -> Result<(), Error> {
@@ -84,7 +80,7 @@ impl Receiver {
         let Some(index) = &mut renames.index else { return Ok(()) };
         let looked: Vec<_> = std::mem::take(&mut renames.waiting)
             .into_iter()
-            .map(|item| Comparing { from: candidate(index, &item.entry, &item.path), item })
+            .map(|item| Comparing { from: self.candidate(target, index, &item), item })
             .collect();
         for file in looked {
             let id = file.item.id();
@@ -96,6 +92,19 @@ impl Receiver {
             let _ = conversation.queues.compare.send(Look::Candidate(id, from));
         }
         Ok(())
+    }
+
+    /// The likeliest of the files that may be an entry, of which the destination may keep another time.
+    fn candidate(&self, target: &Target, index: &mut Index, item: &Item) -> Option<RelPath> {
+        let wanted = item.entry.mtime();
+        let key = |time: Time| (item.entry.size(), time.secs, time.nanos);
+        let has_time = |from: &RelPath| {
+            let there = target.roots.first().metadata(from).ok().flatten();
+            there.is_some_and(|there| self.is_time_of(target, from, &there, wanted))
+        };
+        candidate(index, key(wanted), &item.path).or_else(|| {
+            coarser(wanted).find_map(|time| candidate(index, key(time), &item.path).filter(has_time))
+        })
     }
 
     fn list_in_background(&self, root: &Root) -> Channel<Index> {
@@ -185,16 +194,19 @@ impl Receiver {
         digested: Inode,
     ) -> std::io::Result<bool> {
         let source = target.roots.first().open_read(from)?;
-        let (size, secs, nanos) = key(&file.item.entry);
+        let (size, wanted) = (file.item.entry.size(), file.item.entry.mtime());
+        let first = target.roots.first().metadata(from)?;
+        let first = first.filter(|first| self.is_time_of(target, from, first, wanted));
         let is_it = || -> std::io::Result<bool> {
             let there = source.metadata()?;
-            let time = (there.mtime(), there.mtime_nsec());
-            Ok((there.dev(), there.ino()) == digested && there.len() == size && time == (secs, nanos.into()))
+            let mtime = Time::new(there.mtime(), there.mtime_nsec() as u32);
+            let is_same = first.is_some_and(|first| first.mtime == mtime);
+            Ok(is_same && (there.dev(), there.ino()) == digested && there.len() == size)
         };
         if !is_it()? {
             return Ok(false);
         }
-        let options = file.item.write_options(&self.rules);
+        let options = self.write_options(target, &file.item);
         // A link has the attributes that are there.
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
@@ -209,7 +221,14 @@ impl Receiver {
                 return is_it();
             }
         }
-        clone_file(target.roots.first(), &source, &file.item.path, &options, || !self.shared.is_stopped())?;
+        let path = &file.item.path;
+        let cloned = clone_file(target.roots.first(), &source, path, &options, || !self.shared.is_stopped());
+        match cloned {
+            Err(error) if is_about_metadata(&error) => {
+                let _ = self.but_for_metadata(path, Err::<(), _>(self.cannot("finish", path, &error)));
+            }
+            cloned => cloned?,
+        }
         is_it()
     }
 
@@ -237,7 +256,7 @@ impl Receiver {
             });
             if let Err(error) = copied {
                 let why = plain(&error);
-                self.shared.handle.tell(Event::warning(format!("{from} and {path} stay one file: {why}")));
+                self.warnings.add(format!("{from} and {path} stay one file: {why}"));
             }
         }
     }
@@ -245,8 +264,8 @@ impl Receiver {
 
 /// The likeliest of the files that may be it: one of the same name, if there is one, and rather one that no other entry has
 /// been given, since a file can be linked only once.
-fn candidate(index: &mut Index, entry: &ManifestEntry, path: &RelPath) -> Option<RelPath> {
-    let olds = index.files.get_mut(&key(entry))?;
+fn candidate(index: &mut Index, key: Key, path: &RelPath) -> Option<RelPath> {
+    let olds = index.files.get_mut(&key)?;
     let find = |fits: &dyn Fn(&Old) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
     let is_namesake = |old: &Old| old.path.file_name() == path.file_name();
     let found = find(&|old| is_namesake(old) && !old.is_given)
@@ -305,7 +324,6 @@ fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::What;
 
     #[test]
     fn files_are_found_by_size_and_time_and_the_same_name_goes_first() {
@@ -323,18 +341,7 @@ mod tests {
         let (mut index, is_all) = list(&root, &filter, true, Charge::default(), &|| true);
         assert!(is_all && index.files.len() == 2);
         let mut find = |path: &str, size| {
-            let ctime = farhaul_volume::Time::default();
-            let what = What::File { size, inode: 0, device: 0, ctime, sparse: false, linked: false };
-            let entry = ManifestEntry {
-                id: 0,
-                path: Vec::new(),
-                mode: 0,
-                mtime_secs: 1_000_000,
-                mtime_nanos: 7,
-                what,
-                attributes: farhaul_volume::Attributes::new(),
-            };
-            candidate(&mut index, &entry, &RelPath::from_bytes(path.as_bytes()).unwrap())
+            candidate(&mut index, (size, 1_000_000, 7), &RelPath::from_bytes(path.as_bytes()).unwrap())
                 .map(|path| path.to_string())
         };
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"));

@@ -6,12 +6,15 @@
 use std::cell::Cell;
 use std::io;
 
-use farhaul_volume::{RelPath, Root, name_error};
+use farhaul_volume::{RelPath, Root, Time, is_about_metadata, name_error};
 
 use super::super::destination::Target;
 use super::super::item::Item;
 use super::super::messages::{Message, Sort};
 use super::super::receiver::Receiver;
+use crate::failures::Failure;
+
+const SET_GROUP_ID: u32 = 0o2000;
 
 impl Receiver {
     /// Something of another sort was in the place of this entry, and is gone (in a dry run: would be).
@@ -32,22 +35,55 @@ impl Receiver {
         target.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
     }
 
-    /// The mode to be set of a directory that is to have this one, if it has another one. Where set-group-id bits are not taken
-    /// over, one of the directory itself stays: it says to whom belongs what is made in there.
-    pub(super) fn directory_mode(&self, root: &Root, path: &RelPath, mode: Option<u32>) -> Option<u32> {
-        let there = root.metadata(path).ok().flatten().map_or(0, |there| there.mode);
-        let wanted = mode? | there & 0o2000 & !self.rules.mode_mask;
-        Some(wanted).filter(|wanted| *wanted != there)
+    /// Gives a directory at each place what it is to have of this mode and time.
+    pub(super) fn set_of_directory(
+        &self,
+        target: &Target,
+        path: &RelPath,
+        mode: Option<u32>,
+        mtime: Time,
+    ) -> Result<(), Failure> {
+        let mut failure = None;
+        let set = target.roots.each_with(path, |root| match self.set_at(root, path, mode, mtime) {
+            // The other places get theirs.
+            Err(error) if is_about_metadata(&error) => {
+                failure = Some(error);
+                Ok(())
+            }
+            set => set,
+        });
+        set.and(failure.map_or(Ok(()), Err))
+            .map_err(|error| self.cannot("set its mode and time", path, &error))
+    }
+
+    /// The same at one place. A set-group-id bit of the directory stays, whether it was set there or
+    /// inherited from the directory above: it says to whom belongs what is made in there.
+    pub(super) fn set_at(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        mode: Option<u32>,
+        mtime: Time,
+    ) -> io::Result<()> {
+        let Some(there) = root.metadata(path)? else { return Err(io::ErrorKind::NotFound.into()) };
+        let mode = mode.map(|mode| mode | there.mode & SET_GROUP_ID);
+        root.set_meta(path, mode, self.rules.directory_mtime(mtime))
     }
 
     /// Makes sure that there is a directory; true if there was none, and what has made room for it.
-    pub(super) fn make_directory(&self, target: &Target, path: &RelPath) -> io::Result<(bool, Option<Sort>)> {
+    pub(super) fn make_directory(
+        &self,
+        target: &Target,
+        path: &RelPath,
+        mode: u32,
+    ) -> io::Result<(bool, Option<Sort>)> {
+        let mode = mode & self.rules.mode_mask;
         self.keep_links(target, path)?;
         let replaced = Cell::new(None);
         let made = target.roots.make_dir(|root| {
             let there = match self.rules.dry_run {
                 true => would_make(root, path),
-                false => root.make_dir(path),
+                false => root.make_dir(path, mode),
             };
             there.or_else(|error| {
                 // As a file is replaced by another one.
@@ -62,7 +98,7 @@ impl Receiver {
                     return Ok(true);
                 }
                 root.unlink(path)?;
-                root.make_dir(path)
+                root.make_dir(path, mode)
             })
         });
         made.map(|is_new| (is_new, replaced.get()))

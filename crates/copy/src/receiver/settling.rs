@@ -7,15 +7,16 @@
 //! Always true: the sender hears of a file when it has its name, or has none; a session does not end while something is in here.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_session::error::Code;
 use farhaul_volume::Unnamed;
 use rustix::process::{Resource, getrlimit};
 
-use super::super::incoming::Incoming;
+use super::super::incoming::{Incoming, Kind};
 use super::super::messages::Message;
-use super::super::receiver::Receiver;
+use super::super::receiver::{Destination, Receiver};
 use crate::failures::Failure;
 use crate::options::Verify;
 
@@ -101,7 +102,7 @@ impl Whole {
                 let named = waited
                     .map_err(|error| receiver.cannot("write it to the disk", &file.item.path, &error))
                     .and_then(|()| finish_small(receiver, &file, unnamed));
-                receiver.settle(&file, named, replies);
+                receiver.settle_small(&file, named, replies);
             }
             Whole::Large(file) => {
                 let named = file.complete(receiver);
@@ -110,6 +111,36 @@ impl Whole {
                 }
             }
         }
+    }
+}
+
+impl Receiver {
+    /// Books a small file, or asks for it again for another directory where it turned out that there is no
+    /// room for it: some file systems say so only when all was written.
+    pub(crate) fn settle_small(
+        &self,
+        file: &Incoming,
+        named: Result<(), Failure>,
+        replies: &mut Vec<Message>,
+    ) {
+        let Destination::Tree(target) = &self.destination else { return self.settle(file, named, replies) };
+        let is_refused = named.as_ref().is_err_and(|failure| failure.code == Code::NoSpace);
+        // An empty file has no chunk that could be asked for.
+        if is_refused && file.size() > 0 && target.roots.assign_elsewhere(&file.item.path) {
+            let again = Arc::new(Incoming::new(file.item.clone(), Kind::Whole));
+            if self.files.admit(&again).is_ok() {
+                self.take_back(file.size());
+                replies.push(Message::Again { id: file.item.id(), chunk: 0 });
+                return;
+            }
+        }
+        self.settle(file, named, replies);
+    }
+
+    /// So many content bytes that were written count for nothing.
+    fn take_back(&self, bytes: u64) {
+        self.shared.content_written.fetch_sub(bytes, Relaxed);
+        self.shared.handle.counts().bytes_done.fetch_sub(bytes, Relaxed);
     }
 }
 

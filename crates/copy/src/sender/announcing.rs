@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
@@ -18,6 +19,7 @@ use super::super::manifest::{Fate, Record};
 use super::super::messages::{ManifestEntry, Message, Presence, What};
 use super::super::report::Action;
 use super::super::sender::{Origin, Scan, Sender};
+use super::super::vanished;
 use super::notes::Links;
 use super::outstanding::Booking;
 use super::table::Pending;
@@ -42,6 +44,14 @@ impl Sender {
         match origin {
             Origin::Pipe { name } => self.announce_pipe(name),
             Origin::Scan(scan) => self.announce_scan(*scan),
+            Origin::Awaited(awaited) => {
+                let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
+                match awaited.open(more, &self.shared.budget) {
+                    Ok(scan) => self.announce_scan(scan),
+                    // The receiver hears of it as of any request that cannot be met, from whoever speaks with it.
+                    Err(error) => return *self.refusal.lock().whole() = Some(error),
+                }
+            }
         }
         if self.shared.is_stopped() {
             // What was announced may be anything but all.
@@ -95,6 +105,16 @@ impl Sender {
                     is_complete = false;
                     continue;
                 }
+                // What has gone is not there; of a directory that has gone while it was listed there may have
+                // been more.
+                Some(ScanItem::Vanished { is_open: false, .. }) => continue,
+                Some(ScanItem::Vanished { path, is_open: true }) => match RelPath::try_from(path) {
+                    Ok(path) => (path, Presence::DirectoryUnlisted),
+                    Err(_) => {
+                        is_complete = false;
+                        continue;
+                    }
+                },
                 Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
                 Some(ScanItem::Unlisted { path }) => (path, Presence::DirectoryUnlisted),
                 Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
@@ -137,6 +157,10 @@ impl Sender {
                     self.fail(&path, &failure, Action::Copy, None);
                     batch.push(Message::SourceFailed { path, failure });
                 }
+                ScanItem::Vanished { path, is_open } => {
+                    self.note_vanished(&path, &mut batch);
+                    batch.extend((says_all && is_open).then_some(Message::LeftOut { path }));
+                }
                 ScanItem::LeftOut { path } => {
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                 }
@@ -170,10 +194,22 @@ impl Sender {
                     let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
+                        // Of a directory the listing says so.
+                        Err(error) if error.kind() == ErrorKind::NotFound => match what {
+                            What::Directory => Attributes::new(),
+                            _ => {
+                                if matches!(what, What::File { linked: true, .. }) {
+                                    links.forget(&entry);
+                                }
+                                self.note_vanished(path.as_bytes(), &mut batch);
+                                continue;
+                            }
+                        },
                         Err(error) => {
-                            let failure = Failure::cannot("read its extended attributes", &error);
-                            self.fail(path.as_bytes(), &failure, Action::Copy, None);
-                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), failure });
+                            let Failure { reason, .. } =
+                                Failure::cannot("read its extended attributes", &error);
+                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
+                            batch.push(Message::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()
                         }
                     };
@@ -208,6 +244,13 @@ impl Sender {
             }
         }
         self.shared.send(&batch);
+    }
+
+    /// What was listed has gone.
+    fn note_vanished(&self, path: &[u8], batch: &mut Vec<Message>) {
+        let failure = vanished::failure();
+        self.fail(path, &failure, Action::Copy, None);
+        batch.push(Message::SourceFailed { path: path.to_vec(), failure });
     }
 
     /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.

@@ -1,4 +1,4 @@
-//! The names that the receiver asks for, before anything is scanned.
+//! The names that the receiver asks for, or further sources, before anything is scanned.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use farhaul_handover::Held as _;
-use farhaul_volume::whole_digest;
+use farhaul_volume::{Entry, whole_digest};
 
 use super::super::manifest::{Fate, Record};
 use super::super::report::Action;
@@ -13,6 +13,7 @@ use super::table::Pending;
 use crate::failures::Failure;
 use crate::manifest;
 use crate::telling::failed;
+use crate::vanished::is_vanished;
 
 /// Files with several links, by device and inode.
 #[derive(Default)]
@@ -25,21 +26,32 @@ pub(super) struct Links {
 }
 
 impl Links {
+    /// A file is not announced after all: its other names cannot be links to it.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        if let Some(id) = self.ids.remove(&(entry.dev, entry.ino)) {
+            self.paths.remove(&id);
+        }
+    }
+
     pub(super) fn path_of(&self, id: u64) -> Option<Vec<u8>> {
         self.paths.get(&id).cloned()
     }
 }
 
 impl Sender {
-    /// Books a failure, and writes it into the manifest.
+    /// Books a failure, or a file that has vanished, and writes it into the manifest.
     pub(super) fn fail(&self, path: &[u8], failure: &Failure, action: Action, record: Option<Box<Record>>) {
-        self.failures.add(path, failure, action);
-        self.shared.handle.counts().failed.fetch_add(1, Relaxed);
-        self.shared.handle.tell_detail(|| failed(path, failure));
+        if is_vanished(failure) {
+            self.vanished.add(path, &self.shared.handle);
+        } else {
+            self.failures.add(path, failure, action);
+            self.shared.handle.counts().failed.fetch_add(1, Relaxed);
+            self.shared.handle.tell_detail(|| failed(path, failure));
+        }
         let Some(log) = &self.log else { return };
         let record =
             record.map_or_else(|| Record::of_path(path, Fate::Failed), |record| *record).failed(failure);
-        let fate = if action == Action::Delete { Fate::NotDeleted } else { Fate::Failed };
+        let fate = if action == Action::Delete { Fate::NotDeleted } else { record.fate };
         log.add(Record { fate, ..record });
     }
 

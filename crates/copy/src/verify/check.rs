@@ -12,7 +12,8 @@ use farhaul_handover::Held as _;
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
-    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, RelPath, Root, SourceFile, chunk_cv,
+    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, ProbeNames, RelPath, Root, SourceFile,
+    Time, are_within, chunk_cv,
 };
 
 use super::super::manifest::Kind;
@@ -148,15 +149,27 @@ impl Checker<'_> {
         let has = |mode: u32| mode & 0o1777 == meta.mode & 0o1777;
         if let Some(mode) =
             line.mode.filter(|&mode| !is_link && !has(mode) && !line.place_mode.is_some_and(has))
+            && self.root.keeps_modes(path, meta)
         {
             let mode = line.place_mode.unwrap_or(mode);
             return Some(format!("mode {:04o} instead of {mode:04o}", meta.mode));
         }
-        let is_older =
-            |time: (i64, u32)| if time > (meta.mtime.secs, meta.mtime.nanos) { "older" } else { "newer" };
-        line.mtime
-            .filter(|&time| time != (meta.mtime.secs, meta.mtime.nanos))
-            .map(|time| format!("its modification time is {}", is_older(time)))
+        let wanted = line.mtime.map(|(secs, nanos)| Time::new(secs, nanos))?;
+        if self.is_time_of(path, meta, wanted) {
+            return None;
+        }
+        let is_older = if wanted > meta.mtime { "older" } else { "newer" };
+        Some(format!("its modification time is {is_older}"))
+    }
+
+    /// Whether what is there has this time, as far as its file system keeps it.
+    fn is_time_of(&self, path: &RelPath, meta: &Meta, wanted: Time) -> bool {
+        if are_within(meta.mtime, wanted, self.job.modify_window_secs) {
+            return true;
+        }
+        let Some(precision) = self.root.kept_as(path, wanted, meta, ProbeNames::Forbid) else { return false };
+        let _ = self.counts.limits.set(precision.limits());
+        true
     }
 
     fn content(&self, line: Expected, path: &RelPath, buffer: &mut [u8]) -> std::io::Result<()> {

@@ -37,6 +37,7 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
         algorithm: Algorithm::Sha256,
         extra: true,
         metadata: false,
+        modify_window_secs: 0,
         quick: false,
     };
     (temp, job)

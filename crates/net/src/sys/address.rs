@@ -55,7 +55,7 @@ pub(super) fn read_address(raw: &sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// The address without the disguise that a dual-stack socket gives to IPv4 (`::ffff:1.2.3.4`).
-pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+pub fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V6(six) if six.ip().to_ipv4_mapped().is_some() => {
             SocketAddr::new(six.ip().to_canonical(), six.port())

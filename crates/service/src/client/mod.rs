@@ -25,6 +25,9 @@ use crate::api::Problem;
 
 /// How long an answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// A service that is asked too often says when it has time again. So long a client waits for that, so many times.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+const BUSY_TIMES: usize = 8;
 /// How long a service with events may say nothing; three times what it says something in.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Bytes of an answer.
@@ -123,7 +126,12 @@ impl Client {
     ) -> Result<String, Error> {
         let request = self.request(method, path, body, headers)?;
         let ask = async {
-            let response = self.send(request).await?;
+            let mut response = self.send(request.clone()).await?;
+            for _ in 0..BUSY_TIMES {
+                let Some(wait) = busy_wait(&response) else { break };
+                tokio::time::sleep(wait).await;
+                response = self.send(request.clone()).await?;
+            }
             let status = response.status();
             let text = whole(response).await?;
             if status.is_success() { Ok(text) } else { Err(problem(status, &text)) }
@@ -358,6 +366,13 @@ impl EventReader {
     }
 }
 
+/// How long to wait before the same is asked again. Nothing has been done about it yet.
+fn busy_wait(response: &Response<Incoming>) -> Option<Duration> {
+    let wait =
+        response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)?;
+    (response.status() == StatusCode::TOO_MANY_REQUESTS && wait <= BUSY_WAIT_MAX).then_some(wait)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,5 +397,31 @@ mod tests {
         let error = problem(StatusCode::CONFLICT, text);
         assert_eq!((error.code(), error.what(), error.hint()), (Code::NotNow, "no", Some("wait")));
         assert_eq!(problem(StatusCode::BAD_GATEWAY, "<html>").code(), Code::NoService);
+    }
+
+    /// A service that gives these answers, one to each connection.
+    fn service(answers: &'static [&'static str]) -> (Client, std::thread::JoinHandle<()>) {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::parse(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let answer = move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]).unwrap();
+                write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 2\r\n\r\n{{}}").unwrap();
+            }
+        };
+        (Client::new(address, None).unwrap(), std::thread::spawn(answer))
+    }
+
+    #[test]
+    fn a_client_waits_for_a_service_that_has_no_time_but_not_for_long() {
+        let (client, service) =
+            service(&["429 Busy\r\nretry-after: 0", "429 Busy\r\nretry-after: 0", "200 OK"]);
+        client.post_only("/jobs/x/cancel", &()).unwrap();
+        service.join().unwrap();
+        let (client, service) = self::service(&["429 Busy\r\nretry-after: 600"]);
+        assert!(client.get_text("/jobs").is_err());
+        service.join().unwrap();
     }
 }

@@ -68,6 +68,8 @@ pub enum FileResult {
     Present,
     /// It has not arrived.
     Failed,
+    /// It had gone from the source when it was to be read. That is no failure.
+    Vanished,
 }
 
 /// A file that the job is done with.

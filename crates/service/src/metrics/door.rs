@@ -78,6 +78,7 @@ fn state(ended: &Ended<'_>) -> State {
 
 fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Record {
     let session = ended.session;
+    let error = ended.error.cloned().or_else(|| ended.report?.metadata_error());
     let took_ms = (session.seconds.max(0.0) * 1000.0) as i64;
     let paths: String = ended.paths.join(" ").chars().take(PATHS_MAX).collect();
     let far = ended.far.clone().unwrap_or_default();
@@ -103,8 +104,8 @@ fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Re
         rtt_ms: session.rtt_mean_ms,
         verdict: session.bottleneck.clone(),
         tree_root: ended.report.and_then(|report| report.tree_root.clone()),
-        error_code: ended.error.map(|error| error.code().name().to_string()),
-        error: ended.error.map(ToString::to_string),
+        error_code: error.as_ref().map(|error| error.code().name().to_string()),
+        error: error.as_ref().map(ToString::to_string),
         ..Record::default()
     }
 }

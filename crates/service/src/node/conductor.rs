@@ -419,7 +419,7 @@ impl Node {
         let (events, left_out) = transfer.take_heard();
         for event in events {
             let level = match &event {
-                Event::EntryFailed { .. } => "warning",
+                Event::EntryFailed { .. } | Event::MetadataNotSet { .. } => "warning",
                 event if event.as_warning().is_some() => "warning",
                 Event::RateChanged { .. } => "debug",
                 event if event.level() == Level::Detail => "debug",

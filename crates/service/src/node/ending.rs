@@ -28,7 +28,7 @@ impl Node {
         let Some(transfer) = active.transfer.take() else { return };
         let now_ms = self.clock.now_ms();
         active.row.figures.add(&end.report, transfer.curve.peak_bps);
-        active.row.error = end.error.as_ref().map(Into::into);
+        active.row.error = end.error.clone().or_else(|| end.report.metadata_error()).as_ref().map(Into::into);
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         self.tell_end(active, step, &end);
@@ -133,6 +133,9 @@ impl Node {
             let due = active.row.due_ms.map(timestamp);
             due.map_or(String::new(), |due| due.to_string())
         };
+        if let (None, Some(error)) = (&end.error, end.report.metadata_error()) {
+            self.say(active, "warning", &format!("all content has arrived; {error}"));
+        }
         match step {
             Step::BrokeForNow => {
                 let why = end.error.as_ref().map_or_else(
@@ -169,6 +172,7 @@ impl Node {
             .places()
             .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
         let report = &end.report;
+        let error = end.error.clone().or_else(|| report.metadata_error());
         let figures = &row.figures;
         self.metrics.transfer_ended(Origin::Job, direction_of(row), state, figures.seconds);
         if row.finish_by_ms.is_some_and(|by| by < now_ms) {
@@ -197,8 +201,8 @@ impl Node {
             rtt_ms: report.session.rtt_mean_ms,
             verdict: report.session.bottleneck.clone(),
             tree_root: report.tree_root.clone(),
-            error_code: end.error.as_ref().map(|error| error.code().name().to_string()),
-            error: end.error.as_ref().map(ToString::to_string),
+            error_code: error.as_ref().map(|error| error.code().name().to_string()),
+            error: error.as_ref().map(ToString::to_string),
         };
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
         let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };

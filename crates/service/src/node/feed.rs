@@ -146,6 +146,7 @@ fn words(line: &[u8]) -> Option<FileWords> {
         "sent" => FileResult::Arrived,
         "unchanged" | "renamed" => FileResult::Present,
         "failed" => FileResult::Failed,
+        "vanished" => FileResult::Vanished,
         _ => return None,
     };
     let error = line.code.map(|code| ErrorWords { code, what: line.error.unwrap_or_default() });
@@ -217,5 +218,18 @@ mod tests {
         assert_eq!(rest.files[1].error.as_ref().unwrap().code, "FH-X");
         ended.follow(FeedRow { told: 2, from_at: rest.to_fix.unwrap(), is_over: true, ..row(2) });
         assert!(matches!(ended.next(&path, second(0)), Next::Over));
+    }
+
+    #[test]
+    fn what_became_of_a_file_is_told_and_what_is_none_is_not() {
+        let result = |result: &str| {
+            let line = format!("{{\"path\":\"a\",\"kind\":\"file\",\"size\":3,\"result\":\"{result}\"}}\n");
+            words(line.as_bytes()).map(|words| words.result)
+        };
+        assert_eq!(result("sent"), Some(FileResult::Arrived));
+        assert_eq!(result("unchanged"), Some(FileResult::Present));
+        assert_eq!(result("failed"), Some(FileResult::Failed));
+        assert_eq!(result("vanished"), Some(FileResult::Vanished));
+        assert_eq!((result("deleted"), result("skipped")), (None, None));
     }
 }

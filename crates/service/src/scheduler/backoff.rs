@@ -24,7 +24,7 @@ pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
 /// What became of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All is there.
+    /// All is there that has not vanished from the source.
     Arrived,
     /// It came to its end, and some entries are not there.
     Partly { may_mend: bool },
@@ -36,7 +36,8 @@ pub(crate) enum Outcome {
 pub(crate) fn judge(report: &Report, error: Option<&Error>) -> Outcome {
     match error {
         Some(error) => Outcome::Broke { may_mend: may_mend(error.code()) },
-        None if report.ok => Outcome::Arrived,
+        // Another attempt would set no more of metadata than this one has, and find no more files.
+        None if report.has_no_failure() => Outcome::Arrived,
         None => Outcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
     }
 }
@@ -74,6 +75,10 @@ mod tests {
     fn only_what_may_mend_is_tried_again() {
         let report = Report { ok: true, ..Report::default() };
         assert_eq!(judge(&report, None), Outcome::Arrived);
+        let vanished = Report { vanished_count: 3, complete: true, ..Report::default() };
+        assert_eq!(judge(&vanished, None), Outcome::Arrived);
+        let not_set = Report { ok: false, not_set_count: 2, ..Report::default() };
+        assert_eq!(judge(&not_set, None), Outcome::Arrived, "another attempt would set no more");
         let broke = |code| judge(&report, Some(&Error::new(code, "x")));
         for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
             assert_eq!(broke(code), Outcome::Broke { may_mend: true }, "{code}");

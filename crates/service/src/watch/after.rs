@@ -41,7 +41,7 @@ pub struct Confirmed {
 impl Confirmed {
     /// From the report of the run, which was asked to be durable. An error says what it does not confirm.
     pub fn of(job: &str, report: &Report, durable: Durable) -> Result<Confirmed, Error> {
-        let missing = if !report.ok || !report.complete || report.error.is_some() {
+        let missing = if !report.has_no_failure() || !report.complete || report.error.is_some() {
             "it has not come to a good end"
         } else if report.failed_count > 0 || !report.failed.is_empty() {
             "entries have failed"

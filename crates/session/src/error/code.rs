@@ -111,6 +111,7 @@ codes! {
     BadList = 1004, "FH-BAD-LIST", User, Usage, Futile, "What --retry-failed or --files-from names cannot be used.", None;
     SourcesCollide = 1005, "FH-SOURCES-COLLIDE", User, Usage, Futile, "Two sources would have one name at the destination.", None;
     IntoItself = 1006, "FH-INTO-ITSELF", User, Usage, Futile, "A directory would be copied into itself.", None;
+    SameFile = 1063, "FH-SAME-FILE", User, Usage, Futile, "Source and destination are one file.", None;
     NotOneFile = 1007, "FH-NOT-ONE-FILE", User, Usage, Futile, "A single file or directory is needed, and there is another number of them.", None;
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
@@ -175,16 +176,20 @@ codes! {
     NotADirectory = 1025, "FH-NOT-A-DIRECTORY", User, Files, Futile, "A directory is needed, and something else is there.", None;
     BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
     SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
+    SourceVanished = 1070, "FH-SOURCE-VANISHED", User, Vanished, Helps, "A source file was listed, and had gone when it was to be read. That is told apart from a failure.", None;
     DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;
-    NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("free space and run the same command again; it goes on where it stopped");
+    NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("make room there (of bytes or of inodes, as the line says) and run the same command again; it goes on where it stopped");
     ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
     FilesFailed = 4005, "FH-FILES-FAILED", Host, Files, Futile, "Files cannot be read or written, for another reason that the line says.", None;
     DiskFailed = 4006, "FH-DISK-FAILED", Host, Files, Futile, "A disk or a file system reports an error.", Some("look at the disk of that host");
     NotOnDisk = 4007, "FH-NOT-ON-DISK", Host, Files, Helps, "What has arrived cannot be brought to the disk.", None;
     NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
     OutputLost = 4009, "FH-OUTPUT-LOST", Host, Files, Futile, "Standard output cannot be written.", None;
+
+    // All content is there.
+    MetadataNotSet = 4023, "FH-METADATA-NOT-SET", Host, Metadata, Futile, "The content is there; modes, times or attributes could not be set.", Some("leave out what this user may not set there: --no-perms, --no-times, --omit-dir-times");
 
     // What a receipt says is not so.
     ReceiptWrong = 1062, "FH-RECEIPT-WRONG", User, SomeFailed, Futile, "A receipt was changed, is by other keys, or is for something else.", None;

@@ -6,6 +6,9 @@ use super::Code;
 use crate::codec::{Malformed, Reader, put_reason, put_varint};
 use crate::error::Error;
 
+/// What the system says where bytes or files do not fit, in small letters.
+const NO_SPACE: &str = "no space left on device";
+
 /// A code for programs, and a reason for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -29,6 +32,30 @@ impl Failure {
     /// The system has refused to do something: `cannot write: no space left on device`.
     pub fn cannot(what: &str, error: &io::Error) -> Failure {
         Failure::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
+    }
+
+    /// The content is there, and this could not be set of it: `cannot set its time: operation not permitted`.
+    pub fn not_set(what: &str, error: &io::Error) -> Failure {
+        Failure::new(Code::MetadataNotSet, format!("cannot set {what}: {}", plain(error)))
+    }
+
+    /// Whether all content is there nevertheless.
+    pub fn is_about_metadata(&self) -> bool {
+        self.code == Code::MetadataNotSet
+    }
+
+    /// The same of a file system that has no room for a further file, but may have some for bytes.
+    pub fn without_files(&self) -> Failure {
+        const WHY: &str = "no inodes left: the file system takes no more files, whatever their size";
+        let reason = match self.reason.to_ascii_lowercase().find(NO_SPACE) {
+            Some(at) => {
+                let (before, after) = self.reason.split_at(at);
+                format!("{before}{WHY}{}", &after[NO_SPACE.len()..])
+            }
+            None if self.reason.contains(WHY) => self.reason.clone(),
+            None => format!("{} ({WHY})", self.reason),
+        };
+        Failure { code: self.code, reason }
     }
 
     /// Appends it as messages have it.
@@ -62,6 +89,20 @@ pub fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_that_is_full_of_files_is_told_from_one_without_room() {
+        let why = "no inodes left: the file system takes no more files, whatever their size";
+        for (reason, told) in [
+            ("cannot create: no space left on device", format!("cannot create: {why}")),
+            ("cannot create: No space left on device (in /a)", format!("cannot create: {why} (in /a)")),
+            ("no room", format!("no room ({why})")),
+        ] {
+            let failure = Failure::new(Code::NoSpace, reason).without_files();
+            assert_eq!(failure, Failure::new(Code::NoSpace, told));
+            assert_eq!(failure.without_files(), failure);
+        }
+    }
 
     #[test]
     fn it_comes_back_and_an_unknown_code_is_one_of_files() {

@@ -217,7 +217,9 @@ They are the same for every verb.
 | 7 | the far end or the way to it is gone; the same command goes on where it stopped |
 | 8 | the far end broke the protocol |
 | 9 | a fault of this host, or of Farhaul |
-| 130 | interrupted |
+| 10 | all content arrived, and some modes, times or attributes could not be set |
+| 11 | nothing failed; some source files had vanished when they were to be read |
+| 130 | interrupted (Ctrl-C); 143 by SIGTERM, 129 by SIGHUP |
 
 ## Codes
 

@@ -73,7 +73,7 @@ impl Supervisor {
             flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
         };
         let figures = |path: usize| {
-            let options::PathAddresses { local, remote } = self.addresses_of(path)?;
+            let options::PathAddresses { local, remote, .. } = self.addresses_of(path)?;
             Some(PathFigures { local, remote, answered: has_answered(path) })
         };
         (0..self.shared.path_count()).filter_map(figures).collect()

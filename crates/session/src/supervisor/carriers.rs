@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::blocked::Blocked;
-use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
+use super::super::blocked::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
 use super::super::events::Event;
 use super::super::messages::Message;
 use super::super::setup::Fallback;
@@ -183,9 +183,10 @@ impl Supervisor {
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
-            let warning = match is_noted && !self.was_up {
-                true => udp_noted_warning(peer, ports, instead),
-                false => udp_blocked_warning(peer, ports, instead),
+            let warning = match (self.was_up, is_noted) {
+                (true, _) => udp_lost_warning(peer, ports, instead),
+                (false, true) => udp_noted_warning(peer, ports, instead),
+                (false, false) => udp_blocked_warning(peer, ports, instead),
             };
             self.warn(warning);
             if let Some(blocked) = self.blocked.as_mut().filter(|_| !self.was_up) {

@@ -151,14 +151,14 @@ impl Supervisor {
         let mut sockets = sockets.into_iter();
         for (place, flow) in self.further.take(number).into_iter().enumerate() {
             let Reserved { index, send_id, recv_id, .. } = flow;
-            let candidates = vec![SocketAddr::new(addresses.remote, ports[place % flows])];
+            let candidates = vec![addresses.remote_address(ports[place % flows])];
             match sockets.next() {
                 Some(socket) => {
                     let link = FlowLink::Udp { socket, candidates };
                     self.open_flow(FlowSetup { index, send_id, recv_id, link }, Part::Spare)?;
                 }
                 None => {
-                    let way = SpareWay::Dial { local: Some(addresses.local), candidates };
+                    let way = SpareWay::Dial { local: addresses.local_address().ok(), candidates };
                     self.spares.push(Spare { index, send_id, recv_id, way });
                 }
             }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn paths_that_nobody_spoke_of_are_refused() {
         let loopback = || "127.0.0.1".parse().unwrap();
-        let addresses = PathAddresses { local: loopback(), remote: loopback() };
+        let addresses = PathAddresses::new(loopback(), loopback());
         let (near, far) = local_pair().unwrap();
         let (mut near, mut far) = (start(near, Role::Sender), start(far, Role::Receiver));
         for end in [&mut near, &mut far] {

@@ -67,7 +67,7 @@ fn is_stage(stage: &Stage) -> bool {
 }
 
 /// A path for people.
-pub(super) fn ends(path: usize, PathAddresses { local, remote }: PathAddresses) -> PathEnds {
+pub(super) fn ends(path: usize, PathAddresses { local, remote, .. }: PathAddresses) -> PathEnds {
     PathEnds { path, local, remote }
 }
 

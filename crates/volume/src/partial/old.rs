@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +20,7 @@ use crate::digest::{ChunkCv, chunk_cv};
 use crate::entry::Meta;
 use crate::error::Error;
 use crate::path::RelPath;
+use crate::room;
 use crate::root::Root;
 use crate::writeback::{Kept, Medium};
 
@@ -114,7 +114,7 @@ impl Partial {
             return Ok(());
         }
         // Its time is that of neither version until it is complete.
-        let set = self.file.set_len(self.identity.size);
+        let set = room::resize(&self.file, self.identity.size, false);
         set.map_err(|source| Error::Io { what: "set the file's size", source })
     }
 
@@ -146,17 +146,9 @@ impl Partial {
             Err(error) => error == Errno::NXIO,
         };
         let Some(target) = target.filter(|_| is_empty()) else {
-            return self.file.read_exact_at(buffer, start);
+            return room::read_padded(&self.file, buffer, start);
         };
-        let mut filled = 0;
-        while filled < len {
-            match target.read_at(&mut buffer[filled..], start + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        room::read_padded(target, buffer, start)?;
         self.write_buffered(buffer, start)
     }
 
@@ -212,7 +204,7 @@ impl Partial {
         let start = index * CHUNK;
         buffer.clear();
         buffer.resize(self.chunk_len(index), 0);
-        self.file.read_exact_at(buffer, start)?;
+        room::read_padded(&self.file, buffer, start)?;
         for (at, part) in patch.parts() {
             buffer[at..at + part.len()].copy_from_slice(part);
         }

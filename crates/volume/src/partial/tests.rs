@@ -81,8 +81,12 @@ fn chunks_from_several_threads_make_the_file() {
     assert!(partial.is_complete() && !place.file(b"target").exists());
     partial.checkpoint().unwrap();
     assert!(partial.readback().unwrap());
-    let options =
-        WriteOptions { mode: 0o640, mtime: place.identity.mtime, durable: true, ..WriteOptions::default() };
+    let options = WriteOptions {
+        mode: 0o640,
+        mtime: Some(place.identity.mtime),
+        durable: true,
+        ..WriteOptions::default()
+    };
     let digest = partial.finish(&options).unwrap();
     drop(partial);
     assert_eq!(digest.0, whole_digest(&bytes));

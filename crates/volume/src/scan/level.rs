@@ -187,6 +187,11 @@ impl Level {
         std::mem::take(&mut self.is_unlisted)
     }
 
+    /// Whether the names are those that the directory has, not those that were asked for.
+    pub(super) fn is_listed(&self) -> bool {
+        self.only.is_none()
+    }
+
     /// What is wanted below the name given last; none for everything.
     pub(super) fn take_below(&mut self) -> Option<Names> {
         self.below.take()

@@ -30,8 +30,8 @@ use level::{Level, Part, SCRATCH_BYTES};
 pub use named::Nodes;
 pub(crate) use named::size_of_device;
 use overlap::Overlap;
-use selection::Asked;
 pub use selection::Selection;
+use selection::{Asked, Names};
 use sizes::Sizes;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
@@ -153,6 +153,12 @@ pub enum ScanItem {
         path: Vec<u8>,
         error: io::Error,
     },
+    /// This was listed, and had gone when it was looked at. A directory that has been given already
+    /// (`is_open`) has gone while it was listed: there may have been more in it.
+    Vanished {
+        path: Vec<u8>,
+        is_open: bool,
+    },
 }
 
 /// A running scan.
@@ -166,6 +172,14 @@ pub struct Scanner {
     overlap: Overlap,
     /// The source being scanned.
     source: Option<Source>,
+    /// Names that were asked for and that nothing leads to, which are told next.
+    unreachable: Option<Unreachable>,
+}
+
+/// Names that were asked for below something that is missing or that cannot be entered, and why that is so.
+struct Unreachable {
+    names: Names,
+    error: io::Error,
 }
 
 impl Scanner {
@@ -180,6 +194,7 @@ impl Scanner {
             options,
             sizes: Sizes::default(),
             source: None,
+            unreachable: None,
         }
     }
 
@@ -190,6 +205,9 @@ impl Scanner {
     )]
     pub fn next(&mut self) -> Option<ScanItem> {
         loop {
+            if let Some(item) = self.next_unreachable() {
+                return Some(item);
+            }
             let Some(level) = self.stack.last_mut() else {
                 let source = self.sources.pop_front()?;
                 match self.begin(source) {
@@ -200,7 +218,12 @@ impl Scanner {
             match level.next_name(&mut self.scratch) {
                 Err((place, error)) => {
                     let path = level.shown_path();
-                    return Some(ScanItem::Failed { path, error: self.in_place(place, error) });
+                    // The source itself was named, and is to be there.
+                    let is_named = self.stack.len() == 1;
+                    return Some(match is_absent(&error) && !is_named {
+                        true => ScanItem::Vanished { path, is_open: true },
+                        false => ScanItem::Failed { path, error: self.in_place(place, error) },
+                    });
                 }
                 Ok(None) if level.take_unlisted() => {
                     return Some(ScanItem::Unlisted { path: level.path().clone() });
@@ -224,8 +247,20 @@ impl Scanner {
                     Ok((path, entry)) if !self.options.limits.allow(&entry) => {
                         return Some(ScanItem::LeftOut { path });
                     }
-                    Ok((path, entry)) => return Some(self.found(name, path, entry, &[0])),
-                    Err(error) => return Some(ScanItem::Failed { path: level.shown_child(&name), error }),
+                    Ok((path, entry)) => {
+                        if let Some(item) = self.found(name, path, entry, &[0]) {
+                            return Some(item);
+                        }
+                    }
+                    Err(error) => {
+                        let (path, below) = (level.shown_child(&name), level.take_below());
+                        if level.is_listed() && is_absent(&error) {
+                            return Some(ScanItem::Vanished { path, is_open: false });
+                        }
+                        if let Some(item) = self.failed(path, below, error) {
+                            return Some(item);
+                        }
+                    }
                 },
             }
         }
@@ -313,40 +348,62 @@ impl Scanner {
                 Ok((path, entry)) => there.push((number, place, path, entry)),
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
+                    let below = level.take_below();
                     let error = self.in_place(place, error);
-                    return Some(ScanItem::Failed { path: shown, error });
+                    return self.failed(shown, below, error);
                 }
             }
         }
         let Some((_, first, path, entry)) = there.first().cloned() else {
-            // It has gone since it was listed, or has been asked for and is nowhere.
-            return Some(ScanItem::Failed { path: shown, error: rustix::io::Errno::NOENT.into() });
+            if level.is_listed() {
+                return Some(ScanItem::Vanished { path: shown, is_open: false });
+            }
+            let below = level.take_below();
+            return self.failed(shown, below, rustix::io::Errno::NOENT.into());
         };
         if self.options.excludes(&path, &entry) {
             return None;
         }
         if let Some((_, other, ..)) = there.iter().find(|(.., other)| !is_same(&entry, other)) {
+            let below = level.take_below();
             let error = self.conflict(first, *other);
-            return Some(ScanItem::Failed { path: shown, error });
+            return self.failed(shown, below, error);
         }
         if !self.options.limits.allow(&entry) {
             return Some(ScanItem::LeftOut { path });
         }
         let parts: Vec<_> = there.iter().map(|(number, ..)| *number).collect();
-        Some(self.found(name, path, entry, &parts))
+        self.found(name, path, entry, &parts)
+    }
+
+    /// What cannot be given. Where only names below it were asked for, it is these that fail, each by itself;
+    /// they are told next.
+    fn failed(&mut self, path: Vec<u8>, below: Option<Names>, error: io::Error) -> Option<ScanItem> {
+        let Some(names) = below else { return Some(ScanItem::Failed { path, error }) };
+        self.unreachable = Some(Unreachable { names, error });
+        None
+    }
+
+    fn next_unreachable(&mut self) -> Option<ScanItem> {
+        let Unreachable { names, error } = self.unreachable.as_mut()?;
+        let item = names.next_path().map(|path| ScanItem::Failed { path, error: same_error(error) });
+        if item.is_none() {
+            self.unreachable = None;
+        }
+        item
     }
 
     /// `parts` of the directory on top have it.
-    fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry, parts: &[usize]) -> ScanItem {
+    fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry, parts: &[usize]) -> Option<ScanItem> {
         let enters = self.enters();
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let below = level.take_below();
         if below.is_some() && entry.kind != Kind::Dir {
-            return ScanItem::Failed { path: path.into_bytes(), error: rustix::io::Errno::NOTDIR.into() };
+            return self.failed(path.into_bytes(), below, rustix::io::Errno::NOTDIR.into());
         }
         let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
-            return ScanItem::Failed { path: path.into_bytes(), error };
+            return self.failed(path.into_bytes(), below, error);
         }
         if entry.kind == Kind::Dir && enters {
             let mut inside = Vec::new();
@@ -360,7 +417,7 @@ impl Scanner {
             self.push(level.unlisted(is_unlisted));
         }
         let entry = self.sizes.judged(entry, &handle);
-        ScanItem::Entry { path, entry, handle }
+        Some(ScanItem::Entry { path, entry, handle })
     }
 
     /// Says where something went wrong, if there are several places.
@@ -382,19 +439,25 @@ impl Scanner {
 
     /// A link in the directory on top, taken for what it leads to; none if that is left out.
     fn follow(&mut self, name: Vec<u8>, path: RelPath) -> Option<ScanItem> {
-        let failed = |path: &RelPath, error| Some(ScanItem::Failed { path: path.as_bytes().to_vec(), error });
         let level = self.stack.last_mut().expect("the name was found in the level on top");
-        let (parent, below) = (level.parts()[0].directory(), level.take_below());
+        let (parent, below, is_listed) =
+            (level.parts()[0].directory(), level.take_below(), level.is_listed());
+        let shown = || path.as_bytes().to_vec();
         let handle = match SourceRef::followed(self.source.as_ref(), &parent, &name, &path) {
             Ok(handle) => handle,
-            Err(error) => return failed(&path, error),
+            Err(error) => return self.failed(shown(), below, error),
         };
         let entry = match handle.look() {
             Ok(meta) => meta.entry(Vec::new()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return failed(&path, io::Error::new(error.kind(), "the symbolic link leads nowhere"));
+            Err(error) if is_absent(&error) => {
+                let link = SourceRef::child(&parent, &name).look();
+                if is_listed && link.is_err_and(|error| is_absent(&error)) {
+                    return Some(ScanItem::Vanished { path: shown(), is_open: false });
+                }
+                let error = io::Error::new(error.kind(), "the symbolic link leads nowhere");
+                return self.failed(shown(), below, error);
             }
-            Err(error) => return failed(&path, error),
+            Err(error) => return self.failed(shown(), below, error),
         };
         if self.options.excludes(&path, &entry) {
             return None;
@@ -403,14 +466,15 @@ impl Scanner {
             return Some(ScanItem::LeftOut { path });
         }
         if below.is_some() && entry.kind != Kind::Dir {
-            return failed(&path, rustix::io::Errno::NOTDIR.into());
+            return self.failed(shown(), below, rustix::io::Errno::NOTDIR.into());
         }
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
-            return failed(&path, error);
+            return self.failed(shown(), below, error);
         }
         if entry.kind == Kind::Dir && self.enters() {
             if self.stack.iter().any(|level| level.is(&entry)) {
-                return failed(&path, io::Error::other("the symbolic link leads to a directory above it"));
+                let error = io::Error::other("the symbolic link leads to a directory above it");
+                return self.failed(shown(), below, error);
             }
             let directory = Directory::of_source(handle.clone(), &self.cache);
             let level = self.stack.last_mut().expect("the link was found in the level on top");
@@ -451,6 +515,14 @@ fn look(level: &mut Level, name: &[u8]) -> io::Result<(RelPath, Entry)> {
 
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
+}
+
+/// An error has no copy: another one that says the same.
+fn same_error(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
 }
 
 fn shown(place: &Path) -> String {

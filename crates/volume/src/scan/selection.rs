@@ -92,6 +92,17 @@ impl Names {
         self.at += count;
         Some((name, (!is_whole).then_some(below)))
     }
+
+    /// The next name as it was asked for, with all its components. What is below a name is part of it, and
+    /// not given.
+    pub(super) fn next_path(&mut self) -> Option<Vec<u8>> {
+        let name = self.list[..self.end].get(self.at)?;
+        let is_part = |other: &Vec<u8>| {
+            other.strip_prefix(&name[..]).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        self.at += self.list[self.at..self.end].partition_point(is_part);
+        Some(name.clone())
+    }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn check_order(items: &[ScanItem]) {
             }
             ScanItem::DirEnd { path, .. } => assert_eq!(open.pop().as_ref(), Some(path)),
             ScanItem::Unlisted { path } => assert_eq!(open.last(), Some(path)),
-            ScanItem::LeftOut { .. } | ScanItem::Failed { .. } => {}
+            ScanItem::LeftOut { .. } | ScanItem::Failed { .. } | ScanItem::Vanished { .. } => {}
         }
     }
     assert!(open.is_empty());
@@ -200,6 +200,73 @@ fn rules_limits_and_names_choose() {
     let only = Some(Selection::new(names).unwrap());
     let expected = (" dir dir/below dir/below/d e".into(), 0, 2);
     assert_eq!(scan(ScanOptions { only, ..ScanOptions::default() }), expected);
+}
+
+#[test]
+fn each_name_below_what_is_missing_or_no_directory_fails_by_itself() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().join("top");
+    std::fs::create_dir_all(top.join("there")).unwrap();
+    std::fs::write(top.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("nowhere", top.join("link")).unwrap();
+    let asked = ["gone/a", "gone/b/c", "gone/b/c/d", "there/none/x", "file/y", "link/z", "alone"];
+    for (also, follow) in [(Vec::new(), false), (Vec::new(), true), (vec![temp.path().join("other")], false)]
+    {
+        let names = asked.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let only = Some(Selection::new(names).unwrap());
+        let source = Source { dest: RelPath::empty(), also, ..source(&top, b"x") };
+        let items: Vec<_> =
+            Scanner::new(vec![source], ScanOptions { only, follow, ..ScanOptions::default() }).collect();
+        check_order(&items);
+        let failed = items.iter().filter_map(|item| match item {
+            ScanItem::Failed { path, .. } => Some(std::str::from_utf8(path).unwrap()),
+            _ => None,
+        });
+        let mut failed: Vec<_> = failed.collect();
+        failed.sort_unstable();
+        let expected = ["alone", "file/y", "gone/a", "gone/b/c", "link/z", "there/none/x"];
+        assert_eq!(failed, expected, "links are followed: {follow}");
+    }
+}
+
+#[test]
+fn what_goes_while_it_is_listed_has_vanished_and_not_failed() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().join("top");
+    std::fs::create_dir(&top).unwrap();
+    let names = ["a", "b", "c"].map(|name| top.join(name));
+    for also in [Vec::new(), vec![temp.path().join("other")]] {
+        names.iter().for_each(|name| std::fs::write(name, "").unwrap());
+        let mut scanner = Scanner::new(vec![Source { also, ..source(&top, b"t") }], ScanOptions::default());
+        // The source's own entry, and the first of those in it: all names have been listed then.
+        let mut items: Vec<_> = scanner.by_ref().take(2).collect();
+        names.iter().for_each(|name| std::fs::remove_file(name).unwrap());
+        items.extend(scanner);
+        check_order(&items);
+        let vanished = items.iter().filter(|item| matches!(item, ScanItem::Vanished { is_open: false, .. }));
+        assert_eq!(vanished.count(), 2, "{items:?}");
+        assert!(!items.iter().any(|item| matches!(item, ScanItem::Failed { .. })), "{items:?}");
+    }
+}
+
+#[test]
+fn a_directory_that_goes_before_it_is_listed_has_vanished_and_its_source_has_failed() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().join("top");
+    std::fs::create_dir_all(top.join("dir")).unwrap();
+    let mut scanner = Scanner::new(vec![source(&top, b"t")], ScanOptions::default());
+    let mut items: Vec<_> = scanner.by_ref().take(2).collect();
+    std::fs::remove_dir(top.join("dir")).unwrap();
+    items.extend(scanner);
+    check_order(&items);
+    let vanished =
+        |item: &ScanItem| matches!(item, ScanItem::Vanished { path, is_open: true } if path == b"t/dir");
+    assert_eq!(items.iter().filter(|item| vanished(item)).count(), 1, "{items:?}");
+    let mut scanner = Scanner::new(vec![source(&top, b"t")], ScanOptions::default());
+    let mut items: Vec<_> = scanner.by_ref().take(1).collect();
+    std::fs::remove_dir(&top).unwrap();
+    items.extend(scanner);
+    assert!(items.iter().any(|item| matches!(item, ScanItem::Failed { .. })), "{items:?}");
 }
 
 #[test]

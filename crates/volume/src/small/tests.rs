@@ -25,7 +25,7 @@ fn a_file_arrives_with_mode_and_time_and_nothing_else() {
                 &root,
                 &path("file"),
                 b"content",
-                &WriteOptions { mode, mtime, durable, sparse, ..WriteOptions::default() },
+                &WriteOptions { mode, mtime: Some(mtime), durable, sparse, ..WriteOptions::default() },
             )
             .unwrap();
             let meta = root.metadata(&path("file")).unwrap().unwrap();
@@ -51,7 +51,8 @@ fn a_new_file_never_has_another_name() {
         for (sparse, durable) in [(false, false), (true, true)] {
             let name = path(&format!("file-{number}-{sparse}"));
             let mtime = Time::new(1_234_567_890, 987_654_321);
-            let options = WriteOptions { mode, mtime, durable, sparse, ..WriteOptions::default() };
+            let options =
+                WriteOptions { mode, mtime: Some(mtime), durable, sparse, ..WriteOptions::default() };
             let made = Unnamed::new(&root, &name, b"content", &options).unwrap();
             assert!(matches!(made.at, At::Nowhere { .. }) && root.metadata(&name).unwrap().is_none());
             made.finish().unwrap();

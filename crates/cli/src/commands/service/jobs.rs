@@ -326,7 +326,8 @@ fn ended(job: &Value) -> String {
 fn exit_code(job: &Value) -> u8 {
     let of_error = job["error"]["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
     match State::of_name(text(&job["state"])) {
-        Some(State::Done) => ExitCode::Ok as u8,
+        // All of it is there; some metadata may not be.
+        Some(State::Done) => of_error.unwrap_or(ExitCode::Ok as u8),
         Some(State::PartlyFailed) => ExitCode::SomeFailed as u8,
         Some(State::Cancelled) => ExitCode::Interrupted as u8,
         _ => of_error.unwrap_or(ExitCode::Internal as u8),
@@ -344,6 +345,7 @@ fn named(code: u8) -> ExitCode {
         ExitCode::Files,
         ExitCode::Lost,
         ExitCode::Protocol,
+        ExitCode::Metadata,
         ExitCode::Interrupted,
     ];
     all.into_iter().find(|one| *one as u8 == code).unwrap_or(ExitCode::Internal)

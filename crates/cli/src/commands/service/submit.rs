@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use farhaul::{Code, Error, ExitCode, Place, SyncOptions, escape};
+use farhaul::{Code, Error, ExitCode, Overwrite, Place, SyncOptions, escape};
 use farhaul_service::{FinishBy, JobOption, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span};
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     let sources = sources.iter().map(|text| absolute(text)).collect::<Result<_, _>>()?;
     let kind = if args.sync { Kind::Sync } else { Kind::Copy };
     let mut spec = JobSpec::new(kind, sources, absolute(destination)?);
-    let (select, names) = selection::read(&args.select)?;
+    let (select, names) = selection::read(&args.select, |note| printer::line(&format!("note: {note}")))?;
     let text = |bytes: &Vec<u8>| escape(bytes);
     spec.options.select = SelectRules {
         rules: select.rules.iter().map(text).collect(),
@@ -87,10 +87,13 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     spec.options.integrity = options.integrity;
     spec.options.dry_run = options.dry_run;
     spec.options.spread = args.transfer.spread.iter().map(|list| list.0.iter().map(text).collect()).collect();
+    let likeness = args.likeness.options()?;
     if args.sync {
-        spec.options.sync = Some(args.likeness.options()?);
-    } else if args.likeness.options()? != SyncOptions::default() {
+        spec.options.sync = Some(likeness);
+    } else if (SyncOptions { checksum: false, ..likeness }) != SyncOptions::default() {
         return bad("the options of a sync need --sync");
+    } else if likeness.checksum {
+        spec.options.files.overwrite = Overwrite::Content;
     }
     spec.priority = args.priority.unwrap_or(spec.priority);
     spec.not_before = args.not_before.map(|time| match time {
@@ -211,7 +214,7 @@ mod tests {
             };
             let value = match flag.as_str() {
                 "--cpus" | "-P" => "1",
-                "--busy-wait" => "5s",
+                "--answer-wait" | "--busy-wait" => "5s",
                 "--epoch-bits" => "6",
                 "--fault" => "loss=0.1",
                 _ => "x",
@@ -253,6 +256,7 @@ mod tests {
         assert!(spec.options.files.keep_setuid && spec.options.network.rate_bps == Some(1_000_000_000));
         assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::Algorithm::Md5]);
         assert_eq!(spec.fingerprint.as_deref(), Some("SHA256:x"));
+        assert_eq!(submit(&["-c", "/a", "/b"]).unwrap().options.files.overwrite, farhaul::Overwrite::Content);
         assert!(submit(&["--delete", "/a", "/b"]).unwrap_err().contains("--sync"));
     }
 }

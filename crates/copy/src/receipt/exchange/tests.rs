@@ -60,6 +60,7 @@ fn request() -> CopyRequest {
     CopyRequest {
         direction: Direction::Push,
         paths: vec!["/in/run7 \u{fc}\"\\\u{7f}\n".into()],
+        more_paths: 0,
         target_is_directory: false,
         single_file: false,
         target_is_name: false,

@@ -227,12 +227,20 @@ fn only_a_good_and_durable_report_confirms() {
         |report: Report, durable| Confirmed::of("j1", &report, durable).map_err(|error| error.to_string());
     for durable in [Durable::End, Durable::File] {
         assert_eq!(of(good(), durable).map(|proof| proof.job), Ok("j1".into()));
+        // All content is there, whatever could not be set.
+        let not_set = Report { ok: false, not_set_count: 1, ..good() };
+        assert_eq!(of(not_set, durable).map(|proof| proof.job), Ok("j1".into()));
     }
+    let vanished = Report { ok: false, vanished_count: 1, ..good() };
+    assert!(of(vanished.clone(), Durable::End).is_ok(), "what has gone keeps nothing of the others");
     for (report, durable, expected) in [
+        (Report { failed_count: 1, ..vanished.clone() }, Durable::End, "good end"),
+        (Report { error: Some("no".into()), ..vanished }, Durable::End, "good end"),
         (good(), Durable::No, "synced"),
         (Report { ok: false, ..good() }, Durable::End, "good end"),
         (Report { complete: false, ..good() }, Durable::End, "good end"),
         (Report { failed_count: 1, ..good() }, Durable::End, "failed"),
+        (Report { ok: false, failed_count: 1, not_set_count: 1, ..good() }, Durable::End, "good end"),
         (Report { not_taken_count: 1, ..good() }, Durable::End, "not taken"),
     ] {
         let error = of(report, durable).unwrap_err();

@@ -28,7 +28,7 @@ fn what_is_below_a_link_is_in_its_directory_whatever_becomes_of_the_link() {
     assert!(!root.metadata(&path("data")).unwrap().unwrap().is_dir());
     assert!(root.keep_link(&path("data"), None, true).unwrap());
     assert!(root.lookup(&path("data")).unwrap().unwrap().is_dir());
-    assert!(!root.make_dir(&path("data")).unwrap());
+    assert!(!root.make_dir(&path("data"), 0o755).unwrap());
     // Somebody puts another link in its place.
     std::fs::create_dir(temp.path().join("elsewhere")).unwrap();
     std::fs::remove_file(temp.path().join("root/data")).unwrap();
@@ -54,7 +54,10 @@ fn what_was_brought_or_came_later_or_has_other_names_is_not_followed() {
     };
     let (temp, root) = beside(|temp| {
         symlink("../disk", temp.join("root/brought")).unwrap();
-        Root::open(temp.join("root")).unwrap().symlink(b"../disk", &path("ours"), Time::new(9, 0)).unwrap();
+        Root::open(temp.join("root"))
+            .unwrap()
+            .symlink(b"../disk", &path("ours"), Some(Time::new(9, 0)))
+            .unwrap();
         let time = std::process::Command::new("touch")
             .args(["-h", "-d", "@77"])
             .arg(temp.join("root/brought"))

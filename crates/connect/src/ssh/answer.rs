@@ -1,0 +1,222 @@
+//! A question and its answer on the pipes of ssh: sends one frame and reads one, for as long as that makes sense.
+//!
+//! Always true: the wait ends soon after its caller has called it off; the time in which ssh asks its user for
+//! something is no waiting; a far end that does not read keeps nobody from hearing what it says.
+
+use std::fs;
+use std::io::{self, Read, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use farhaul_session::events::Event;
+use farhaul_text::printable;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::super::caller::{Caller, LOOK_EVERY};
+use super::super::hello::{self, HelloError};
+
+/// A far end that has not answered by then may wait for something that its user does not know of.
+const TELL_AFTER: Duration = Duration::from_secs(5);
+/// Text in the place of an answer is complete when nothing more has come for so long.
+const TEXT_TIME: Duration = Duration::from_secs(1);
+/// Bytes of such a text that are kept.
+const TEXT_MAX: usize = 120;
+/// A process that was stopped for a while has not waited.
+const STEP_MAX: Duration = Duration::from_secs(1);
+
+/// Who asks, whom, and for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    pub(crate) caller: &'a dyn Caller,
+    /// As the user named it.
+    pub(crate) host: &'a str,
+    /// The process of ssh.
+    pub(crate) ssh: u32,
+    /// How long the answer may take; without an end if none is given.
+    pub(crate) most: Option<Duration>,
+}
+
+/// Why no answer was waited for any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    CalledOff,
+    TookTooLong,
+}
+
+/// What came of a question.
+pub(crate) enum Answer {
+    Frame(zeroize::Zeroizing<Vec<u8>>),
+    None(Ending),
+}
+
+/// Sends `frame` and reads the answer.
+pub(crate) fn ask(
+    (stdin, stdout): (&mut ChildStdin, &mut ChildStdout),
+    frame: &[u8],
+    wait: Wait<'_>,
+) -> Result<Answer, HelloError> {
+    // Nobody else has this end of the pipe.
+    let flags = fcntl_getfl(stdin.as_fd()).map_err(io::Error::from)?;
+    fcntl_setfl(stdin.as_fd(), flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
+    let mut exchange = Exchange {
+        stdin,
+        stdout,
+        unsent: frame,
+        unsendable: None,
+        wait,
+        waited: Duration::ZERO,
+        looked: Instant::now(),
+        is_told: false,
+        text: Text::default(),
+        ending: None,
+    };
+    let read = hello::read_frame(&mut exchange);
+    if let Some(ending) = exchange.ending {
+        return Ok(Answer::None(ending));
+    }
+    let body = read?;
+    // A far end that could not start has closed its pipe; what it has printed instead says more than this error.
+    match exchange.unsendable {
+        Some(error) => Err(error.into()),
+        None => Ok(Answer::Frame(body)),
+    }
+}
+
+struct Exchange<'a> {
+    stdin: &'a mut ChildStdin,
+    stdout: &'a mut ChildStdout,
+    unsent: &'a [u8],
+    unsendable: Option<io::Error>,
+    wait: Wait<'a>,
+    waited: Duration,
+    looked: Instant,
+    is_told: bool,
+    text: Text,
+    ending: Option<Ending>,
+}
+
+/// What has come in the place of a frame, so far.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// For so long nothing more has come.
+    rested: Duration,
+}
+
+impl Read for Exchange<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.wait.caller.is_cancelled() {
+                return Err(self.end(Ending::CalledOff));
+            }
+            if self.look()? {
+                let count = self.stdout.read(into)?;
+                self.note(&into[..count]);
+                return Ok(count);
+            }
+            if !self.text.bytes.is_empty() && self.text.rested >= TEXT_TIME {
+                return Ok(0);
+            }
+            if self.wait.most.is_some_and(|most| self.waited >= most) {
+                return Err(self.end(Ending::TookTooLong));
+            }
+        }
+    }
+}
+
+impl Exchange<'_> {
+    fn end(&mut self, ending: Ending) -> io::Error {
+        self.ending = Some(ending);
+        io::ErrorKind::TimedOut.into()
+    }
+
+    /// Sends what can be sent; whether there is something to read.
+    fn look(&mut self) -> io::Result<bool> {
+        let is_sending = !self.unsent.is_empty();
+        let mut fds = vec![PollFd::new(&*self.stdout, PollFlags::IN)];
+        if is_sending {
+            fds.push(PollFd::new(&*self.stdin, PollFlags::OUT));
+        }
+        let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+        match poll(&mut fds, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (can_read, can_write) =
+            (!fds[0].revents().is_empty(), fds.get(1).is_some_and(|fd| !fd.revents().is_empty()));
+        drop(fds);
+        if can_write {
+            self.send();
+        }
+        if !can_read {
+            self.pass_time();
+        }
+        Ok(can_read)
+    }
+
+    fn send(&mut self) {
+        match self.stdin.write(self.unsent) {
+            Ok(count) => self.unsent = &self.unsent[count..],
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => {
+                self.unsent = &[];
+                self.unsendable = Some(error);
+            }
+        }
+    }
+
+    /// Keeps the beginning of what is no frame.
+    fn note(&mut self, bytes: &[u8]) {
+        self.looked = Instant::now();
+        let is_text =
+            !self.text.bytes.is_empty() || bytes.first().is_some_and(|&first| hello::is_text(first));
+        if is_text {
+            let room = TEXT_MAX.saturating_sub(self.text.bytes.len());
+            self.text.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            self.text.rested = Duration::ZERO;
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let passed = std::mem::replace(&mut self.looked, Instant::now()).elapsed().min(STEP_MAX);
+        self.text.rested += passed;
+        if is_asking(self.wait.ssh) {
+            return;
+        }
+        self.waited += passed;
+        if self.waited >= TELL_AFTER && !self.is_told {
+            self.is_told = true;
+            let peer = printable(self.wait.host.as_bytes(), 255);
+            self.wait.caller.tell(Event::AnswerAwaited { peer, seconds: self.waited.as_secs() });
+        }
+    }
+}
+
+/// Whether ssh asks its user for something, or a program that it has started does (the ssh to a jump host): it has the
+/// terminal open for that time, and else has not.
+fn is_asking(process: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let mut targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    targets.any(|target| target == Path::new("/dev/tty")) || children(process).into_iter().any(is_asking)
+}
+
+/// None where the kernel does not say.
+fn children(process: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    listed.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_terminal_open_asks() {
+        assert!(!is_asking(std::process::id()));
+        let Ok(_terminal) = fs::File::open("/dev/tty") else { return };
+        assert!(is_asking(std::process::id()));
+    }
+}

@@ -1,0 +1,57 @@
+//! Entries whose content is there, and whose mode, times or attributes the receiver could not set.
+//!
+//! Always true: each is counted once at either end, and counts as arrived.
+
+use farhaul_session::events::Event;
+use farhaul_session::handle::Handle;
+
+use super::listing::{Listed, Listing};
+use super::report::NotSetEntry;
+use super::telling::shown_path;
+
+/// Bytes that the report's list may take; a far end only counts.
+const BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct NotSet {
+    listing: Listing<NotSetEntry>,
+}
+
+impl NotSet {
+    pub(crate) fn new(is_client: bool) -> NotSet {
+        NotSet { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }) }
+    }
+
+    pub(crate) fn add(&self, path: &[u8], reason: &str, handle: &Handle) {
+        let path = shown_path(path);
+        self.listing.add(path, reason, |path, reason| NotSetEntry { path, reason });
+        handle.tell_detail(|| Event::MetadataNotSet {
+            path: farhaul_text::escape(path),
+            reason: reason.to_string(),
+        });
+    }
+
+    pub(crate) fn take(&self) -> Listed<NotSetEntry> {
+        self.listing.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_a_name_and_a_far_end_only_counts() {
+        let handle = Handle::new();
+        let here = NotSet::new(true);
+        here.add(b"", "cannot set its time", &handle);
+        here.add(b"d/f", "cannot set its mode", &handle);
+        let list = here.take();
+        let paths: Vec<_> = list.listed.iter().map(|entry| &entry.path[..]).collect();
+        assert_eq!((paths, list.count), (vec![".", "d/f"], 2));
+        let far = NotSet::new(false);
+        far.add(b"x", "cannot set its time", &handle);
+        let list = far.take();
+        assert_eq!((list.listed.len(), list.count), (0, 1));
+    }
+}

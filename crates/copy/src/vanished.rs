@@ -1,0 +1,81 @@
+//! Source files that were listed and had gone when they were to be read: told where the user is, and listed
+//! in the report.
+//!
+//! A tree in use loses files all the time (temporary ones, rotated logs). Nothing is wrong with the copy
+//! then, and the same command does not meet them again, so they are no failures.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_session::error::{Code, Failure};
+use farhaul_session::events::Event;
+use farhaul_session::handle::Handle;
+
+use super::listing::{Listed, Listing, shown};
+use super::report::VanishedEntry;
+
+/// Bytes that the report's list may take; a far end only counts.
+const BYTES_MAX: usize = 4 << 20;
+/// So many have a line of their own while the transfer runs.
+const TOLD_MAX: u64 = 1000;
+
+/// Why a file is not sent that has gone.
+pub(crate) fn failure() -> Failure {
+    Failure::new(Code::SourceVanished, "it had gone when it was to be read")
+}
+
+pub(crate) fn is_vanished(failure: &Failure) -> bool {
+    failure.code == Code::SourceVanished
+}
+
+pub(crate) struct Vanished {
+    listing: Listing<VanishedEntry>,
+    is_client: bool,
+}
+
+impl Vanished {
+    pub(crate) fn new(is_client: bool) -> Vanished {
+        Vanished { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }), is_client }
+    }
+
+    pub(crate) fn add(&self, path: &[u8], handle: &Handle) {
+        handle.counts().vanished.fetch_add(1, Relaxed);
+        let count = self.listing.add(path, "", |path, _| VanishedEntry { path });
+        if !self.is_client || count > TOLD_MAX + 1 {
+            return;
+        }
+        handle.tell(match count {
+            count if count <= TOLD_MAX => Event::EntryVanished { path: shown(path, "").0 },
+            _ => Event::MoreVanished,
+        });
+    }
+
+    pub(crate) fn take(&self) -> Listed<VanishedEntry> {
+        self.listing.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_session::events::Level;
+
+    use super::*;
+
+    #[test]
+    fn lines_and_list_are_bounded_and_the_count_is_not() {
+        let handle = Handle::new();
+        let events = handle.events(Level::Notice);
+        let here = Vanished::new(true);
+        for number in 0..40_000 {
+            here.add(format!("d/{number:0>100}").as_bytes(), &handle);
+        }
+        let list = here.take();
+        assert_eq!((list.count, handle.snapshot().vanished), (40_000, 40_000));
+        assert!((10_000..40_000).contains(&list.listed.len()), "{}", list.listed.len());
+        let told = events.take();
+        assert_eq!(told.len() as u64, TOLD_MAX + 1);
+        assert_eq!(told.last().map(|stamped| &stamped.event), Some(&Event::MoreVanished));
+        let far = Vanished::new(false);
+        far.add(b"x", &handle);
+        assert_eq!((far.take().listed.len(), events.take().len()), (0, 0));
+    }
+}

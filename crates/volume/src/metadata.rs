@@ -1,0 +1,185 @@
+//! Mode and times of what is there, and what to say when they cannot be set.
+//!
+//! Always true: after an error about metadata ([`is_about_metadata`]) all content is there; nothing is set that is
+//! so already.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+use rustix::fs::{self, AtFlags, Mode, Timestamps};
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::entry::{Meta, Time};
+use crate::root::{chmod_nofollow, timestamps};
+use crate::writeback::Medium;
+
+/// Why an entry has not got all of its metadata, although its content is there.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot set {0}")]
+struct NotSet(String);
+
+/// Whether an error says that all content is there, and only metadata could not be set.
+pub fn is_about_metadata(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<NotSet>())
+}
+
+/// What could not be set of one entry. The rest is tried all the same.
+#[derive(Debug, Default)]
+pub(crate) struct Unset(Vec<(&'static str, String)>);
+
+impl Unset {
+    /// Keeps what could not be set. What says that the thing is not there, or that the disk fails, ends it.
+    pub(crate) fn note<E: Into<io::Error>>(
+        &mut self,
+        what: &'static str,
+        set: Result<(), E>,
+    ) -> io::Result<()> {
+        let Err(error) = set.map_err(Into::<io::Error>::into) else { return Ok(()) };
+        match Errno::from_io_error(&error) {
+            Some(
+                Errno::IO
+                | Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::LOOP
+                | Errno::STALE
+                | Errno::BADF
+                | Errno::NOMEM
+                | Errno::MFILE
+                | Errno::NFILE,
+            )
+            | None => Err(error),
+            Some(_) => {
+                self.keep(what, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps what could not be set, whatever the reason.
+    pub(crate) fn keep(&mut self, what: &'static str, error: &io::Error) {
+        let text = error.to_string();
+        self.0.push((what, text.split(" (os error ").next().unwrap_or_default().to_string()));
+    }
+
+    /// An error if something could not be set: one reason is told once.
+    pub(crate) fn done(self) -> io::Result<()> {
+        let Some((_, first)) = self.0.first() else { return Ok(()) };
+        let text = if self.0.iter().all(|(_, why)| why == first) {
+            let whats: Vec<_> = self.0.iter().map(|(what, _)| *what).collect();
+            format!("its {}: {first}", whats.join(" and "))
+        } else {
+            let each: Vec<_> = self.0.iter().map(|(what, why)| format!("its {what}: {why}")).collect();
+            each.join("; ")
+        };
+        Err(io::Error::other(NotSet(text)))
+    }
+}
+
+/// Gives an open file its mode and time, as far as they are given.
+pub(crate) fn set_of_file(
+    file: impl AsFd,
+    medium: Medium,
+    mode: Option<u32>,
+    mtime: Option<Time>,
+    unset: &mut Unset,
+) -> io::Result<()> {
+    let file = file.as_fd();
+    if let Some(mode) = mode {
+        unset.note("mode", fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?;
+    }
+    if let Some(mtime) = mtime {
+        unset.note("time", fs::futimens(file, &times(medium, mtime)))?;
+    }
+    Ok(())
+}
+
+/// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never
+/// through a symbolic link, which has no mode of its own.
+pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
+    let medium = dir.medium();
+    let dir = dir.as_fd();
+    let there = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+    let mut unset = Unset::default();
+    if let Some(mode) = mode.filter(|&mode| mode & 0o7777 != there.mode) {
+        if mode & SET_GROUP_ID != 0 && would_lose_group_bit(&there) {
+            unset.keep("mode", &io::Error::other("that would take its set-group-id bit"));
+        } else {
+            unset.note("mode", chmod_nofollow(dir, name, mode))?;
+        }
+    }
+    if let Some(mtime) = mtime.filter(|&mtime| mtime != there.mtime) {
+        unset.note("time", fs::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW))?;
+    }
+    unset.done()
+}
+
+/// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set
+/// both times or none.
+pub(crate) fn times(medium: Medium, mtime: Time) -> Timestamps {
+    let mut times = timestamps(mtime);
+    if medium == Medium::Program {
+        times.last_access.tv_nsec = fs::UTIME_NOW as _;
+    }
+    times
+}
+
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Whether a directory that has a set-group-id bit would lose it by any change of its mode: the group is none
+/// of this user's. From: chmod(2).
+pub(crate) fn would_lose_group_bit(there: &Meta) -> bool {
+    let me = rustix::process::geteuid();
+    let is_member = || {
+        there.gid == rustix::process::getegid().as_raw()
+            || rustix::process::getgroups()
+                .is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == there.gid))
+    };
+    there.mode & SET_GROUP_ID != 0 && there.is_dir() && !me.is_root() && !is_member()
+}
+
+/// The mode bits that this process takes from whatever it makes; asked for once.
+pub fn umask() -> u32 {
+    static MASK: OnceLock<u32> = OnceLock::new();
+    // Asking by umask(2) would change it for a moment, for all threads.
+    let read = || {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+        u32::from_str_radix(line.trim(), 8).ok()
+    };
+    *MASK.get_or_init(|| read().unwrap_or(0o022))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_reason_is_told_once_and_a_disk_that_fails_is_no_metadata() {
+        let mut unset = Unset::default();
+        unset.note("mode", Err(Errno::PERM)).unwrap();
+        unset.note("time", Err(Errno::PERM)).unwrap();
+        let error = unset.done().unwrap_err();
+        assert_eq!(error.to_string(), "cannot set its mode and time: Operation not permitted");
+        assert!(is_about_metadata(&error));
+        let mut unset = Unset::default();
+        unset.note("mode", Err(Errno::PERM)).unwrap();
+        unset.note("time", Err(Errno::ROFS)).unwrap();
+        let text = unset.done().unwrap_err().to_string();
+        assert_eq!(text, "cannot set its mode: Operation not permitted; its time: Read-only file system");
+        for errno in [Errno::IO, Errno::NOENT, Errno::MFILE] {
+            let error = Unset::default().note("mode", Err(errno)).unwrap_err();
+            assert!(!is_about_metadata(&error), "{error}");
+        }
+        assert!(Unset::default().done().is_ok());
+    }
+
+    #[test]
+    fn the_umask_is_that_of_this_process() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("d")).unwrap();
+        let there = Meta::from(&fs::stat(temp.path().join("d")).unwrap());
+        assert_eq!(there.mode & 0o777, 0o777 & !umask());
+    }
+}

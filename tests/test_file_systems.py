@@ -1,0 +1,422 @@
+"""Destinations that keep less than the source has: coarse or narrow times, no hard links, no room that is had without zeros, and
+directories in which nothing is replaced."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from harness.hosts import USER, call
+from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp
+from harness.trees import leftovers, make_file
+
+MIB = 1 << 20
+#: Of years that every file system has, with a fraction that none of the coarse ones keeps; the second one is odd.
+TIMES = [1_600_000_000_123_456_789, 1_600_000_001_999_999_999, 1_700_000_000_000_000_001]
+BEYOND_2038 = 4_000_000_000_500_000_000
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount file systems")
+
+
+def program(name):
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name} here")
+    return name
+
+
+def image(folder, megabytes):
+    file = folder.parent / f"{folder.name}.image"
+    with open(file, "wb") as out:
+        out.truncate(megabytes << 20)
+    return file
+
+
+@contextlib.contextmanager
+def loop_device(file):
+    done = subprocess.run(["losetup", "--find", "--show", os.fspath(file)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no loop devices here: {done.stderr.decode().strip()}")
+    device = done.stdout.decode().strip()
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=False)
+
+
+def mount(stack, *command, what, folder):
+    done = subprocess.run([*map(os.fspath, command)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"{what} cannot be mounted here: {done.stderr.decode().strip()}")
+    stack.callback(lambda: subprocess.run(["umount", "-l", os.fspath(folder)], check=False))
+    return folder
+
+
+def old_ext4(stack, folder, megabytes=32):
+    """ext4 with inodes of 128 bytes: times in seconds, up to 2038."""
+    file = image(folder, megabytes)
+    call("mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal", str(file))
+    folder = mount(stack, "mount", "-o", "loop", file, folder, what="ext4", folder=folder)
+    (folder / "lost+found").rmdir()
+    return folder
+
+
+def exfat(stack, folder, megabytes=64):
+    """exFAT by FUSE: times in steps, no modes, no hard links, no holes."""
+    program("mount.exfat-fuse")
+    file = image(folder, megabytes)
+    call(program("mkfs.exfat"), str(file))
+    device = stack.enter_context(loop_device(file))
+    return mount(stack, "mount.exfat-fuse", device, folder, what="exFAT", folder=folder)
+
+
+def ntfs(stack, folder, megabytes=64):
+    """NTFS by FUSE: times in steps of 100 ns."""
+    program("lowntfs-3g")
+    file = image(folder, megabytes)
+    call("mkntfs", "--fast", "--force", "--quiet", "--sector-size", "512", str(file))
+    return mount(stack, "lowntfs-3g", file, folder, what="NTFS", folder=folder)
+
+
+def vfat(stack, folder, megabytes=32):
+    """FAT: times in steps of 2 s."""
+    file = image(folder, megabytes)
+    call(program("mkfs.vfat"), str(file))
+    return mount(stack, "mount", "-t", "vfat", "-o", "loop", file, folder, what="FAT", folder=folder)
+
+
+COARSE = {"old ext4": old_ext4, "exFAT": exfat, "NTFS": ntfs, "FAT": vfat}
+
+
+@pytest.fixture(params=COARSE)
+def coarse(request, way):
+    """A way whose destination is a file system with coarse times."""
+    way.source.mkdir()
+    way.target.mkdir()
+    with contextlib.ExitStack() as stack:
+        COARSE[request.param](stack, way.target)
+        yield way
+
+
+def fill(tree, times=TIMES):
+    (tree / "d").mkdir()
+    for number, at in enumerate(times):
+        make_file(tree / f"d/small{number}", 1000 + number)
+        make_file(tree / f"large{number}", 2 * MIB + number)
+        for name in (f"d/small{number}", f"large{number}"):
+            os.utime(tree / name, ns=(at, at))
+    os.utime(tree / "d", ns=(times[0], times[0]))
+
+
+def warnings_of(outcome):
+    return [text for text in outcome.report["warnings"] if "keeps times" in text]
+
+
+@pytest.mark.parametrize("verb", ["sync", "cp"])
+def test_what_the_destination_keeps_of_a_time_is_that_time(coarse, verb):
+    fill(coarse.source)
+    both = {"verb": verb, "slash": "/", "target_slash": "/"}
+    first = coarse.sync(**both)
+    assert first.report["files"] == 6 and first.report["not_set_count"] == 0, first
+    assert warnings_of(first) == []
+    dry = coarse.sync("--dry-run", **both)
+    assert dry.report["skipped"] == 6 or dry.report["files"] <= 6
+    second = coarse.sync(**both)
+    assert (second.report["files"], second.report["skipped"]) == (0, 6), second
+    assert len(warnings_of(second)) == 1, second.report["warnings"]
+    assert not leftovers(coarse.target)
+    # Who knows it, says so, and is not told again.
+    known = coarse.sync("--modify-window", "2", **both)
+    assert known.report["skipped"] == 6 and warnings_of(known) == []
+    # What has changed by more than that is sent.
+    at = TIMES[0] + 4_000_000_000
+    os.utime(coarse.source / "large0", ns=(at, at))
+    changed = coarse.sync(**both)
+    assert (changed.report["files"], changed.report["skipped"]) == (1, 5), changed
+    older = coarse.sync("--overwrite", "older", **both)
+    assert older.report["skipped"] == 6, older
+
+
+def test_verify_agrees_on_times(coarse, net):
+    fill(coarse.source)
+    where = coarse.road.alpha
+    manifest = net.folder("manifests") / "m"
+    coarse.sync("--manifest", manifest)
+    host = net.beta if coarse.is_push else where
+    done = host.run(["farhaul", "verify", "--metadata", "--json", manifest, coarse.target], check=False)
+    text = done.stdout.decode()
+    assert "modification time" not in text, text
+
+
+def test_times_beyond_2038(net, near):
+    """What is later than the file system can say is kept as the last second that it can."""
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    target.mkdir()
+    fill(source, [BEYOND_2038, TIMES[0]])
+    with contextlib.ExitStack() as stack:
+        old_ext4(stack, target)
+        cp(net.alpha, f"{source}/", target, verb="sync")
+        again = cp(net.alpha, f"{source}/", target, verb="sync")
+        assert (again.report["files"], again.report["skipped"]) == (0, 4), again
+        assert len(warnings_of(again)) == 1
+
+
+def test_a_fine_file_system_keeps_every_difference(way):
+    """Times that a coarse file system would explain are a difference where it is none."""
+    way.source.mkdir()
+    (way.source / "f").write_text("one")
+    os.utime(way.source / "f", ns=(TIMES[0], TIMES[0]))
+    way.sync()
+    seconds = TIMES[0] // 1_000_000_000 * 1_000_000_000
+    os.utime(way.target / "f", ns=(seconds, seconds))
+    report = way.sync().report
+    assert (report["files"], report["skipped"]) == (1, 0), report
+    os.utime(way.target / "f", ns=(seconds, seconds))
+    assert way.sync("--modify-window", "1").report["skipped"] == 1
+
+
+def test_renames_are_found_where_times_are_coarse(net, near):
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    target.mkdir()
+    fill(source)
+    with contextlib.ExitStack() as stack:
+        old_ext4(stack, target)
+        cp(net.alpha, f"{source}/", target, verb="sync")
+        os.rename(source / "large1", source / "renamed")
+        report = cp(net.alpha, "--detect-renames", "--delete", f"{source}/", target, verb="sync").report
+        assert report["renames"] == 1 and report["files"] == 0, report
+        assert (target / "renamed").read_bytes() == (source / "renamed").read_bytes()
+
+
+# ---- hard links --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hard_link_that_cannot_be_made_is_copied(way):
+    way.source.mkdir()
+    way.target.mkdir()
+    make_file(way.source / "a", 3 * MIB)
+    (way.source / "s").write_text("small")
+    for name, of in (("b", "a"), ("c", "a"), ("t", "s")):
+        os.link(way.source / of, way.source / name)
+    with contextlib.ExitStack() as stack:
+        exfat(stack, way.target)
+        outcome = way.sync(expect=EXIT_OK)
+        notes = [text for text in outcome.report["warnings"] if "hard links" in text]
+        assert len(notes) == 1 and outcome.report["failed_count"] == 0, outcome
+        for name in "abcst":
+            assert (way.target / name).read_bytes() == (way.source / name).read_bytes(), name
+        again = way.sync()
+        assert (again.report["files"], again.report["links"]) == (0, 0), again
+        assert not leftovers(way.target)
+
+
+def test_a_file_that_has_as_many_links_as_there_can_be(net, near):
+    """EMLINK: ext4 has 65,000 names a file."""
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "a").write_text("content")
+    os.link(source / "a", source / "b")
+    with contextlib.ExitStack() as stack:
+        folder = old_ext4(stack, target, megabytes=64)
+        cp(net.alpha, f"{source}/", f"{folder}/")
+        (folder / "more").mkdir()
+        count = 2
+        with contextlib.suppress(OSError):
+            while count < 70_000:
+                os.link(folder / "a", folder / f"more/{count}")
+                count += 1
+        assert count < 70_000
+        # The first name that is listed is the file, the others are links to it: that is to be one that is there.
+        new = next(name for name in map("new{}".format, range(100)) if is_not_first(source, name))
+        outcome = cp(net.alpha, f"{source}/", f"{folder}/")
+        assert (folder / new).read_text() == "content" and not os.path.samefile(folder / "a", folder / new)
+        assert any("too many links" in text for text in outcome.report["warnings"]), outcome
+        assert cp(net.alpha, f"{source}/", f"{folder}/").report["links"] == 0
+
+
+def is_not_first(folder, name):
+    """Makes another name of `a`, and keeps it unless it comes first in the listing."""
+    os.link(folder / "a", folder / name)
+    if os.listdir(folder)[0] != name:
+        return True
+    os.unlink(folder / name)
+    return False
+
+
+def test_a_link_onto_another_file_system_is_no_way_out(net, near):
+    """EXDEV: a directory of the destination is another file system."""
+    source, target = near / "source", near / "target"
+    (source / "d").mkdir(parents=True)
+    (target / "d").mkdir(parents=True)
+    (source / "a").write_text("content")
+    os.link(source / "a", source / "d/b")
+    with contextlib.ExitStack() as stack:
+        old_ext4(stack, target / "d")
+        outcome = cp(net.alpha, f"{source}/", f"{target}/")
+        assert outcome.report["failed_count"] == 0 and (target / "d/b").read_text() == "content"
+        assert not any("way out" in text for text in outcome.report["warnings"]), outcome
+        assert any("hard links" in text for text in outcome.report["warnings"]), outcome
+        assert cp(net.alpha, f"{source}/", f"{target}/").report["links"] == 0
+
+
+# ---- set-group-id directories -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["sync", "cp"])
+@pytest.mark.parametrize("option", [[], ["-p"]])
+def test_a_directory_below_a_set_group_id_one_keeps_the_bit(way, verb, option):
+    (way.source / "new/deep").mkdir(parents=True)
+    (way.source / "new/deep/f").write_text("x")
+    (way.source / "there").mkdir()
+    os.chmod(way.source / "new", 0o751)
+    way.target.mkdir()
+    os.chown(way.target, 0, 12345)
+    os.chmod(way.target, 0o2775)
+    (way.target / "there").mkdir()
+    is_daemon = way.road.name == "daemon"
+    for number in range(2):
+        way.sync(*option, verb=verb, slash="/", target_slash="/")
+        for name in ("new", "new/deep", "there"):
+            there = (way.target / name).stat()
+            assert there.st_mode & 0o2000 and there.st_gid == 12345, f"run {number}: {name} has mode {there.st_mode:o}"
+        assert (way.target / "new").stat().st_mode & 0o777 == 0o751, is_daemon
+
+
+def test_the_bit_of_a_group_that_the_receiver_is_not_in(net, near):
+    """To change a mode takes the bit where the group is none of the receiver's: it is made so that it need not be changed."""
+    source, target = near / "source", near / "target"
+    (source / "new").mkdir(parents=True)
+    (source / "new/f").write_text("x")
+    os.chmod(source / "new", 0o755)
+    target.mkdir()
+    os.chown(target, 0, 12345)
+    os.chmod(target, 0o2777)
+    os.chmod(near, 0o755)
+    for _ in range(2):
+        cp(net.alpha, "--omit-dir-times", f"{source}/", target, verb="sync", user=USER, cwd="/")
+        there = (target / "new").stat()
+        assert there.st_mode & 0o7777 == 0o2755 and there.st_gid == 12345, f"{there.st_mode:o}"
+
+
+# ---- append-only directories ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def attribute(path, letter):
+    done = subprocess.run(["chattr", f"+{letter}", os.fspath(path)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no chattr +{letter} here: {done.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", f"-{letter}", os.fspath(path)], check=False)
+
+
+def test_new_files_arrive_in_an_append_only_directory(way):
+    way.source.mkdir()
+    way.target.mkdir()
+    for number in range(3):
+        (way.source / f"small{number}").write_text(f"{number}")
+        make_file(way.source / f"large{number}", 9 * MIB, seed=number)
+    os.symlink("small0", way.source / "link")
+    with attribute(way.target, "a"):
+        report = way.sync("--omit-dir-times", "--no-perms").report
+        assert report["ok"] and report["files"] == 6, report
+        assert leftovers(way.target) == []
+        assert all((way.target / path.name).read_bytes() == path.read_bytes() for path in way.source.iterdir())
+        again = way.sync("--omit-dir-times", "--no-perms").report
+        assert again["ok"] and again["skipped"] == 7 or again["files"] == 0, again
+        # What is there stays, which is known before it is sent.
+        for path in way.source.glob("*0"):
+            os.utime(path, (1, 1))
+        report = way.sync("--omit-dir-times", "--no-perms", expect=EXIT_SOME_FAILED).report
+        assert {entry["path"] for entry in report["failed"]} == {"small0", "large0"}, report
+        assert all("append-only" in entry["reason"] for entry in report["failed"]), report
+        assert report["bytes"] < MIB and leftovers(way.target) == []
+        plain = way.sync("--overwrite", "never", expect=EXIT_METADATA).report
+        assert plain["failed_count"] == 0
+
+
+@pytest.mark.parametrize("letter, word", [("i", "immutable"), ("a", "append-only")])
+def test_a_large_file_that_cannot_be_replaced_is_not_sent(way, letter, word):
+    way.source.mkdir()
+    way.target.mkdir()
+    make_file(way.source / "large", 9 * MIB)
+    (way.source / "other").write_text("x")
+    make_file(way.target / "large", MIB, seed=3)
+    with attribute(way.target / "large", letter):
+        report = way.sync("--whole-file", expect=EXIT_SOME_FAILED).report
+        (failed,) = report["failed"]
+        assert failed["path"] == "large" and word in failed["reason"], report
+        assert report["bytes"] < MIB and leftovers(way.target) == []
+
+
+# ---- room without zeros --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_not_filled_with_zeros_before_it_comes(net, near):
+    """What the file system's program writes to its device is the content once, not twice."""
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    target.mkdir()
+    make_file(source / "large", 48 * MIB)
+    with contextlib.ExitStack() as stack:
+        folder = exfat(stack, target, megabytes=128)
+        before = written_to(folder)
+        report = cp(net.alpha, source / "large", f"{folder}/").report
+        subprocess.run(["sync", "-f", os.fspath(folder)], check=True)
+        amount = written_to(folder) - before
+        assert report["ok"] and (folder / "large").read_bytes() == (source / "large").read_bytes()
+        assert amount < 72 * MIB, f"{amount / MIB:.0f} MiB written for a file of 48"
+
+
+def written_to(folder):
+    """Bytes that the program behind a FUSE mount has written so far."""
+    device = os.stat(folder).st_dev
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        if fields[4] == os.fspath(folder):
+            source = fields[fields.index("-") + 2]
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            argv = (process / "cmdline").read_bytes().split(b"\0")
+            if b"exfat" in argv[0] and os.fsencode(source) in argv:
+                for line in (process / "io").read_text().splitlines():
+                    if line.startswith("wchar:"):
+                        return int(line.split()[1])
+    raise AssertionError(f"no program behind {folder} ({device})")
+
+
+@pytest.mark.parametrize("kind", ["exFAT", "NTFS"])
+def test_an_interrupted_file_goes_on_where_files_grow(way, kind):
+    way.source.mkdir()
+    way.target.mkdir()
+    make_file(way.source / "large", 40 * MIB)
+    with contextlib.ExitStack() as stack:
+        COARSE[kind](stack, way.target, megabytes=128)
+        url = way.road.url("tree")
+        ends = (f"{way.source}/", url) if way.is_push else (f"{url}/", f"{way.target}")
+        process = way.road.start("--rate", "100M", *ends)
+        parts = wait_for_part(way.target, process)
+        assert parts
+        process.kill()
+        process.wait()
+        report = way.sync().report
+        assert report["ok"] and report["bytes_resumed"] > 0, report
+        assert (way.target / "large").read_bytes() == (way.source / "large").read_bytes()
+        assert leftovers(way.target) == []
+
+
+def wait_for_part(folder, process):
+    from harness.hosts import wait_until
+    def has_come():
+        parts = [path for path in leftovers(folder) if path.suffix == ".fhpart"]
+        return process.poll() is not None or parts and parts[0].stat().st_size > 8 * MIB
+    wait_until(has_come, seconds=60, what="some of it has come")
+    assert process.poll() is None, "it has ended before it was killed"
+    return leftovers(folder)

@@ -1,0 +1,272 @@
+"""Content that arrives where its mode or its times cannot be set: exit code 10, and the options that leave them alone."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from harness.hosts import USER
+from harness.product import (EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, Daemon, cp, keygen)
+from harness.service import Service
+from harness.three import ThreeNet
+from harness.trees import leftovers, make_file
+
+MIB = 1 << 20
+OLD = 1_000_000_000
+PORTS = itertools.count(33700)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as somebody who is not")
+
+
+class ToUser:
+    """A copy that an ordinary user receives, who owns nothing of what is there."""
+
+    def __init__(self, net, way):
+        self.net, self.host = net, net.alpha
+        self.source = net.folder("source") / "tree"
+        self.source.mkdir()
+        self.far = net.folder("shared")
+        self.target = self.far / "tree"
+        self.user = self.prefix = None
+        if way == "local":
+            self.user, self.url, self.prefix = USER, f"{self.target}", f"{self.source}"
+        elif way == "ssh-push":
+            self.url, self.prefix = f"{USER}@beta:{self.target}", f"{self.source}"
+        elif way == "daemon-push":
+            daemon = Daemon(net.pair, net.beta, [net.key], port=next(PORTS), user=USER, root=self.far)
+            self.url, self.prefix = daemon.url("tree"), f"{self.source}"
+        elif way == "daemon-pull":
+            daemon = Daemon(net.pair, net.beta, [users_key(net.alpha)], port=next(PORTS), root=self.source.parent)
+            self.user, self.url, self.prefix = USER, f"{self.target}", daemon.url("tree")
+        self.arguments = ["--accept-new"] if "daemon" in way else []
+        os.chmod(self.source.parent, 0o755)
+        os.chmod(self.far, 0o755)
+
+    def run(self, *arguments, verb="sync", what="", **options):
+        return cp(self.host, *self.arguments, *arguments, f"{self.prefix}{what}", self.url, verb=verb, user=self.user,
+                  cwd="/", **options)
+
+
+@pytest.fixture(params=["local", "ssh-push", "daemon-push", "daemon-pull"])
+def to_user(request, net):
+    return ToUser(net, request.param)
+
+
+def users_key(host):
+    there = host.user_home / ".config/farhaul/id_ed25519.pub"
+    return there.read_text() if there.exists() else keygen(host, user=USER)
+
+
+def shared_directory(folder):
+    """Root's, where everybody may write."""
+    folder.mkdir()
+    os.chmod(folder, 0o777)
+    return folder
+
+
+def set_times(root):
+    for path in [root, *root.rglob("*")]:
+        os.utime(path, (OLD, OLD), follow_symlinks=False)
+
+
+def fill(tree):
+    (tree / "d").mkdir(exist_ok=True)
+    (tree / "d/small").write_text("small")
+    make_file(tree / "large", 3 * MIB)
+    set_times(tree)
+
+
+def test_a_shared_directory_of_another_owner_is_code_10_and_has_a_name(to_user):
+    fill(to_user.source)
+    shared_directory(to_user.target)
+    report = to_user.run(expect=EXIT_METADATA).report
+    assert report["failed_count"] == 0 and report["files"] == 2 and not report["ok"] and report["complete"], report
+    assert report["error"] is None
+    assert [entry["path"] for entry in report["not_set"]] == ["."] and report["not_set_count"] == 1
+    assert report["not_set"][0]["reason"] == "cannot set its time: Operation not permitted", report["not_set"]
+    assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
+    # Nothing to do, and nothing that may be set: the same again, in words, too.
+    again = to_user.run("-v", as_json=False, expect=EXIT_METADATA)
+    assert "not set: .: cannot set its time: Operation not permitted" in again.stderr, again
+    assert "--omit-dir-times" in again.stderr and "failed" not in again.stderr.lower(), again
+
+
+def test_what_was_not_asked_for_counts_nothing(to_user):
+    fill(to_user.source)
+    shared_directory(to_user.target)
+    report = to_user.run("--omit-dir-times", expect=EXIT_OK).report
+    assert report["ok"] and report["not_set_count"] == 0 and report["files"] == 2, report
+    assert (to_user.target / "large").stat().st_mtime == OLD
+    assert (to_user.target / "d").stat().st_mtime != OLD, "a directory's time was left alone"
+    assert to_user.run("--omit-dir-times").report["skipped"] == 2
+
+
+def test_modes_of_what_another_one_owns(to_user):
+    """`sync` sets modes of what is there: what is another's keeps its own."""
+    fill(to_user.source)
+    shared_directory(to_user.target)
+    to_user.run("--omit-dir-times")
+    os.chown(to_user.target / "d/small", 0, 0)
+    os.chmod(to_user.source / "d/small", 0o640)
+    set_times(to_user.source)
+    report = to_user.run("--omit-dir-times", expect=EXIT_METADATA).report
+    assert [(entry["path"], entry["reason"]) for entry in report["not_set"]] == [
+        ("d/small", "cannot set its mode: Operation not permitted")], report
+    assert report["failed_count"] == 0 and report["skipped"] == 2
+    report = to_user.run("--omit-dir-times", "--no-perms").report
+    assert report["ok"] and report["skipped"] == 2
+
+
+def test_a_file_that_is_changed_in_place_and_is_anothers(to_user):
+    make_file(to_user.source / "large", 3 * MIB)
+    shared_directory(to_user.target)
+    make_file(to_user.target / "large", 3 * MIB, seed=9)
+    os.chmod(to_user.target / "large", 0o666)
+    set_times(to_user.source)
+    report = to_user.run("--inplace", "--omit-dir-times", expect=EXIT_METADATA).report
+    assert report["failed_count"] == 0 and report["files"] == 1, report
+    assert [entry["path"] for entry in report["not_set"]] == ["large"]
+    assert report["not_set"][0]["reason"] == "cannot set its mode and time: Operation not permitted"
+    assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
+    assert (to_user.target / "large").stat().st_uid == 0 and not leftovers(to_user.target)
+    make_file(to_user.source / "large", 3 * MIB, seed=10)
+    report = to_user.run("--inplace", "--no-perms", "--no-times").report
+    assert report["ok"] and report["files"] == 1
+    assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
+
+
+def test_times_are_left_as_they_come(way):
+    """Of files, directories, links and pipes, in `cp` and `sync`, whichever way they go."""
+    for number, verb in enumerate(["cp", "sync"]):
+        if way.source.exists():
+            shutil.rmtree(way.source)
+            shutil.rmtree(way.target)
+        way.source.mkdir()
+        fill(way.source)
+        os.symlink("large", way.source / "link")
+        os.mkfifo(way.source / "pipe")
+        set_times(way.source)
+        begin = time.time() - 60
+        report = way.sync("--no-times", "--specials", verb=verb, slash="/", target_slash="/").report
+        assert report["ok"] and report["files"] == 2, report
+        for path in [way.target, *way.target.rglob("*")]:
+            assert path.lstat().st_mtime > begin, f"{path} has the source's time"
+        assert way.sync("--no-times", "--specials", "--checksum").report["skipped"] >= 2, number
+
+
+def test_directories_keep_their_times_and_files_do_not(way):
+    way.source.mkdir()
+    fill(way.source)
+    report = way.sync("--omit-dir-times").report
+    assert report["ok"]
+    assert (way.target / "d").stat().st_mtime != OLD and way.target.stat().st_mtime != OLD
+    assert (way.target / "large").stat().st_mtime == (way.target / "d/small").stat().st_mtime == OLD
+    assert way.sync("--omit-dir-times").report["skipped"] == 2
+    assert way.sync().report["ok"] and (way.target / "d").stat().st_mtime == OLD
+
+
+def test_modes_are_as_the_receiver_makes_them(net, near):
+    """New ones by the umask, others as they were. The umask is that of the shell, which a daemon's configuration replaces."""
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    fill(source)
+    os.chmod(source / "d", 0o777)
+    os.chmod(source / "large", 0o666)
+    os.chmod(source / "d/small", 0o755)
+    argv = ["sh", "-c", 'umask 027; exec farhaul sync --no-perms --no-times "$1" "$2"', "sh", source, target]
+    net.alpha.run(argv, check=True)
+    modes = {name: (target / name).stat().st_mode & 0o7777 for name in ("d", "large", "d/small")}
+    assert modes == {"d": 0o750, "large": 0o640, "d/small": 0o750}
+    os.chmod(target / "d", 0o711)
+    os.chmod(target / "large", 0o604)
+    os.chmod(target / "d/small", 0o604)
+    for name in ("large", "d/small"):
+        with open(source / name, "ab") as out:
+            out.write(b"more")
+    net.alpha.run(argv, check=True)
+    assert (target / "large").read_bytes() == (source / "large").read_bytes()
+    modes = {name: (target / name).stat().st_mode & 0o7777 for name in ("d", "large", "d/small")}
+    assert modes == {"d": 0o711, "large": 0o604, "d/small": 0o604}
+
+
+def test_all_bits_of_a_mode_and_none_contradict_each_other(near, net):
+    (near / "a").write_text("x")
+    outcome = cp(net.alpha, "-p", "--no-perms", near / "a", near / "b", expect=EXIT_USAGE)
+    assert "--no-perms" in outcome.error_line
+
+
+def test_what_fails_is_worth_more_than_what_is_not_set(to_user):
+    fill(to_user.source)
+    shared_directory(to_user.target)
+    (to_user.target / "d").mkdir()
+    os.chmod(to_user.target / "d", 0o755)
+    report = to_user.run(expect=EXIT_SOME_FAILED).report
+    assert report["failed_count"] == 1 and report["failed"][0]["path"] == "d/small", report
+    assert {entry["path"] for entry in report["not_set"]} == {".", "d"}, report
+
+
+def test_events_tell_it(to_user):
+    fill(to_user.source)
+    shared_directory(to_user.target)
+    outcome = to_user.run("--events", as_json=False, expect=EXIT_METADATA)
+    events = [json.loads(line) for line in outcome.stdout.splitlines()]
+    told = [event for event in events if event["event"] == "metadata_not_set"]
+    assert [(event["path"], event["reason"]) for event in told] == [
+        (".", "cannot set its time: Operation not permitted")], events
+    (ended,) = [event for event in events if event["event"] == "ended"]
+    assert (ended["ok"], ended["exit_code"], ended["error"]) == (False, EXIT_METADATA, None)
+
+
+@contextlib.contextmanager
+def append_only(folder):
+    """Not even root sets modes and times of such a directory."""
+    done = subprocess.run(["chattr", "+a", os.fspath(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no chattr +a here: {done.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-a", os.fspath(folder)], check=False)
+
+
+def test_a_job_whose_content_is_there_is_done(own_net):
+    """With what could not be set as its error; and the options are those of jobs, too."""
+    service = Service(own_net, own_net.alpha, far=own_net.daemon)
+    source = own_net.folder("source")
+    fill(source)
+    target = service.far.root / "in"
+    target.mkdir()
+    with append_only(target):
+        id = service.submit(f"{source}/", *service.to_far("in"), "--retry", "3")
+        service.wait(id, expect=EXIT_METADATA)
+        job = service.job(id)
+        assert (job["state"], job["attempt"]) == ("done", 1), job
+        assert (job["error"]["code"], job["error"]["exit_code"]) == ("FH-METADATA-NOT-SET", EXIT_METADATA), job
+        assert ".: cannot set its mode and time" in job["error"]["text"] or ".: cannot set its time" in job["error"]["text"]
+        assert "all content has arrived" in service.run("logs", id)
+        (record,) = service.json("history")
+        assert (record["state"], record["error_code"], record["files_failed"]) == ("done", "FH-METADATA-NOT-SET", 0), record
+        id = service.submit(f"{source}/", *service.to_far("in"), "--omit-dir-times", "--no-perms", "--no-times",
+                            "--modify-window", "2")
+        service.wait(id)
+        assert service.job(id)["error"] is None
+
+
+def test_two_daemons_tell_it():
+    """From one daemon to the other: the client hears of it by the report."""
+    net = ThreeNet()
+    with contextlib.closing(net.pair):
+        for daemon in (net.b, net.c):
+            daemon.keys.write_text(net.key)
+        source, target = net.b.root / "tree", net.c.root / "in"
+        source.mkdir()
+        target.mkdir()
+        fill(source)
+        with append_only(target):
+            outcome = cp(net.alpha, "--accept-new", net.b.url("tree/"), net.c.url("in"), verb="sync", expect=EXIT_METADATA)
+        assert outcome.report["not_set_count"] == 1 and outcome.report["not_set"][0]["path"] == ".", outcome

@@ -3,7 +3,7 @@
     short_transfers.py serve PORT=CONTROL ...                           serves /SIZE, each port with its congestion control
     short_transfers.py fetch HOST PORT SHARE RATE SECONDS SEED          fetches for so long; JSON on stdout
 
-Arrivals have no memory (Poisson), sizes are Pareto's (1.2, 10 kB to 10 MB): crates/sim/src/cross.rs has the same. `fetch`
+Arrivals have no memory (Poisson), sizes are Pareto's (1.2, 10 kB to 10 MB): crates/sim/src/cross_traffic.rs has the same. `fetch`
 offers SHARE of RATE bit/s and prints for each transfer when it began, its bytes, its seconds and whether it had ended.
 """
 

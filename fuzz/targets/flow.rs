@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farhaul_proto::{
-    Class, ControlStream, Controller, Event, Flow, FlowConfig, Plan, RateConfig, Received, Segment, Timestamp,
+    BlockClass, ControlStream, Controller, Flow, FlowConfig, FlowEvent, PacketPlan, RateConfig,
+    ReceivedPacket, Segment, Timestamp,
 };
 
 use crate::target;
@@ -54,7 +55,7 @@ struct Side {
     flow: Flow,
     stream: ControlStream,
     controller: Controller,
-    plan: Plan,
+    plan: PacketPlan,
     /// On the way to this side.
     coming: Vec<Packet>,
     heard: Vec<u8>,
@@ -72,7 +73,7 @@ impl Side {
             flow: Flow::new(FlowConfig { seed, ..FlowConfig::default() }, Timestamp::ZERO),
             stream: ControlStream::new(1 << 12),
             controller: Controller::new(RateConfig::default()),
-            plan: Plan::new(16),
+            plan: PacketPlan::new(16),
             coming: Vec::new(),
             heard: Vec::new(),
             complete: BTreeMap::new(),
@@ -98,7 +99,7 @@ impl Side {
 
     fn give(&mut self, now: Timestamp, packet: &Packet, ecn_ce: bool) {
         let segment = packet.segment.as_ref();
-        let received = Received {
+        let received = ReceivedPacket {
             number: packet.number,
             control: &packet.control,
             segment,
@@ -114,16 +115,16 @@ impl Side {
     fn hear(&mut self) {
         while let Some(event) = self.flow.poll_event() {
             match event {
-                Event::BlockComplete { block, len } => {
+                FlowEvent::BlockComplete { block, len } => {
                     assert!(self.complete.insert(block, len).is_none(), "block {block} is complete twice");
                 }
-                Event::BlockAcked(block) => {
+                FlowEvent::BlockAcked(block) => {
                     assert!(self.acked.insert(block), "block {block} is acknowledged twice");
                 }
-                Event::BlockGivenUp(block) => {
+                FlowEvent::BlockGivenUp(block) => {
                     assert!(self.given_up.insert(block), "block {block} is given up twice");
                 }
-                Event::PeerGaveUp(blocks) => {
+                FlowEvent::PeerGaveUp(blocks) => {
                     for block in blocks {
                         assert!(self.told.insert(block), "block {block} is said to be given up twice");
                     }
@@ -145,17 +146,17 @@ target!(pair, 2000, |bytes: &[u8]| {
         match input.byte() % 10 {
             0 => {
                 let len = 1 + u32::from(input.u16()) * 4;
-                queue(&mut sender, Class::Bulk, len, &mut lens);
+                queue(&mut sender, BlockClass::Bulk, len, &mut lens);
             }
             8 => match input.byte() {
                 block @ 0..=63 => {
                     sender.flow.give_up(u64::from(block));
                     sender.hear();
                 }
-                len @ 64..=127 => queue(&mut sender, Class::Urgent, u32::from(len) * 64, &mut lens),
+                len @ 64..=127 => queue(&mut sender, BlockClass::Urgent, u32::from(len) * 64, &mut lens),
                 time => {
                     let deadline = Timestamp::from_nanos(now + u64::from(time) * 1_000_000);
-                    queue(&mut sender, Class::Until(deadline), u32::from(time) * 256, &mut lens);
+                    queue(&mut sender, BlockClass::Until(deadline), u32::from(time) * 256, &mut lens);
                 }
             },
             1 => {
@@ -213,7 +214,7 @@ target!(pair, 2000, |bytes: &[u8]| {
     assert_eq!(receiver.heard.len(), said, "control bytes never came");
 });
 
-fn queue(sender: &mut Side, class: Class, len: u32, lens: &mut Vec<u32>) {
+fn queue(sender: &mut Side, class: BlockClass, len: u32, lens: &mut Vec<u32>) {
     if let Ok(number) = sender.flow.queue_block_as(class, len) {
         assert_eq!(number, lens.len() as u64);
         lens.push(len);

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use farhaul_proto::{
-    Class, ControlStream, Controller, Event, Flow, FlowConfig, Header, Plan, RateConfig, Received, Segment,
-    Timestamp, split,
+    BlockClass, ControlStream, Controller, Flow, FlowConfig, FlowEvent, PacketHeader, PacketPlan, RateConfig,
+    ReceivedPacket, Segment, Timestamp, split,
 };
 
 use crate::flow::{Input, feedback_frame};
 use crate::target;
 
 target!(packet, 5000, |bytes: &[u8]| {
-    let header = Header::decode(bytes);
+    let header = PacketHeader::decode(bytes);
     if let Some(header) = header {
         assert_eq!(header.encode()[..], bytes[..8]);
     }
@@ -28,7 +28,7 @@ target!(packet, 5000, |bytes: &[u8]| {
     flow.grant(4);
     // Who opens packets throws away a segment of nothing.
     let segment = segment.map(|(segment, _)| segment).filter(|segment| segment.len > 0);
-    let received = Received {
+    let received = ReceivedPacket {
         number: 0,
         control,
         segment: segment.as_ref(),
@@ -43,7 +43,7 @@ struct Hostile {
     flow: Flow,
     stream: ControlStream,
     controller: Controller,
-    plan: Plan,
+    plan: PacketPlan,
     now: u64,
     /// Numbers below it were sent, or skipped.
     sent: u64,
@@ -67,7 +67,7 @@ target!(flow, 3000, |bytes: &[u8]| {
         flow: Flow::new(config, Timestamp::ZERO),
         stream: ControlStream::new(1 << 12),
         controller: Controller::new(RateConfig::default()),
-        plan: Plan::new(32),
+        plan: PacketPlan::new(32),
         now: 0,
         sent: 0,
         next: 0,
@@ -122,10 +122,10 @@ impl Hostile {
                 3 => self.flow.restart_path(self.at()),
                 4 => self.flow.close(1, "over"),
                 6 => drop(self.flow.give_up(u64::from(input.byte()) % 16)),
-                7 => drop(self.flow.queue_block_as(Class::Urgent, 1 + u32::from(input.u16()))),
+                7 => drop(self.flow.queue_block_as(BlockClass::Urgent, 1 + u32::from(input.u16()))),
                 8 => {
                     let deadline = self.at() + Duration::from_millis(u64::from(input.byte()));
-                    let _ = self.flow.queue_block_as(Class::Until(deadline), 1 + u32::from(input.u16()));
+                    let _ = self.flow.queue_block_as(BlockClass::Until(deadline), 1 + u32::from(input.u16()));
                 }
                 9 => return self.give_up(input),
                 _ => {
@@ -180,14 +180,14 @@ impl Hostile {
         let number = (self.next + jump) & ((1 << 40) - 1);
         self.next = number + 1;
         let received =
-            Received { number, control, segment: segment.as_ref(), wire_len: 1200, ecn_ce: jump == 1 };
+            ReceivedPacket { number, control, segment: segment.as_ref(), wire_len: 1200, ecn_ce: jump == 1 };
         let verdict = self.flow.handle_packet(self.at(), &received, &mut self.stream, &mut self.controller);
         let mut complete = 0;
         while let Some(event) = self.flow.poll_event() {
             complete += 1;
             let over = match event {
-                Event::BlockComplete { block, .. } => block..block + 1,
-                Event::PeerGaveUp(blocks) => blocks,
+                FlowEvent::BlockComplete { block, .. } => block..block + 1,
+                FlowEvent::PeerGaveUp(blocks) => blocks,
                 _ => continue,
             };
             for block in over {

@@ -4,7 +4,7 @@ use farhaul_connect::hello::{self, FirstFrame, HelloError};
 use farhaul_connect::{AuthorizedKeys, Bounds};
 use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
-use farhaul_proto::{Header, PlannedPacket, Span};
+use farhaul_proto::{ControlSpan, PacketHeader, PlannedPacket};
 use farhaul_session::{Cipher, Handle};
 use farhaul_session::{FlowIdentity, Packets, Payload};
 use farhaul_volume::Algorithm;
@@ -186,12 +186,12 @@ target!(datagram, 2000, |bytes: &[u8]| {
     };
     let (mut peer, mut ours) = (end(true, 1, 2), end(false, 2, 1));
     if how & 4 == 0 {
-        let header = Header { flow_id: 1, number: u64::from(how) }.encode();
+        let header = PacketHeader { flow_id: 1, number: u64::from(how) }.encode();
         let mut forged = [&header[..], bytes].concat();
         assert!(ours.open(&mut forged).is_none(), "a forged datagram was opened");
         return;
     }
-    let control = Span { start: 0, len: bytes.len() as u32 };
+    let control = ControlSpan { start: 0, len: bytes.len() as u32 };
     let planned = PlannedPacket { number: 5, control, segment: None, padding: 0 };
     let mut datagram = vec![0; peer.datagram_len(&planned)];
     peer.seal(&planned, bytes, Payload::Sealed(&[]), &mut datagram);

@@ -17,9 +17,9 @@ use farhaul_blocks::BlockPool;
 use farhaul_volume::CHUNK;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 
-use crate::findings::{DiskRow, Expected, Findings, Row};
+use crate::findings::{DiskRow, ExpectedRate, FindingRow, Findings};
 use crate::stopwatch::Stopwatch;
-use crate::{Watch, bps};
+use crate::{Monitor, bps};
 
 /// A block that is smaller than a chunk, to show what a chunk gains.
 const SMALL_BLOCK: usize = 128 << 10;
@@ -28,7 +28,7 @@ const ALIGN: u64 = 4096;
 
 /// What to measure.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct DiskConfig {
     /// A file that is read, or a directory in which a file is made.
     pub path: PathBuf,
     /// Whether a file may be made.
@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 /// Reads, and writes where that is allowed, in every way that a transfer might.
-pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &DiskConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     let size = config.size / ALIGN * ALIGN;
     if size == 0 {
         return Err(Error::new(Code::BadOption, "--size must be 4K at least"));
@@ -49,7 +49,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
     let meta = std::fs::metadata(&config.path).map_err(look)?;
     let file = match (meta.is_dir(), meta.is_file(), config.write) {
         (true, _, true) => write_all(config, size, watch, findings)?,
-        (false, true, false) => Subject::existing(&config.path, &meta, size)?,
+        (false, true, false) => MeasuredFile::existing(&config.path, &meta, size)?,
         (true, _, false) => {
             return Err(Error::new(
                 Code::BadOption,
@@ -81,14 +81,14 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
 }
 
 /// A file to be read, and how to speak of it.
-struct Subject {
+struct MeasuredFile {
     file: File,
     path: PathBuf,
     size: u64,
 }
 
-impl Subject {
-    fn existing(path: &Path, meta: &Metadata, size: u64) -> Result<Subject, Error> {
+impl MeasuredFile {
+    fn existing(path: &Path, meta: &Metadata, size: u64) -> Result<MeasuredFile, Error> {
         let size = meta.len().min(size) / ALIGN * ALIGN;
         if size == 0 {
             return Err(Error::new(
@@ -97,7 +97,7 @@ impl Subject {
             ));
         }
         let file = File::open(path).map_err(|source| unusable(path, "open", &source))?;
-        Ok(Subject { file, path: path.into(), size })
+        Ok(MeasuredFile { file, path: path.into(), size })
     }
 
     /// A second descriptor that passes the page cache by; none where the file system knows no such thing.
@@ -115,31 +115,31 @@ impl Subject {
 
 /// How many blocks of which length are under way at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct IoShape {
     block: usize,
     depth: usize,
 }
 
 /// The transfer's own way last, and what it gains over less.
-fn shapes() -> Vec<Shape> {
+fn shapes() -> Vec<IoShape> {
     let chunk = CHUNK as usize;
     let mut shapes = vec![
-        Shape { block: SMALL_BLOCK, depth: 1 },
-        Shape { block: chunk, depth: 1 },
-        Shape { block: chunk, depth: disk_threads() },
+        IoShape { block: SMALL_BLOCK, depth: 1 },
+        IoShape { block: chunk, depth: 1 },
+        IoShape { block: chunk, depth: disk_threads() },
     ];
     shapes.dedup();
     shapes
 }
 
 fn write_all(
-    config: &Config,
+    config: &DiskConfig,
     size: u64,
-    watch: &Watch<'_>,
+    watch: &Monitor<'_>,
     findings: &mut Findings,
-) -> Result<Subject, Error> {
+) -> Result<MeasuredFile, Error> {
     let mut last = None;
-    for way in [Way::Direct, Way::Buffered] {
+    for way in [IoMethod::Direct, IoMethod::Buffered] {
         for shape in shapes().into_iter().filter(|shape| shape.block as u64 == CHUNK) {
             // A fresh file for each, since writing over blocks that are there is another thing. The one before goes
             // first, so that there is never room for two needed.
@@ -151,8 +151,8 @@ fn write_all(
                 Some(row) => {
                     // What was not reached in time is a hole, which would be read from nowhere.
                     let size = row.bytes;
-                    findings.rows.push(Row::Disk(row));
-                    last = Some(Subject { size, ..made });
+                    findings.rows.push(FindingRow::Disk(row));
+                    last = Some(MeasuredFile { size, ..made });
                 }
                 None => {
                     findings.skip("direct write", "the file system does not take it");
@@ -166,17 +166,17 @@ fn write_all(
 }
 
 fn read_all(
-    subject: &Subject,
-    config: &Config,
-    watch: &Watch<'_>,
+    subject: &MeasuredFile,
+    config: &DiskConfig,
+    watch: &Monitor<'_>,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    for way in [Way::Direct, Way::Buffered] {
+    for way in [IoMethod::Direct, IoMethod::Buffered] {
         for shape in shapes() {
             watch.begin(&format!("{} read, {} bytes, depth {}", way.name(), shape.block, shape.depth))?;
             subject.chill();
             match read(subject, way, shape, config.time, watch)? {
-                Some(row) => findings.rows.push(Row::Disk(row)),
+                Some(row) => findings.rows.push(FindingRow::Disk(row)),
                 None => {
                     findings.skip("direct read", "the file system does not take it");
                     break;
@@ -188,7 +188,7 @@ fn read_all(
 }
 
 /// A file without a name, with its room reserved as a transfer reserves it.
-fn make_file(folder: &Path, size: u64) -> Result<Subject, Error> {
+fn make_file(folder: &Path, size: u64) -> Result<MeasuredFile, Error> {
     let file = tempfile::tempfile_in(folder).map_err(|source| unusable(folder, "make a file in", &source))?;
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
         Ok(()) => {}
@@ -198,49 +198,49 @@ fn make_file(folder: &Path, size: u64) -> Result<Subject, Error> {
         // A file system that cannot reserve is written without, but the length must be there for direct reads.
         Err(_) => file.set_len(size).map_err(|source| unusable(folder, "write to", &source))?,
     }
-    Ok(Subject { file, path: folder.into(), size })
+    Ok(MeasuredFile { file, path: folder.into(), size })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum IoMethod {
     Direct,
     Buffered,
 }
 
-impl Way {
+impl IoMethod {
     fn name(self) -> &'static str {
         match self {
-            Way::Direct => "direct",
-            Way::Buffered => "buffered",
+            IoMethod::Direct => "direct",
+            IoMethod::Buffered => "buffered",
         }
     }
 }
 
 /// None when there is no direct way.
 fn write(
-    subject: &Subject,
-    way: Way,
-    shape: Shape,
+    subject: &MeasuredFile,
+    way: IoMethod,
+    shape: IoShape,
     time: Duration,
-    watch: &Watch<'_>,
+    watch: &Monitor<'_>,
 ) -> Result<Option<DiskRow>, Error> {
-    let direct = if way == Way::Direct { subject.direct(OFlags::RDWR) } else { None };
+    let direct = if way == IoMethod::Direct { subject.direct(OFlags::RDWR) } else { None };
     let file = match (way, &direct) {
-        (Way::Direct, None) => return Ok(None),
-        (Way::Direct, Some(direct)) => direct,
-        (Way::Buffered, _) => &subject.file,
+        (IoMethod::Direct, None) => return Ok(None),
+        (IoMethod::Direct, Some(direct)) => direct,
+        (IoMethod::Buffered, _) => &subject.file,
     };
     // The kernel lets one buffered write into a file at a time, and a transfer knows it.
     let turn = Mutex::new(());
     let begun = Stopwatch::start();
     let done = blocks(subject, shape, time, watch, |block, offset| {
-        let _turn = (way == Way::Buffered).then(|| turn.lock());
+        let _turn = (way == IoMethod::Buffered).then(|| turn.lock());
         file.write_all_at(block, offset)
     });
     let mut done = match done {
-        Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => return Ok(None),
-        Err(Stopped::Io(error)) => return Err(unusable(&subject.path, "write to", &error)),
-        Err(Stopped::User) => return Err(Error::interrupted()),
+        Err(StopCause::Io(error)) if way == IoMethod::Direct && is_refusal(&error) => return Ok(None),
+        Err(StopCause::Io(error)) => return Err(unusable(&subject.path, "write to", &error)),
+        Err(StopCause::User) => return Err(Error::interrupted()),
         Ok(done) => done,
     };
     let sync = Stopwatch::start();
@@ -252,17 +252,17 @@ fn write(
 
 /// None when there is no direct way.
 fn read(
-    subject: &Subject,
-    way: Way,
-    shape: Shape,
+    subject: &MeasuredFile,
+    way: IoMethod,
+    shape: IoShape,
     time: Duration,
-    watch: &Watch<'_>,
+    watch: &Monitor<'_>,
 ) -> Result<Option<DiskRow>, Error> {
-    let direct = if way == Way::Direct { subject.direct(OFlags::RDONLY) } else { None };
+    let direct = if way == IoMethod::Direct { subject.direct(OFlags::RDONLY) } else { None };
     let file = match (way, &direct) {
-        (Way::Direct, None) => return Ok(None),
-        (Way::Direct, Some(direct)) => direct,
-        (Way::Buffered, _) => {
+        (IoMethod::Direct, None) => return Ok(None),
+        (IoMethod::Direct, Some(direct)) => direct,
+        (IoMethod::Buffered, _) => {
             // As a transfer advises the kernel. Advice only.
             let _ = rustix::fs::fadvise(&subject.file, 0, None, Advice::Sequential);
             &subject.file
@@ -271,15 +271,15 @@ fn read(
     let done = blocks(subject, shape, time, watch, |block, offset| file.read_exact_at(block, offset));
     match done {
         Ok(done) => Ok(Some(done.row("read", way, shape))),
-        Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => Ok(None),
-        Err(Stopped::Io(error)) => Err(unusable(&subject.path, "read", &error)),
-        Err(Stopped::User) => Err(Error::interrupted()),
+        Err(StopCause::Io(error)) if way == IoMethod::Direct && is_refusal(&error) => Ok(None),
+        Err(StopCause::Io(error)) => Err(unusable(&subject.path, "read", &error)),
+        Err(StopCause::User) => Err(Error::interrupted()),
     }
 }
 
 /// What a pass over a file came to.
 #[derive(Debug, Default)]
-struct Pass {
+struct PassResult {
     blocks: u64,
     bytes: u64,
     seconds: f64,
@@ -288,8 +288,8 @@ struct Pass {
     busy: f64,
 }
 
-impl Pass {
-    fn row(&self, operation: &str, way: Way, shape: Shape) -> DiskRow {
+impl PassResult {
+    fn row(&self, operation: &str, way: IoMethod, shape: IoShape) -> DiskRow {
         DiskRow {
             operation: operation.into(),
             way: way.name().into(),
@@ -304,25 +304,25 @@ impl Pass {
     }
 }
 
-enum Stopped {
+enum StopCause {
     Io(io::Error),
     User,
 }
 
 /// Goes over the file once, in the order of its offsets, with `depth` threads that each handle one block at a time.
 fn blocks(
-    subject: &Subject,
-    shape: Shape,
+    subject: &MeasuredFile,
+    shape: IoShape,
     time: Duration,
-    watch: &Watch<'_>,
+    watch: &Monitor<'_>,
     handle: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync,
-) -> Result<Pass, Stopped> {
-    let pool = BlockPool::new(shape.depth, shape.block).map_err(Stopped::Io)?;
+) -> Result<PassResult, StopCause> {
+    let pool = BlockPool::new(shape.depth, shape.block).map_err(StopCause::Io)?;
     let (next, begun) = (AtomicU64::new(0), Stopwatch::start());
     let stop = watch.stop;
-    let thread = || -> io::Result<Pass> {
+    let thread = || -> io::Result<PassResult> {
         let own = Stopwatch::start();
-        let (mut block, mut pass) = (pool.take(), Pass::default());
+        let (mut block, mut pass) = (pool.take(), PassResult::default());
         // Zeros might be kept as a hole.
         block.fill(0xa5);
         while begun.wall() < time.as_secs_f64() && !stop.load(Relaxed) {
@@ -340,22 +340,22 @@ fn blocks(
         pass.cpu = own.cpu();
         Ok(pass)
     };
-    let passes: Vec<io::Result<Pass>> = std::thread::scope(|scope| {
+    let passes: Vec<io::Result<PassResult>> = std::thread::scope(|scope| {
         let start = |_| std::thread::Builder::new().name("disk".into()).spawn_scoped(scope, thread);
         // Those that could be started end when their time is over.
         let threads: Vec<_> = (0..shape.depth).map(start).collect();
         let panicked = |_| Err(io::Error::other("a reader or writer panicked"));
         threads.into_iter().map(|thread| thread?.join().unwrap_or_else(panicked)).collect()
     });
-    let mut all = Pass { seconds: begun.wall(), ..Pass::default() };
+    let mut all = PassResult { seconds: begun.wall(), ..PassResult::default() };
     for pass in passes {
-        let pass = pass.map_err(Stopped::Io)?;
+        let pass = pass.map_err(StopCause::Io)?;
         all.blocks += pass.blocks;
         all.bytes += pass.bytes;
         all.cpu += pass.cpu;
         all.busy += pass.busy;
     }
-    if stop.load(Relaxed) { Err(Stopped::User) } else { Ok(all) }
+    if stop.load(Relaxed) { Err(StopCause::User) } else { Ok(all) }
 }
 
 /// Whether the error says that this file is not read or written past the cache.
@@ -375,8 +375,9 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
 }
 
 /// A transfer reads and writes whichever way is faster, with all its threads.
-fn expected(findings: &Findings) -> Option<Expected> {
-    let rows = findings.rows.iter().filter_map(|row| if let Row::Disk(row) = row { Some(row) } else { None });
+fn expected(findings: &Findings) -> Option<ExpectedRate> {
+    let rows =
+        findings.rows.iter().filter_map(|row| if let FindingRow::Disk(row) = row { Some(row) } else { None });
     let fastest = |operation: &str| {
         let rows = rows.clone().filter(|row| row.operation == operation);
         rows.filter(|row| row.block_bytes as u64 == CHUNK && row.depth == disk_threads())
@@ -385,7 +386,7 @@ fn expected(findings: &Findings) -> Option<Expected> {
     let (read, write) = (fastest("read")?, fastest("write"));
     let slower = write.filter(|write| write.bps < read.bps).unwrap_or(read);
     let threads = disk_threads();
-    Some(Expected {
+    Some(ExpectedRate {
         bps: slower.bps,
         limit: format!("disk: {} {}", slower.way, slower.operation),
         of: match write {
@@ -402,9 +403,9 @@ mod tests {
     use super::*;
 
     fn run(path: &Path, write: bool) -> (Findings, Result<(), Error>) {
-        let config = Config { path: path.into(), write, size: 3 << 20, time: Duration::from_secs(60) };
+        let config = DiskConfig { path: path.into(), write, size: 3 << 20, time: Duration::from_secs(60) };
         let mut findings = Findings::new("disk");
-        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
+        let watch = Monitor { stop: &AtomicBool::new(false), tell: &|_| {} };
         let outcome = measure(&config, &watch, &mut findings);
         (findings, outcome)
     }
@@ -415,7 +416,7 @@ mod tests {
         let (findings, outcome) = run(temp.path(), true);
         outcome.unwrap();
         let count = |operation| {
-            let is = |row: &&Row| matches!(row, Row::Disk(row) if row.operation == operation && row.bytes == 3 << 20);
+            let is = |row: &&FindingRow| matches!(row, FindingRow::Disk(row) if row.operation == operation && row.bytes == 3 << 20);
             findings.rows.iter().filter(is).count()
         };
         assert!(count("write") >= 1 && count("read") >= 2, "{findings:?}");
@@ -429,7 +430,9 @@ mod tests {
         std::fs::write(temp.path(), vec![7; 1_500_000]).unwrap();
         let (findings, outcome) = run(temp.path(), false);
         outcome.unwrap();
-        assert!(findings.rows.iter().all(|row| matches!(row, Row::Disk(row) if row.operation == "read")));
+        assert!(
+            findings.rows.iter().all(|row| matches!(row, FindingRow::Disk(row) if row.operation == "read"))
+        );
         assert_eq!(std::fs::read(temp.path()).unwrap(), vec![7; 1_500_000]);
     }
 
@@ -455,10 +458,14 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let stop = AtomicBool::new(false);
         let tell = |what: &str| stop.store(what.contains("read"), Relaxed);
-        let config =
-            Config { path: temp.path().into(), write: true, size: 3 << 20, time: Duration::from_secs(60) };
+        let config = DiskConfig {
+            path: temp.path().into(),
+            write: true,
+            size: 3 << 20,
+            time: Duration::from_secs(60),
+        };
         let mut findings = Findings::new("disk");
-        let outcome = measure(&config, &Watch { stop: &stop, tell: &tell }, &mut findings);
+        let outcome = measure(&config, &Monitor { stop: &stop, tell: &tell }, &mut findings);
         assert!(matches!(outcome, Err(error) if error.code() == Code::Interrupted));
         assert!(!findings.rows.is_empty());
         assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);

@@ -19,11 +19,11 @@ pub struct Findings {
     pub here: HostFacts,
     /// The other host of a link or transfer, as far as it has told.
     pub there: Option<HostFacts>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<FindingRow>,
     /// None when too little was measured to say.
-    pub expected: Option<Expected>,
+    pub expected: Option<ExpectedRate>,
     /// What was not measured, and why.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedStage>,
     pub warnings: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Findings {
     }
 
     pub(crate) fn skip(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.skipped.push(Skipped { what: what.into(), why: why.into() });
+        self.skipped.push(SkippedStage { what: what.into(), why: why.into() });
     }
 
     pub(crate) fn warn(&mut self, text: String) {
@@ -82,7 +82,7 @@ fn processor(cpuinfo: &str) -> String {
 
 /// The figure that the rows lead to, and the stage that sets it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Expected {
+pub struct ExpectedRate {
     /// Content bits a second.
     pub bps: f64,
     /// What will limit it.
@@ -92,7 +92,7 @@ pub struct Expected {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Skipped {
+pub struct SkippedStage {
     pub what: String,
     pub why: String,
 }
@@ -100,7 +100,7 @@ pub struct Skipped {
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
-pub enum Row {
+pub enum FindingRow {
     Cipher(CipherRow),
     Digest(DigestRow),
     Copy(CopyRow),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_row_says_what_it_is() {
-        let row = Row::Digest(DigestRow { segment_bytes: 1 << 20, bps: 8.0 });
+        let row = FindingRow::Digest(DigestRow { segment_bytes: 1 << 20, bps: 8.0 });
         let text = serde_json::to_string(&row).unwrap();
         assert_eq!(text, r#"{"what":"digest","segment_bytes":1048576,"bps":8.0}"#);
     }

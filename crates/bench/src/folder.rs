@@ -15,14 +15,14 @@ use tempfile::TempDir;
 const REMOVE_TRIES: u32 = 50;
 const REMOVE_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) struct Folder {
+pub(crate) struct BenchFolder {
     folder: Option<TempDir>,
     path: PathBuf,
 }
 
-impl Folder {
+impl BenchFolder {
     /// A new one below `parent`, where `room` bytes are free.
-    pub(crate) fn make(parent: &Path, room: u64) -> Result<Folder, Error> {
+    pub(crate) fn make(parent: &Path, room: u64) -> Result<BenchFolder, Error> {
         let failed = |source| failed(parent, "make a folder in", source);
         let parent_path = std::path::absolute(parent).map_err(failed)?;
         let made =
@@ -42,7 +42,7 @@ impl Folder {
             )
             .with_hint("free space, name another directory, or give a smaller --size"));
         }
-        Ok(Folder { path: made.path().to_path_buf(), folder: Some(made) })
+        Ok(BenchFolder { path: made.path().to_path_buf(), folder: Some(made) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -80,7 +80,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for BenchFolder {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take() else { return };
         // From here on it is ours to remove, as the type gives up after one try.
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn nothing_stays() {
         let temp = tempfile::tempdir().unwrap();
-        let folder = Folder::make(temp.path(), 1).unwrap();
+        let folder = BenchFolder::make(temp.path(), 1).unwrap();
         std::fs::write(folder.path().join("source"), "x").unwrap();
         folder.settle("source").unwrap();
         folder.forget("source").unwrap();
@@ -118,11 +118,13 @@ mod tests {
     #[test]
     fn what_does_not_fit_or_lies_elsewhere_is_refused() {
         let temp = tempfile::tempdir().unwrap();
-        assert!(matches!(Folder::make(temp.path(), u64::MAX), Err(error) if error.code() == Code::NoSpace));
         assert!(
-            matches!(Folder::make(Path::new("/no/such"), 1), Err(error) if error.code() == Code::NotFound)
+            matches!(BenchFolder::make(temp.path(), u64::MAX), Err(error) if error.code() == Code::NoSpace)
         );
-        let folder = Folder::make(temp.path(), 1).unwrap();
+        assert!(
+            matches!(BenchFolder::make(Path::new("/no/such"), 1), Err(error) if error.code() == Code::NotFound)
+        );
+        let folder = BenchFolder::make(temp.path(), 1).unwrap();
         for name in ["", "..", "../x", "/x", ".x"] {
             assert_eq!(Misbehaviour::of(&folder.forget(name)), Some(Misbehaviour::BenchFile), "{name}");
         }

@@ -1,25 +1,25 @@
 //! What the two ends of a measurement say to each other, in frames on ssh's pipes: the near end asks, the far end answers.
 //!
-//! Always true: [`Question::Hello`] and [`Answer::Hello`] keep their shape in every version, so that two versions that
-//! do not fit can say so.
+//! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
+//! so that two versions that do not fit can say so.
 
 use farhaul_connect::hello::{Refusal, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::findings::HostFacts;
-use crate::link::{Case, Totals};
+use crate::link::{CaseTotals, LinkCase};
 
 /// Version of everything in here but the hello.
 pub(crate) const PROTOCOL: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Question {
+pub(crate) enum EndpointQuestion {
     Hello {
         protocol: u32,
     },
     /// Open sockets and begin to send or receive as soon as the near end is met there.
-    Open(Box<Opening>),
+    Open(Box<CaseOpening>),
     /// Wait until all has arrived, or has been sent.
     Close,
     /// Make a folder for measured files, below this directory; the only one, and gone with this program.
@@ -39,10 +39,10 @@ pub(crate) enum Question {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub(crate) enum EndpointAnswer {
     Hello { protocol: u32, version: String, facts: HostFacts, ssh_connection: Option<String> },
     Opened { ports: Vec<u16>, recv_buffer_bytes: usize },
-    Closed(Totals),
+    Closed(CaseTotals),
     Folder { path: Vec<u8> },
     Done,
     Refused(Refusal),
@@ -50,8 +50,8 @@ pub(crate) enum Answer {
 
 /// One case of a link, for the far end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Opening {
-    pub(crate) case: Case,
+pub(crate) struct CaseOpening {
+    pub(crate) case: LinkCase,
     /// Who knows it may be sent to.
     pub(crate) token: Token,
     /// What packets are sealed with.

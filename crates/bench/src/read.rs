@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use farhaul::{Code, Error, Location, NetworkOptions, Queue, Range, Remote, RemoteFile};
 
-use super::findings::{Findings, ReadRow, Row};
-use super::{Watch, bps};
+use super::findings::{FindingRow, Findings, ReadRow};
+use super::{Monitor, bps};
 
 /// How long the reader beside it is alone before anything is measured.
 const BESIDE_FIRST: Duration = Duration::from_secs(4);
 
 /// What is measured.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ReadConfig {
     /// The file.
     pub location: Location,
     pub network: NetworkOptions,
@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 /// Measures, and puts what it finds into `findings`.
-pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     if config.len == 0 || config.at_once == 0 || config.vector == 0 || config.vector > config.at_once {
         return Err(Error::new(Code::BadOption, "--vector must be at least 1 and at most --at-once"));
     }
@@ -59,7 +59,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
     });
     let row = measured?;
     let beside_bps = config.beside.then(|| bps(beside.load(Relaxed), row.seconds));
-    findings.rows.push(Row::Read(ReadRow { beside_bps, ..row }));
+    findings.rows.push(FindingRow::Read(ReadRow { beside_bps, ..row }));
     drop(file);
     remote.finish().map(drop)
 }
@@ -74,7 +74,7 @@ fn read_all(file: &RemoteFile, over: &AtomicBool, bytes: &AtomicU64) {
 }
 
 /// Those under way, and when each was asked for.
-struct Flight {
+struct ReadsInFlight {
     queue: Queue,
     asked: HashMap<u64, Instant>,
     seed: u64,
@@ -82,7 +82,7 @@ struct Flight {
     len: u64,
 }
 
-impl Flight {
+impl ReadsInFlight {
     fn submit(&mut self, count: u64) -> Result<(), Error> {
         let ranges: Vec<_> = (0..count).map(|_| self.random()).collect();
         let now = Instant::now();
@@ -101,9 +101,9 @@ impl Flight {
     }
 }
 
-fn reads(config: &Config, file: &RemoteFile, watch: &Watch<'_>) -> Result<ReadRow, Error> {
+fn reads(config: &ReadConfig, file: &RemoteFile, watch: &Monitor<'_>) -> Result<ReadRow, Error> {
     let (asked, room) = (HashMap::new(), file.size() - config.len + 1);
-    let mut flight = Flight { queue: file.queue(), asked, seed: 1, room, len: config.len };
+    let mut flight = ReadsInFlight { queue: file.queue(), asked, seed: 1, room, len: config.len };
     let begin = Instant::now();
     let (mut submitted, mut latencies, mut by_second) = (0, Vec::new(), Vec::new());
     loop {

@@ -14,11 +14,11 @@ use farhaul::{
     Code, CopyJob, DaemonTarget, Error, Handle, Location, Report, SshTarget, TransferOptions, run_copy,
 };
 
-use crate::findings::{Expected, Findings, HostFacts, Row, TransferRow};
-use crate::folder::Folder;
-use crate::messages::{Answer, Question};
-use crate::near::FarEnd;
-use crate::{Watch, bps};
+use crate::far_end::FarEnd;
+use crate::findings::{ExpectedRate, FindingRow, Findings, HostFacts, TransferRow};
+use crate::folder::BenchFolder;
+use crate::messages::{EndpointAnswer, EndpointQuestion};
+use crate::{Monitor, bps};
 
 /// Names of the files in the folders.
 const SOURCE: &str = "source";
@@ -28,32 +28,32 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The other host.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum BenchTarget {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
 }
 
-impl Target {
+impl BenchTarget {
     fn host(&self) -> &str {
         match self {
-            Target::Ssh(target) => &target.host,
-            Target::Daemon(target) => &target.host,
+            BenchTarget::Ssh(target) => &target.host,
+            BenchTarget::Daemon(target) => &target.host,
         }
     }
 }
 
 /// Which way the content goes, seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     Push,
     Pull,
 }
 
 /// What to measure.
 #[derive(Debug, Clone)]
-pub struct Config {
-    pub target: Target,
-    pub direction: Direction,
+pub struct TransferConfig {
+    pub target: BenchTarget,
+    pub direction: TransferDirection,
     /// Whether files may be made, in `here` and `there`.
     pub write: bool,
     pub here: PathBuf,
@@ -69,36 +69,36 @@ pub struct Config {
 
 /// What content comes from or goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Medium {
+enum ContentMedium {
     Memory,
     Disk,
 }
 
-impl Medium {
+impl ContentMedium {
     fn name(self) -> &'static str {
         match self {
-            Medium::Memory => "memory",
-            Medium::Disk => "disk",
+            ContentMedium::Memory => "memory",
+            ContentMedium::Disk => "disk",
         }
     }
 }
 
 /// One of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum TransferSide {
     Here,
     There,
 }
 
-const CASES: [(Medium, Medium); 4] = [
-    (Medium::Memory, Medium::Memory),
-    (Medium::Memory, Medium::Disk),
-    (Medium::Disk, Medium::Memory),
-    (Medium::Disk, Medium::Disk),
+const CASES: [(ContentMedium, ContentMedium); 4] = [
+    (ContentMedium::Memory, ContentMedium::Memory),
+    (ContentMedium::Memory, ContentMedium::Disk),
+    (ContentMedium::Disk, ContentMedium::Memory),
+    (ContentMedium::Disk, ContentMedium::Disk),
 ];
 
 /// Runs every case that is allowed.
-pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &TransferConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     if config.size == 0 || config.options.dry_run {
         return Err(Error::new(Code::BadOption, "without content there is nothing to measure"));
     }
@@ -119,9 +119,9 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
 }
 
 struct TransferBench<'a> {
-    config: &'a Config,
-    watch: &'a Watch<'a>,
-    here: Option<Folder>,
+    config: &'a TransferConfig,
+    watch: &'a Monitor<'a>,
+    here: Option<BenchFolder>,
     /// Its folder is gone with it.
     far: Option<FarEnd<'a>>,
     there: Option<PathBuf>,
@@ -129,7 +129,7 @@ struct TransferBench<'a> {
 }
 
 impl<'a> TransferBench<'a> {
-    fn new(config: &'a Config, watch: &'a Watch<'a>) -> Result<TransferBench<'a>, Error> {
+    fn new(config: &'a TransferConfig, watch: &'a Monitor<'a>) -> Result<TransferBench<'a>, Error> {
         let mut bench = TransferBench {
             config,
             watch,
@@ -141,12 +141,12 @@ impl<'a> TransferBench<'a> {
         if config.write {
             // A file at a time arrives; the one before is still there while the next one takes its name.
             let room = config.size.saturating_mul(2);
-            bench.here = Some(Folder::make(&config.here, room)?);
-            if let Target::Ssh(target) = &config.target {
+            bench.here = Some(BenchFolder::make(&config.here, room)?);
+            if let BenchTarget::Ssh(target) = &config.target {
                 let mut far = FarEnd::start(target, watch)?;
                 let path = config.there.clone();
-                match far.ask(&Question::Folder { path, room })? {
-                    Answer::Folder { path } => bench.there = Some(OsString::from_vec(path).into()),
+                match far.ask(&EndpointQuestion::Folder { path, room })? {
+                    EndpointAnswer::Folder { path } => bench.there = Some(OsString::from_vec(path).into()),
                     other => return Err(FarEnd::strange(&other)),
                 }
                 bench.far = Some(far);
@@ -155,24 +155,25 @@ impl<'a> TransferBench<'a> {
         Ok(bench)
     }
 
-    fn sender(&self) -> Which {
+    fn sender(&self) -> TransferSide {
         match self.config.direction {
-            Direction::Push => Which::Here,
-            Direction::Pull => Which::There,
+            TransferDirection::Push => TransferSide::Here,
+            TransferDirection::Pull => TransferSide::There,
         }
     }
 
-    fn receiver(&self) -> Which {
+    fn receiver(&self) -> TransferSide {
         match self.config.direction {
-            Direction::Push => Which::There,
-            Direction::Pull => Which::Here,
+            TransferDirection::Push => TransferSide::There,
+            TransferDirection::Pull => TransferSide::Here,
         }
     }
 
     /// Why a case cannot be, if it cannot.
-    fn refusal(&self, from: Medium, to: Medium) -> Option<&'static str> {
-        let needs = |medium: Medium, which| medium == Medium::Disk && self.folder(which).is_none();
-        let source = from == Medium::Disk && self.config.from.is_none() && needs(from, self.sender());
+    fn refusal(&self, from: ContentMedium, to: ContentMedium) -> Option<&'static str> {
+        let needs =
+            |medium: ContentMedium, which| medium == ContentMedium::Disk && self.folder(which).is_none();
+        let source = from == ContentMedium::Disk && self.config.from.is_none() && needs(from, self.sender());
         if !source && !needs(to, self.receiver()) {
             None
         } else if self.config.write {
@@ -184,28 +185,28 @@ impl<'a> TransferBench<'a> {
         }
     }
 
-    fn folder(&self, which: Which) -> Option<PathBuf> {
+    fn folder(&self, which: TransferSide) -> Option<PathBuf> {
         match which {
-            Which::Here => self.here.as_ref().map(|folder| folder.path().to_path_buf()),
-            Which::There => self.there.clone(),
+            TransferSide::Here => self.here.as_ref().map(|folder| folder.path().to_path_buf()),
+            TransferSide::There => self.there.clone(),
         }
     }
 
-    fn case(&mut self, from: Medium, to: Medium, findings: &mut Findings) -> Result<(), Error> {
-        if from == Medium::Disk && !self.has_source {
+    fn case(&mut self, from: ContentMedium, to: ContentMedium, findings: &mut Findings) -> Result<(), Error> {
+        if from == ContentMedium::Disk && !self.has_source {
             self.make_source()?;
         }
         let (sender, receiver) = (self.sender(), self.receiver());
         let source = match (from, &self.config.from) {
-            (Medium::Memory, _) => format!("random:{}", self.config.size).into_bytes(),
-            (Medium::Disk, Some(file)) => file.clone(),
-            (Medium::Disk, None) => self.file(sender, SOURCE),
+            (ContentMedium::Memory, _) => format!("random:{}", self.config.size).into_bytes(),
+            (ContentMedium::Disk, Some(file)) => file.clone(),
+            (ContentMedium::Disk, None) => self.file(sender, SOURCE),
         };
         let sink = match to {
-            Medium::Memory => b"null:".to_vec(),
-            Medium::Disk => self.file(receiver, ARRIVED),
+            ContentMedium::Memory => b"null:".to_vec(),
+            ContentMedium::Disk => self.file(receiver, ARRIVED),
         };
-        if from == Medium::Disk && self.config.from.is_none() {
+        if from == ContentMedium::Disk && self.config.from.is_none() {
             self.settle(sender)?;
         }
         self.watch.begin(&format!("{} to {}", from.name(), to.name()))?;
@@ -222,21 +223,28 @@ impl<'a> TransferBench<'a> {
         if report.session.bytes == 0 {
             findings.skip(format!("{} to {}", from.name(), to.name()), "nothing arrived in time");
         } else {
-            findings.rows.push(Row::Transfer(self.row(from, to, &report, cut, begun.elapsed())));
+            findings.rows.push(FindingRow::Transfer(self.row(from, to, &report, cut, begun.elapsed())));
         }
-        if to == Medium::Disk {
+        if to == ContentMedium::Disk {
             self.forget(receiver)?;
         }
         Ok(())
     }
 
-    fn row(&self, from: Medium, to: Medium, report: &Report, cut: bool, wall: Duration) -> TransferRow {
+    fn row(
+        &self,
+        from: ContentMedium,
+        to: ContentMedium,
+        report: &Report,
+        cut: bool,
+        wall: Duration,
+    ) -> TransferRow {
         // A transfer that was ended has no duration of its own.
         let seconds = if report.session.seconds > 0.0 { report.session.seconds } else { wall.as_secs_f64() };
         TransferRow {
             from: from.name().into(),
             to: to.name().into(),
-            direction: if self.config.direction == Direction::Push { "to" } else { "from" }.into(),
+            direction: if self.config.direction == TransferDirection::Push { "to" } else { "from" }.into(),
             bytes: report.session.bytes,
             seconds,
             bps: bps(report.session.bytes, seconds),
@@ -263,15 +271,17 @@ impl<'a> TransferBench<'a> {
     }
 
     /// A file in the folder of an end that has one.
-    fn file(&self, which: Which, name: &str) -> Vec<u8> {
+    fn file(&self, which: TransferSide, name: &str) -> Vec<u8> {
         self.folder(which).unwrap_or_default().join(name).into_os_string().into_vec()
     }
 
-    fn place(&self, which: Which, path: Vec<u8>) -> Location {
+    fn place(&self, which: TransferSide, path: Vec<u8>) -> Location {
         match (which, &self.config.target) {
-            (Which::Here, _) => Location::Local(OsString::from_vec(path).into()),
-            (Which::There, Target::Ssh(target)) => Location::Ssh { target: target.clone(), path },
-            (Which::There, Target::Daemon(target)) => Location::Daemon { target: target.clone(), path },
+            (TransferSide::Here, _) => Location::Local(OsString::from_vec(path).into()),
+            (TransferSide::There, BenchTarget::Ssh(target)) => Location::Ssh { target: target.clone(), path },
+            (TransferSide::There, BenchTarget::Daemon(target)) => {
+                Location::Daemon { target: target.clone(), path }
+            }
         }
     }
 
@@ -311,23 +321,23 @@ impl<'a> TransferBench<'a> {
         })
     }
 
-    fn settle(&mut self, which: Which) -> Result<(), Error> {
+    fn settle(&mut self, which: TransferSide) -> Result<(), Error> {
         match which {
-            Which::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.settle(SOURCE)),
-            Which::There => self.tell(&Question::Settle { name: SOURCE.into() }),
+            TransferSide::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.settle(SOURCE)),
+            TransferSide::There => self.tell(&EndpointQuestion::Settle { name: SOURCE.into() }),
         }
     }
 
-    fn forget(&mut self, which: Which) -> Result<(), Error> {
+    fn forget(&mut self, which: TransferSide) -> Result<(), Error> {
         match which {
-            Which::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.forget(ARRIVED)),
-            Which::There => self.tell(&Question::Forget { name: ARRIVED.into() }),
+            TransferSide::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.forget(ARRIVED)),
+            TransferSide::There => self.tell(&EndpointQuestion::Forget { name: ARRIVED.into() }),
         }
     }
 
-    fn tell(&mut self, question: &Question) -> Result<(), Error> {
+    fn tell(&mut self, question: &EndpointQuestion) -> Result<(), Error> {
         match self.far.as_mut().map(|far| far.ask(question)) {
-            None | Some(Ok(Answer::Done)) => Ok(()),
+            None | Some(Ok(EndpointAnswer::Done)) => Ok(()),
             Some(Ok(other)) => Err(FarEnd::strange(&other)),
             Some(Err(error)) => Err(error),
         }
@@ -335,12 +345,14 @@ impl<'a> TransferBench<'a> {
 }
 
 /// The case that comes nearest to what people do.
-fn expected(findings: &Findings) -> Option<Expected> {
-    let rows =
-        findings.rows.iter().filter_map(|row| if let Row::Transfer(row) = row { Some(row) } else { None });
+fn expected(findings: &Findings) -> Option<ExpectedRate> {
+    let rows = findings
+        .rows
+        .iter()
+        .filter_map(|row| if let FindingRow::Transfer(row) = row { Some(row) } else { None });
     let disks = |row: &TransferRow| [&row.from, &row.to].into_iter().filter(|end| *end == "disk").count();
     let row = rows.max_by_key(|row| disks(row))?;
-    Some(Expected {
+    Some(ExpectedRate {
         bps: row.bps,
         limit: row.bottleneck.clone(),
         of: format!("a transfer from {} to {}, as measured", row.from, row.to),
@@ -351,9 +363,9 @@ fn expected(findings: &Findings) -> Option<Expected> {
 mod tests {
     use super::*;
 
-    fn config(write: bool) -> Config {
-        Config {
-            target: Target::Daemon(DaemonTarget {
+    fn config(write: bool) -> TransferConfig {
+        TransferConfig {
+            target: BenchTarget::Daemon(DaemonTarget {
                 host: "dtn".into(),
                 port: 1,
                 identity_file: None,
@@ -362,7 +374,7 @@ mod tests {
                 accept_new: false,
                 ..DaemonTarget::default()
             }),
-            direction: Direction::Push,
+            direction: TransferDirection::Push,
             write,
             here: std::env::temp_dir(),
             there: Vec::new(),
@@ -373,8 +385,8 @@ mod tests {
         }
     }
 
-    fn possible(config: &Config) -> Vec<bool> {
-        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
+    fn possible(config: &TransferConfig) -> Vec<bool> {
+        let watch = Monitor { stop: &AtomicBool::new(false), tell: &|_| {} };
         let bench = TransferBench::new(config, &watch).unwrap();
         CASES.into_iter().map(|(from, to)| bench.refusal(from, to).is_none()).collect()
     }
@@ -382,18 +394,18 @@ mod tests {
     #[test]
     fn no_disk_is_written_unless_it_is_allowed_and_can_be_undone() {
         assert_eq!(possible(&config(false)), [true, false, false, false]);
-        let named = Config { from: Some(b"file".to_vec()), ..config(false) };
+        let named = TransferConfig { from: Some(b"file".to_vec()), ..config(false) };
         assert_eq!(possible(&named), [true, false, true, false]);
         // What is written at a daemon stays there.
         assert_eq!(possible(&config(true)), [true, false, true, false]);
-        let pull = Config { direction: Direction::Pull, ..config(true) };
+        let pull = TransferConfig { direction: TransferDirection::Pull, ..config(true) };
         assert_eq!(possible(&pull), [true, true, false, false]);
     }
 
     #[test]
     fn the_case_with_most_disks_is_expected() {
         let row = |from: &str, to: &str, bps| {
-            Row::Transfer(TransferRow {
+            FindingRow::Transfer(TransferRow {
                 from: from.into(),
                 to: to.into(),
                 direction: "to".into(),

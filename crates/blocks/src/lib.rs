@@ -2,9 +2,9 @@
 //! long to stay in memory.
 //!
 //! How to read it: a [`BlockPool`] hands out [`Block`]s, which go back to it when they are dropped. An
-//! [`Overflow`] is the file that blocks are written away to: an [`OverflowShare`] promises room in it, and a
-//! [`Parked`] block lies there. [`last_level_cache_bytes`] says how much of all this the processor's cache
-//! holds.
+//! [`Overflow`] is the file that blocks are written away to: an [`OverflowReservation`] promises room in it,
+//! and a [`ParkedBlock`] lies there. [`last_level_cache_bytes`] says how much of all this the processor's
+//! cache holds.
 //!
 //! Always true: the size of a pool is the most memory that it takes; no block has two owners. The only
 //! `unsafe` is the memory of `pool`.
@@ -20,5 +20,5 @@ mod overflow;
 mod pool;
 
 pub use cache::last_level_cache_bytes;
-pub use overflow::{Overflow, OverflowShare, Parked};
-pub use pool::{Block, BlockPool, Filling};
+pub use overflow::{Overflow, OverflowReservation, ParkedBlock};
+pub use pool::{Block, BlockPool, FillPattern};

@@ -3,8 +3,8 @@
 //! A path can hold more than a transfer may keep in memory. What a sender must have again if it is lost, and what a receiver
 //! holds of a block whose lost parts have not come yet, is touched rarely; the kernel keeps of it what it has room for.
 //!
-//! Always true: a slot belongs to one [`Parked`] or stands in the free list; no more slots are in use than were promised, and
-//! the disk's room for what was promised is allocated.
+//! Always true: a slot belongs to one [`ParkedBlock`] or stands in the free list; no more slots are in use
+//! than were promised, and the disk's room for what was promised is allocated.
 
 use std::fs::File;
 use std::io;
@@ -64,8 +64,8 @@ impl Overflow {
     }
 
     /// Room that nobody else gets.
-    pub fn share(&self) -> OverflowShare {
-        OverflowShare { overflow: self.clone(), promised: 0 }
+    pub fn share(&self) -> OverflowReservation {
+        OverflowReservation { overflow: self.clone(), promised: 0 }
     }
 }
 
@@ -77,12 +77,12 @@ impl Shared {
 }
 
 /// A number of slots that are there when they are needed. They are given back when it is dropped.
-pub struct OverflowShare {
+pub struct OverflowReservation {
     overflow: Overflow,
     promised: u32,
 }
 
-impl OverflowShare {
+impl OverflowReservation {
     /// How many there are.
     pub fn slots(&self) -> u32 {
         self.promised
@@ -117,7 +117,7 @@ impl OverflowShare {
     }
 
     /// Writes a block away. The caller keeps within what was promised.
-    pub fn park(&self, bytes: &[u8]) -> io::Result<Parked> {
+    pub fn park(&self, bytes: &[u8]) -> io::Result<ParkedBlock> {
         let shared = &self.overflow.shared;
         let mut state = shared.state();
         let slot = match state.free.pop() {
@@ -129,25 +129,25 @@ impl OverflowShare {
             None => return Err(io::Error::from(io::ErrorKind::StorageFull)),
         };
         drop(state);
-        let parked = Parked { overflow: self.overflow.clone(), slot };
+        let parked = ParkedBlock { overflow: self.overflow.clone(), slot };
         parked.write_at(bytes, 0)?;
         Ok(parked)
     }
 }
 
-impl Drop for OverflowShare {
+impl Drop for OverflowReservation {
     fn drop(&mut self) {
         self.overflow.shared.state().promised -= self.promised;
     }
 }
 
 /// A block that was written away. Its slot is free again when it is dropped.
-pub struct Parked {
+pub struct ParkedBlock {
     overflow: Overflow,
     slot: u32,
 }
 
-impl Parked {
+impl ParkedBlock {
     /// Reads from `offset` on.
     pub fn read_at(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
         self.overflow.shared.file.read_exact_at(bytes, self.at(bytes.len(), offset)?)
@@ -167,7 +167,7 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for ParkedBlock {
     fn drop(&mut self) {
         self.overflow.shared.state().free.push(self.slot);
     }

@@ -40,7 +40,7 @@ struct Shared {
 }
 
 struct FreeList {
-    stack: Vec<Free>,
+    stack: Vec<FreeBlock>,
     /// Those below were handed out at some time.
     used: usize,
     /// Only those below may be.
@@ -51,9 +51,9 @@ struct FreeList {
 }
 
 /// A block that nobody has: its number, and what it holds for sure.
-struct Free {
+struct FreeBlock {
     index: u32,
-    known: Known,
+    known: KnownContent,
 }
 
 // SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by a `Block`
@@ -82,7 +82,8 @@ impl BlockPool {
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
-        let stack = (0..blocks as u32).rev().map(|index| Free { index, known: Known::NOTHING }).collect();
+        let stack =
+            (0..blocks as u32).rev().map(|index| FreeBlock { index, known: KnownContent::NOTHING }).collect();
         let free = Mutex::new(FreeList { stack, used: 0, open: blocks, warm: 0, stays_cold: false });
         let shared = Shared {
             base,
@@ -184,7 +185,7 @@ impl BlockPool {
         if !free.has_open() {
             return None;
         }
-        let Free { index, known } = free.stack.pop()?;
+        let FreeBlock { index, known } = free.stack.pop()?;
         if free.used <= index as usize {
             free.used = index as usize + 1;
             self.shared.fresh_taken.notify_one();
@@ -228,17 +229,17 @@ impl Drop for Shared {
 
 /// What a block can be filled with again and again.
 #[derive(Debug, Clone, Copy)]
-pub enum Filling {
+pub enum FillPattern {
     Zeros,
     Bytes(&'static [u8]),
 }
 
-impl Filling {
+impl FillPattern {
     /// Whether it is the very same; equal bytes elsewhere are not.
-    fn is(self, other: Filling) -> bool {
+    fn is(self, other: FillPattern) -> bool {
         match (self, other) {
-            (Filling::Zeros, Filling::Zeros) => true,
-            (Filling::Bytes(bytes), Filling::Bytes(others)) => ptr::eq(bytes, others),
+            (FillPattern::Zeros, FillPattern::Zeros) => true,
+            (FillPattern::Bytes(bytes), FillPattern::Bytes(others)) => ptr::eq(bytes, others),
             _ => false,
         }
     }
@@ -246,13 +247,13 @@ impl Filling {
 
 /// What so many of a block's first bytes are, whatever its `len` is.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    filling: Filling,
+struct KnownContent {
+    filling: FillPattern,
     len: usize,
 }
 
-impl Known {
-    const NOTHING: Known = Known { filling: Filling::Zeros, len: 0 };
+impl KnownContent {
+    const NOTHING: KnownContent = KnownContent { filling: FillPattern::Zeros, len: 0 };
 }
 
 /// One block, given back when dropped. Its bytes are whatever its last user left in it.
@@ -260,7 +261,7 @@ pub struct Block {
     shared: Arc<Shared>,
     index: u32,
     len: usize,
-    known: Known,
+    known: KnownContent,
 }
 
 impl Block {
@@ -292,17 +293,17 @@ impl Block {
     ///
     /// # Panics
     /// Beyond the bytes in use, or those that fill.
-    pub fn hold(&mut self, filling: Filling, len: usize) -> &mut [u8] {
+    pub fn hold(&mut self, filling: FillPattern, len: usize) -> &mut [u8] {
         assert!(len <= self.len, "{len} bytes of {} in use", self.len);
         if !self.known.filling.is(filling) {
-            self.known = Known { filling, len: 0 };
+            self.known = KnownContent { filling, len: 0 };
         }
         let known = self.known.len;
         if known < len {
             let missing = &mut self.bytes_mut()[known..len];
             match filling {
-                Filling::Zeros => missing.fill(0),
-                Filling::Bytes(bytes) => missing.copy_from_slice(&bytes[known..len]),
+                FillPattern::Zeros => missing.fill(0),
+                FillPattern::Bytes(bytes) => missing.copy_from_slice(&bytes[known..len]),
             }
             self.known.len = len;
         }
@@ -368,14 +369,14 @@ impl Deref for Block {
 
 impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.known = Known::NOTHING;
+        self.known = KnownContent::NOTHING;
         self.bytes_mut()
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.shared.free().stack.push(Free { index: self.index, known: self.known });
+        self.shared.free().stack.push(FreeBlock { index: self.index, known: self.known });
         self.shared.returned.notify_one();
     }
 }
@@ -519,7 +520,9 @@ mod tests {
     fn what_is_known_of_a_block_is_so() {
         static ONES: [u8; 100] = [1; 100];
         let pool = BlockPool::new(1, 100).unwrap();
-        for (filling, byte) in [(Filling::Zeros, 0), (Filling::Bytes(&ONES), 1), (Filling::Zeros, 0)] {
+        for (filling, byte) in
+            [(FillPattern::Zeros, 0), (FillPattern::Bytes(&ONES), 1), (FillPattern::Zeros, 0)]
+        {
             let held = |len: usize| {
                 let mut block = pool.take();
                 assert!(block.hold(filling, len).iter().all(|&held| held == byte));
@@ -547,9 +550,9 @@ mod tests {
         static OTHERS: [u8; 100] = [1; 100];
         let pool = BlockPool::new(1, 100).unwrap();
         let mut block = pool.take();
-        block.hold(Filling::Bytes(&ONES), 100)[..8].fill(9);
-        assert_eq!(block.hold(Filling::Bytes(&ONES), 100)[..8], [9; 8], "what the caller changed stays");
-        assert_eq!(block.hold(Filling::Bytes(&OTHERS), 100), [1; 100]);
+        block.hold(FillPattern::Bytes(&ONES), 100)[..8].fill(9);
+        assert_eq!(block.hold(FillPattern::Bytes(&ONES), 100)[..8], [9; 8], "what the caller changed stays");
+        assert_eq!(block.hold(FillPattern::Bytes(&OTHERS), 100), [1; 100]);
     }
 
     #[test]

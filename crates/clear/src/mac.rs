@@ -8,14 +8,14 @@ pub struct Mac(Backend);
 
 enum Backend {
     #[cfg(target_arch = "x86_64")]
-    Processor(processor::Mac),
+    Processor(processor::AesMac),
     Library(cmac::Key),
 }
 
 impl Mac {
     pub fn new(key: &[u8; 16]) -> Mac {
         #[cfg(target_arch = "x86_64")]
-        if let Some(mac) = processor::Mac::new(key) {
+        if let Some(mac) = processor::AesMac::new(key) {
             return Mac(Backend::Processor(mac));
         }
         Mac::of_library(key)
@@ -65,34 +65,34 @@ mod processor {
     const FIELD: u128 = 0x87;
 
     /// Only where the processor has AES.
-    pub(super) struct Mac {
+    pub(super) struct AesMac {
         round_keys: [__m128i; ROUND_KEYS],
         /// Is added to a last block that was padded (K2).
         padded: __m128i,
     }
 
-    impl Drop for Mac {
+    impl Drop for AesMac {
         fn drop(&mut self) {
             self.round_keys.zeroize();
             self.padded.zeroize();
         }
     }
 
-    impl Mac {
-        pub(super) fn new(key: &[u8; 16]) -> Option<Mac> {
+    impl AesMac {
+        pub(super) fn new(key: &[u8; 16]) -> Option<AesMac> {
             // SAFETY: the processor has AES, as was asked just before.
             is_x86_feature_detected!("aes").then(|| unsafe { schedule(key) })
         }
 
         #[inline]
         pub(super) fn tag(&self, words: [u64; 3], rest: u32) -> [u8; 16] {
-            // SAFETY: there is a `Mac`, so the processor has AES.
+            // SAFETY: there is an `AesMac`, so the processor has AES.
             unsafe { tag(self, words, rest) }
         }
     }
 
     #[target_feature(enable = "aes")]
-    fn schedule(key: &[u8; 16]) -> Mac {
+    fn schedule(key: &[u8; 16]) -> AesMac {
         /// FIPS 197, 5.2: each word is the one before, plus that of the last round key; the first goes through the S-box (`assist`).
         #[target_feature(enable = "aes")]
         fn next(last: __m128i, assist: __m128i) -> __m128i {
@@ -116,11 +116,11 @@ mod processor {
         let double = |element: u128| (element << 1) ^ if element >> 127 == 1 { FIELD } else { 0 };
         let zero = u128::from_le_bytes(bytes(encrypt(&round_keys, _mm_setzero_si128())));
         let padded = double(double(zero.swap_bytes())).swap_bytes();
-        Mac { round_keys, padded: vector(padded) }
+        AesMac { round_keys, padded: vector(padded) }
     }
 
     #[target_feature(enable = "aes")]
-    fn tag(mac: &Mac, words: [u64; 3], rest: u32) -> [u8; 16] {
+    fn tag(mac: &AesMac, words: [u64; 3], rest: u32) -> [u8; 16] {
         let fourth = u64::from(rest) | u64::from(PADDING) << 32;
         let first = _mm_set_epi64x(words[1] as i64, words[0] as i64);
         let last = _mm_xor_si128(_mm_set_epi64x(fourth as i64, words[2] as i64), mac.padded);

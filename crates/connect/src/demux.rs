@@ -105,7 +105,7 @@ fn hand_over(registry: &Registry, datagram: &[u8], meta: &RecvMeta, listening: S
     let scope = if let SocketAddr::V6(from) = from { from.scope_id() } else { 0 };
     let local = meta.dst_ip.map_or(listening, |ip| with_port(with_scope(ip, scope), listening.port()));
     let local = canonical(local);
-    if let Some(header) = farhaul_proto::Header::decode(datagram) {
+    if let Some(header) = farhaul_proto::PacketHeader::decode(datagram) {
         let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
         registry.deliver(header.flow_id, datagram.len(), first);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
+use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus};
 use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, ExitCode};
 use farhaul_session::handle::Handle;
@@ -135,12 +135,12 @@ fn params(udp: bool, flows: u16) -> HelloParams {
 
 /// Sends one packet for flow `id` and waits until it has arrived at the other link.
 fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<SocketAddr>) {
-    let header = farhaul_proto::Header { flow_id: id, number: 77 }.encode();
+    let header = farhaul_proto::PacketHeader { flow_id: id, number: 77 }.encode();
     let packet = [&header[..], &[9; 40]].concat();
     let mut out = SendBatch::new(4096);
     out.to(destination);
     out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
-    assert_eq!(from.send(&mut out).unwrap(), Sent::All);
+    assert_eq!(from.send(&mut out).unwrap(), SendStatus::All);
     let mut batch = RecvBatch::new();
     for _ in 0..1000 {
         if to.recv(&mut batch).unwrap() > 0 {
@@ -173,11 +173,12 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
 
         // The first datagram comes through the listening socket.
         let packet =
-            [&farhaul_proto::Header { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]].concat();
+            [&farhaul_proto::PacketHeader { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]]
+                .concat();
         let mut out = SendBatch::new(4096);
         out.to(Some(candidates[0]));
         out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
-        assert_eq!(socket.send(&mut out).unwrap(), Sent::All);
+        assert_eq!(socket.send(&mut out).unwrap(), SendStatus::All);
         let datagram = first.recv_timeout(Duration::from_secs(5)).unwrap();
         assert_eq!(datagram.bytes, packet);
         assert_eq!(datagram.local, fixture.address);

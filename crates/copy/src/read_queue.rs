@@ -21,7 +21,7 @@ use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
 pub(super) use self::told::Theirs;
-use farhaul_session::exchange::{Class, Load, Outlet};
+use farhaul_session::exchange::{BlockClass, Load, Outlet};
 use farhaul_session::meter::Meter;
 use farhaul_session::unread::Unread;
 
@@ -420,7 +420,7 @@ impl Reader<'_> {
     fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
         let len = trailer::write(&mut block, content, pieces);
         let (content, again) = (content as u32, again as u32);
-        let load = Load { block, len, content, again, class: Class::Bulk };
+        let load = Load { block, len, content, again, class: BlockClass::Bulk };
         self.queue.outlet.put(load, || self.queue.is_over());
     }
 

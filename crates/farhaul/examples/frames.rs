@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farhaul::{
-    Accepted, DaemonTarget, ListenOptions, Listener, Receiver, SshTarget, StreamOptions, Target,
-    accept_stdio, connect_to_send,
+    AcceptedStream, DaemonTarget, ListenOptions, SshTarget, StreamListener, StreamOptions, StreamReceiver,
+    StreamTarget, accept_stdio, connect_to_send,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -66,7 +66,7 @@ fn expose(memory: &mut [u8], exposure: u64, run: Instant) -> Header {
 }
 
 /// Sends frames until all are taken, or the receiver has had enough.
-fn send(target: &Target, frames: u64) -> Result<()> {
+fn send(target: &StreamTarget, frames: u64) -> Result<()> {
     let sender = connect_to_send(target, StreamOptions::new(STREAM))?;
     let run = Instant::now();
     let mut sent = 0;
@@ -88,7 +88,7 @@ fn send(target: &Target, frames: u64) -> Result<()> {
 }
 
 /// Takes frames, looks at every pixel of them where they lie, and says what has come.
-fn receive(receiver: Receiver) -> Result<String> {
+fn receive(receiver: StreamReceiver) -> Result<String> {
     let (mut frames, mut total) = (0_u64, 0_u64);
     while let Some(frame) = receiver.next()? {
         let header = Header::from_bytes(frame.metadata()).ok_or("a frame without a header")?;
@@ -113,21 +113,23 @@ fn listen(address: &str, authorized_keys: &str) -> Result<()> {
     if let Some(keys) = keys() {
         options.identity = keys.join("receiver");
     }
-    let listener = Listener::bind(options)?;
+    let listener = StreamListener::bind(options)?;
     println!("listening {} {}", listener.local_addrs()[0], listener.fingerprint());
-    let Accepted::Receiver(receiver) = listener.accept()? else { return Err("it sends nothing".into()) };
+    let AcceptedStream::Receiver(receiver) = listener.accept()? else {
+        return Err("it sends nothing".into());
+    };
     println!("{}", receive(receiver)?);
     Ok(())
 }
 
 /// What ssh has started.
 fn endpoint() -> Result<()> {
-    let Accepted::Receiver(receiver) = accept_stdio()? else { return Err("it sends nothing".into()) };
+    let AcceptedStream::Receiver(receiver) = accept_stdio()? else { return Err("it sends nothing".into()) };
     eprintln!("{}", receive(receiver)?);
     Ok(())
 }
 
-fn target(place: &str, second: &str) -> Result<Target> {
+fn target(place: &str, second: &str) -> Result<StreamTarget> {
     if let Some(host) = place.strip_prefix("ssh:") {
         let program = std::env::var_os("FRAMES_SSH").unwrap_or_else(|| "ssh".into());
         let target = SshTarget {
@@ -136,10 +138,10 @@ fn target(place: &str, second: &str) -> Result<Target> {
             program: program.into(),
             ..SshTarget::default()
         };
-        return Ok(Target::Ssh(target));
+        return Ok(StreamTarget::Ssh(target));
     }
     let (host, port) = place.rsplit_once(':').ok_or("HOST:PORT is needed")?;
-    Ok(Target::Daemon(DaemonTarget {
+    Ok(StreamTarget::Daemon(DaemonTarget {
         host: host.into(),
         port: port.parse()?,
         fingerprint: Some(second.into()),

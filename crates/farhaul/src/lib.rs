@@ -15,10 +15,10 @@
 //! `examples/frames.rs` moves generated detector frames between two processes. In short:
 //!
 //! ```no_run
-//! use farhaul::{DaemonTarget, StreamOptions, Target, connect_to_send};
+//! use farhaul::{DaemonTarget, StreamOptions, StreamTarget, connect_to_send};
 //!
 //! let daemon = DaemonTarget { host: "archive".into(), port: 4000, ..DaemonTarget::default() };
-//! let sender = connect_to_send(&Target::Daemon(daemon), StreamOptions::new("frames"))?;
+//! let sender = connect_to_send(&StreamTarget::Daemon(daemon), StreamOptions::new("frames"))?;
 //! for exposure in 0..1000_u32 {
 //!     let mut block = sender.claim()?;
 //!     let len = read_out_detector(block.as_mut_slice());
@@ -31,13 +31,13 @@
 //! # Ok::<(), farhaul::Error>(())
 //! ```
 //!
-//! At the other end, a program with a [`Listener`]:
+//! At the other end, a program with a [`StreamListener`]:
 //!
 //! ```no_run
-//! use farhaul::{Accepted, ListenOptions, Listener};
+//! use farhaul::{AcceptedStream, ListenOptions, StreamListener};
 //!
-//! let listener = Listener::bind(ListenOptions { names: vec!["frames".into()], ..ListenOptions::default() })?;
-//! while let Accepted::Receiver(receiver) = listener.accept()? {
+//! let listener = StreamListener::bind(ListenOptions { names: vec!["frames".into()], ..ListenOptions::default() })?;
+//! while let AcceptedStream::Receiver(receiver) = listener.accept()? {
 //!     while let Some(block) = receiver.next()? {
 //!         println!("frame {:?}: {} bytes", block.metadata(), block.len());
 //!         // Dropping the block says that it is taken care of.
@@ -81,8 +81,9 @@ pub use farhaul_session::{
     flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
-    Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,
-    Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
+    AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,
+    StreamListener, StreamOptions, StreamReceiver, StreamSender, StreamTarget, accept_stdio,
+    connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use farhaul_handover::{Bell, HandOver, Ring, Room, Sleep};
+use farhaul_handover::{Bell, HandOver, Ring, SleepNotes, WaitingRoom};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -139,7 +139,7 @@ fn nothing_that_is_handed_over_is_left_behind() {
 #[test]
 fn who_waits_for_room_gets_it() {
     check(|| {
-        let (ring, room) = (Arc::new(Ring::new(1)), Arc::new(Room::default()));
+        let (ring, room) = (Arc::new(Ring::new(1)), Arc::new(WaitingRoom::default()));
         ring.put(0).unwrap();
         let putter = thread::spawn({
             let (ring, room) = (ring.clone(), room.clone());
@@ -159,7 +159,7 @@ fn who_waits_for_room_gets_it() {
 #[test]
 fn who_sleeps_is_woken_for_what_comes() {
     check(|| {
-        let (sleep, ring) = (Arc::new(Sleep::default()), Arc::new(Ring::new(2)));
+        let (sleep, ring) = (Arc::new(SleepNotes::default()), Arc::new(Ring::new(2)));
         // Stands for the system call that wakes.
         let gong = Arc::new(Gong::default());
         let putters: Vec<_> = (0..2)

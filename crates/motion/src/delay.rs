@@ -3,12 +3,12 @@
 //!
 //! Always true: the same seed gives the same delays whatever is sent; times are asked for in rising order.
 
-use crate::Way;
-use crate::random::Random;
+use crate::LinkDirection;
+use crate::random::SplitMix64;
 
 /// How the delay of one direction moves, on top of the path's own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Motion {
+pub enum DelayMotion {
     /// It does not.
     #[default]
     Still,
@@ -44,44 +44,44 @@ pub enum Motion {
 
 /// The delay of one direction over time.
 #[derive(Debug)]
-pub struct Moving {
-    motion: Motion,
-    random: Random,
+pub struct DelayProcess {
+    motion: DelayMotion,
+    random: SplitMix64,
     wander: Wander,
     /// The last arrival, where no packet overtakes another.
     last: u64,
 }
 
-impl Moving {
+impl DelayProcess {
     /// A delay that moves as `motion` says. The two ways of a link with one seed move apart from each other.
-    pub fn new(motion: Motion, seed: u64, way: Way) -> Moving {
+    pub fn new(motion: DelayMotion, seed: u64, way: LinkDirection) -> DelayProcess {
         let seed = way.seed(seed) ^ 0x400;
-        Moving { motion, random: Random::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
+        DelayProcess { motion, random: SplitMix64::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
     }
 
     /// When a packet arrives that would without motion at `at_ns`; `None` if it falls into a gap.
     pub fn arrival(&mut self, at_ns: u64) -> Option<u64> {
         let at = match self.motion {
-            Motion::Still => return Some(at_ns),
-            Motion::White { most_ms, reorders } => {
+            DelayMotion::Still => return Some(at_ns),
+            DelayMotion::White { most_ms, reorders } => {
                 let at = at_ns + (self.random.unit() * most_ms * 1e6) as u64;
                 if reorders {
                     return Some(at);
                 }
                 at
             }
-            Motion::Walk { most_ms, every_ms } => {
+            DelayMotion::Walk { most_ms, every_ms } => {
                 self.wander.advance(at_ns as f64 / 1e6 / every_ms);
                 at_ns + (self.wander.line() * most_ms * 1e6) as u64
             }
-            Motion::Steps { most_ms, every_ms, gap_ms } => {
+            DelayMotion::Steps { most_ms, every_ms, gap_ms } => {
                 self.wander.advance(at_ns as f64 / 1e6 / every_ms);
                 if (1.0 - self.wander.part) * every_ms < gap_ms {
                     return None;
                 }
                 at_ns + (self.wander.from * most_ms * 1e6) as u64
             }
-            Motion::Bursts { every_ms } => at_ns.next_multiple_of((every_ms * 1e6) as u64),
+            DelayMotion::Bursts { every_ms } => at_ns.next_multiple_of((every_ms * 1e6) as u64),
         };
         self.last = self.last.max(at);
         Some(self.last)
@@ -89,12 +89,12 @@ impl Moving {
 
     /// Whether packets overtake one another.
     pub fn reorders(&self) -> bool {
-        matches!(self.motion, Motion::White { reorders: true, .. })
+        matches!(self.motion, DelayMotion::White { reorders: true, .. })
     }
 
     /// Time passes without packets, so that the next one need not make up for all of it.
     pub fn pass_time(&mut self, at_ns: u64) {
-        if let Motion::Walk { every_ms, .. } | Motion::Steps { every_ms, .. } = self.motion {
+        if let DelayMotion::Walk { every_ms, .. } | DelayMotion::Steps { every_ms, .. } = self.motion {
             self.wander.advance(at_ns as f64 / 1e6 / every_ms);
         }
     }
@@ -103,7 +103,7 @@ impl Moving {
 /// A value in 0..1 that goes from one drawn target to the next.
 #[derive(Debug)]
 pub(crate) struct Wander {
-    random: Random,
+    random: SplitMix64,
     /// The step that is going on: which, the part of it that is over, and the values at its ends.
     step: u64,
     part: f64,
@@ -113,7 +113,7 @@ pub(crate) struct Wander {
 
 impl Wander {
     pub(crate) fn new(seed: u64) -> Wander {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let (from, to) = (random.unit(), random.unit());
         Wander { random, step: 0, part: 0.0, from, to }
     }
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
 
     /// The extra delays in ms of packets that come every 0.1 ms for `seconds`.
-    fn delays(motion: Motion, seconds: u64) -> Vec<Option<f64>> {
-        let mut moving = Moving::new(motion, 3, Way::Forward);
+    fn delays(motion: DelayMotion, seconds: u64) -> Vec<Option<f64>> {
+        let mut moving = DelayProcess::new(motion, 3, LinkDirection::Forward);
         let times = (0..seconds * 10_000).map(|index| index * 100_000);
         times.map(|at| moving.arrival(at).map(|arrival| (arrival - at) as f64 / 1e6)).collect()
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_walk_moves_slowly_between_nothing_and_the_most() {
         let walk: Vec<f64> =
-            delays(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }, 20).into_iter().flatten().collect();
+            delays(DelayMotion::Walk { most_ms: 5.0, every_ms: 10.0 }, 20).into_iter().flatten().collect();
         assert!(walk.iter().all(|delay| (0.0..=5.0).contains(delay)));
         assert!((mean(walk.iter().copied()) - 2.5).abs() < 0.2);
         assert!(walk.windows(2).all(|pair| (pair[1] - pair[0]).abs() <= 0.0501), "5 ms in 10 ms at most");
@@ -160,24 +160,28 @@ mod tests {
 
     #[test]
     fn white_noise_keeps_the_order_unless_it_reorders() {
-        let mut moving = Moving::new(Motion::White { most_ms: 5.0, reorders: false }, 3, Way::Forward);
+        let mut moving = DelayProcess::new(
+            DelayMotion::White { most_ms: 5.0, reorders: false },
+            3,
+            LinkDirection::Forward,
+        );
         let arrivals: Vec<u64> = (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
         assert!(arrivals.is_sorted());
         let free: Vec<f64> =
-            delays(Motion::White { most_ms: 5.0, reorders: true }, 10).into_iter().flatten().collect();
+            delays(DelayMotion::White { most_ms: 5.0, reorders: true }, 10).into_iter().flatten().collect();
         assert!((mean(free.iter().copied()) - 2.5).abs() < 0.05);
         assert!(free.windows(2).any(|pair| pair[1] < pair[0] - 1.0));
-        let few = delays(Motion::White { most_ms: 5.0, reorders: false }, 10).into_iter().flatten();
+        let few = delays(DelayMotion::White { most_ms: 5.0, reorders: false }, 10).into_iter().flatten();
         assert!((0.0..=5.0).contains(&few.clone().fold(0.0, f64::max)));
     }
 
     #[test]
     fn time_that_passes_without_packets_changes_no_delay() {
         for motion in [
-            Motion::Walk { most_ms: 5.0, every_ms: 10.0 },
-            Motion::Steps { most_ms: 5.0, every_ms: 10.0, gap_ms: 1.0 },
+            DelayMotion::Walk { most_ms: 5.0, every_ms: 10.0 },
+            DelayMotion::Steps { most_ms: 5.0, every_ms: 10.0, gap_ms: 1.0 },
         ] {
-            let [mut one, mut other] = [0, 1].map(|_| Moving::new(motion, 3, Way::Back));
+            let [mut one, mut other] = [0, 1].map(|_| DelayProcess::new(motion, 3, LinkDirection::Back));
             for index in 0..1000 {
                 let at = index * 3_000_000;
                 other.pass_time(at - at / 3);
@@ -188,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_two_ways_move_apart_from_each_other() {
-        let [one, other] = [Way::Forward, Way::Back].map(|way| {
-            let mut moving = Moving::new(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }, 3, way);
+        let [one, other] = [LinkDirection::Forward, LinkDirection::Back].map(|way| {
+            let mut moving = DelayProcess::new(DelayMotion::Walk { most_ms: 5.0, every_ms: 10.0 }, 3, way);
             (0..1000).map(|index| moving.arrival(index * 1_000_000)).collect::<Vec<_>>()
         });
         assert_ne!(one, other);
@@ -197,7 +201,7 @@ mod tests {
 
     #[test]
     fn steps_last_and_have_gaps_before_them() {
-        let steps = delays(Motion::Steps { most_ms: 20.0, every_ms: 1000.0, gap_ms: 100.0 }, 20);
+        let steps = delays(DelayMotion::Steps { most_ms: 20.0, every_ms: 1000.0, gap_ms: 100.0 }, 20);
         let lost = steps.iter().filter(|delay| delay.is_none()).count();
         assert!((lost as i64 - 20_000).abs() < 100, "{lost} of 200,000");
         let mut levels: Vec<u64> = steps.iter().flatten().map(|delay| (delay * 1e3) as u64).collect();
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn bursts_come_at_their_times() {
-        let mut moving = Moving::new(Motion::Bursts { every_ms: 20.0 }, 3, Way::Forward);
+        let mut moving = DelayProcess::new(DelayMotion::Bursts { every_ms: 20.0 }, 3, LinkDirection::Forward);
         let mut arrivals: Vec<u64> =
             (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
         arrivals.dedup();

@@ -17,27 +17,27 @@ mod random;
 mod rate;
 mod words;
 
-pub use delay::{Motion, Moving};
+pub use delay::{DelayMotion, DelayProcess};
 pub use error::Error;
-pub use random::Random;
-pub use rate::{RateMotion, Service, TraceFile};
+pub use random::SplitMix64;
+pub use rate::{RateMotion, ServiceCurve, TraceFile};
 pub use words::{DELAY_FORMS, RATE_FORMS};
 
 /// Which way a packet goes over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum LinkDirection {
     /// From the sender of the data.
     Forward,
     /// To it.
     Back,
 }
 
-impl Way {
+impl LinkDirection {
     /// One seed of a link becomes that of one way.
     pub fn seed(self, seed: u64) -> u64 {
         seed ^ match self {
-            Way::Forward => 1,
-            Way::Back => 2,
+            LinkDirection::Forward => 1,
+            LinkDirection::Back => 2,
         }
     }
 }

@@ -8,8 +8,8 @@
 //! known when it enters.
 
 use crate::delay::Wander;
-use crate::random::Random;
-use crate::{Error, Way};
+use crate::random::SplitMix64;
+use crate::{Error, LinkDirection};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -99,11 +99,11 @@ impl TraceFile {
 
 /// S, in slots, as far as it was asked for.
 #[derive(Debug)]
-pub struct Service {
+pub struct ServiceCurve {
     motion: RateMotion,
     /// Bytes of a slot at the whole rate.
     whole: f64,
-    random: Random,
+    random: SplitMix64,
     /// S at the beginning of each slot from `first` on, and of the next one.
     sums: VecDeque<f64>,
     first: usize,
@@ -113,17 +113,17 @@ pub struct Service {
     gone_until: usize,
 }
 
-impl Service {
+impl ServiceCurve {
     /// A bottleneck that can carry `rate_bps` at most; none where the rate does not move.
-    pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64, way: Way) -> Option<Service> {
+    pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64, way: LinkDirection) -> Option<ServiceCurve> {
         if *motion == RateMotion::Still {
             return None;
         }
         let seed = way.seed(seed) ^ 0x500;
-        Some(Service {
+        Some(ServiceCurve {
             motion: motion.clone(),
             whole: rate_bps as f64 / 8e9 * SLOT_NS as f64,
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             sums: VecDeque::from([0.0]),
             first: 0,
             wander: Wander::new(seed ^ 0x10),
@@ -205,12 +205,12 @@ impl Service {
 mod tests {
     use super::*;
 
-    fn service(motion: RateMotion) -> Service {
-        Service::new(&motion, 80_000_000, 3, Way::Forward).expect("it moves")
+    fn service(motion: RateMotion) -> ServiceCurve {
+        ServiceCurve::new(&motion, 80_000_000, 3, LinkDirection::Forward).expect("it moves")
     }
 
     /// Each millisecond's part of the whole rate, which is 10 kB.
-    fn rates(service: &Service) -> Vec<f64> {
+    fn rates(service: &ServiceCurve) -> Vec<f64> {
         service
             .sums
             .iter()

@@ -1,12 +1,12 @@
 //! How the processes are written on a command line: the same words in the simulator and in the lab.
 
 use crate::Error;
-use crate::delay::Motion;
+use crate::delay::DelayMotion;
 use crate::rate::{RateMotion, TraceFile};
 use std::fmt;
 use std::str::FromStr;
 
-/// The forms of [`Motion`], for help and errors.
+/// The forms of [`DelayMotion`], for help and errors.
 pub const DELAY_FORMS: &str = "white:5, white:5:reorder, walk:5:10, steps:17:15000:100, bursts:20 or still";
 /// The forms of [`RateMotion`].
 pub const RATE_FORMS: &str = "walk:0.1:100, cellular, trace:FILE or still";
@@ -17,15 +17,15 @@ const EVERY_MS_MIN: f64 = 0.001;
 
 /// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: in milliseconds, or with a unit
 /// (`walk:5ms:1s`).
-impl FromStr for Motion {
+impl FromStr for DelayMotion {
     type Err = Error;
 
-    fn from_str(word: &str) -> Result<Motion, Error> {
+    fn from_str(word: &str) -> Result<DelayMotion, Error> {
         motion(word).ok_or_else(|| Error::Delay(word.into()))
     }
 }
 
-fn motion(word: &str) -> Option<Motion> {
+fn motion(word: &str) -> Option<DelayMotion> {
     let (word, reorders) = match word.strip_suffix(":reorder") {
         Some(rest) => (rest, true),
         None => (word, false),
@@ -35,30 +35,32 @@ fn motion(word: &str) -> Option<Motion> {
         numbers.split(':').filter(|text| !text.is_empty()).map(milliseconds).collect::<Option<_>>()?;
     let is_apart = |every_ms: f64| every_ms >= EVERY_MS_MIN;
     match (kind, numbers.as_slice()) {
-        ("white", &[most_ms]) => Some(Motion::White { most_ms, reorders }),
+        ("white", &[most_ms]) => Some(DelayMotion::White { most_ms, reorders }),
         _ if reorders => None,
-        ("still", []) => Some(Motion::Still),
-        ("walk", &[most_ms, every_ms]) if is_apart(every_ms) => Some(Motion::Walk { most_ms, every_ms }),
+        ("still", []) => Some(DelayMotion::Still),
+        ("walk", &[most_ms, every_ms]) if is_apart(every_ms) => Some(DelayMotion::Walk { most_ms, every_ms }),
         ("steps", &[most_ms, every_ms]) if is_apart(every_ms) => {
-            Some(Motion::Steps { most_ms, every_ms, gap_ms: 0.0 })
+            Some(DelayMotion::Steps { most_ms, every_ms, gap_ms: 0.0 })
         }
         ("steps", &[most_ms, every_ms, gap_ms]) if is_apart(every_ms) => {
-            Some(Motion::Steps { most_ms, every_ms, gap_ms })
+            Some(DelayMotion::Steps { most_ms, every_ms, gap_ms })
         }
-        ("bursts", &[every_ms]) if is_apart(every_ms) => Some(Motion::Bursts { every_ms }),
+        ("bursts", &[every_ms]) if is_apart(every_ms) => Some(DelayMotion::Bursts { every_ms }),
         _ => None,
     }
 }
 
-impl fmt::Display for Motion {
+impl fmt::Display for DelayMotion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Motion::Still => write!(f, "still"),
-            Motion::White { most_ms, reorders: false } => write!(f, "white:{most_ms}"),
-            Motion::White { most_ms, reorders: true } => write!(f, "white:{most_ms}:reorder"),
-            Motion::Walk { most_ms, every_ms } => write!(f, "walk:{most_ms}:{every_ms}"),
-            Motion::Steps { most_ms, every_ms, gap_ms } => write!(f, "steps:{most_ms}:{every_ms}:{gap_ms}"),
-            Motion::Bursts { every_ms } => write!(f, "bursts:{every_ms}"),
+            DelayMotion::Still => write!(f, "still"),
+            DelayMotion::White { most_ms, reorders: false } => write!(f, "white:{most_ms}"),
+            DelayMotion::White { most_ms, reorders: true } => write!(f, "white:{most_ms}:reorder"),
+            DelayMotion::Walk { most_ms, every_ms } => write!(f, "walk:{most_ms}:{every_ms}"),
+            DelayMotion::Steps { most_ms, every_ms, gap_ms } => {
+                write!(f, "steps:{most_ms}:{every_ms}:{gap_ms}")
+            }
+            DelayMotion::Bursts { every_ms } => write!(f, "bursts:{every_ms}"),
         }
     }
 }
@@ -119,7 +121,10 @@ mod tests {
     #[test]
     fn words_come_out_as_they_went_in() {
         for word in ["still", "white:5", "white:5:reorder", "walk:5:10", "steps:17:15000:100", "bursts:2.5"] {
-            assert_eq!(word.parse::<Motion>().map(|motion| motion.to_string()).ok().as_deref(), Some(word));
+            assert_eq!(
+                word.parse::<DelayMotion>().map(|motion| motion.to_string()).ok().as_deref(),
+                Some(word)
+            );
         }
         for word in ["still", "walk:0.1:100", "cellular"] {
             assert_eq!(
@@ -132,7 +137,7 @@ mod tests {
             ("steps:17ms:15s", "steps:17:15000:0"),
             ("bursts:500us", "bursts:0.5"),
         ] {
-            assert_eq!(word.parse::<Motion>().ok(), same.parse().ok(), "{word}");
+            assert_eq!(word.parse::<DelayMotion>().ok(), same.parse().ok(), "{word}");
         }
     }
 
@@ -140,7 +145,7 @@ mod tests {
     fn every_form_that_help_names_is_one() {
         let forms =
             |text: &str| text.replace(" or ", ", ").split(", ").map(str::to_owned).collect::<Vec<_>>();
-        assert!(forms(DELAY_FORMS).iter().all(|form| form.parse::<Motion>().is_ok()));
+        assert!(forms(DELAY_FORMS).iter().all(|form| form.parse::<DelayMotion>().is_ok()));
         let rates = forms(RATE_FORMS);
         assert!(
             rates.iter().filter(|form| *form != "trace:FILE").all(|form| form.parse::<RateMotion>().is_ok())
@@ -166,7 +171,7 @@ mod tests {
             "still:1",
             "white:5000s",
         ] {
-            assert!(word.parse::<Motion>().is_err(), "{word}");
+            assert!(word.parse::<DelayMotion>().is_err(), "{word}");
         }
         for word in [
             "",

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
+use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus};
 
 /// What goes wrong. The default is nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -108,13 +108,13 @@ pub struct FaultLink<L> {
     received_dropped: u64,
     received_dropped_bytes: u64,
     /// What comes with the next read.
-    held: Vec<Held>,
+    held: Vec<DelayedDatagram>,
     misplaced: u64,
     damaged: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedDatagram {
     bytes: Vec<u8>,
     from: Option<SocketAddr>,
     ecn_ce: bool,
@@ -179,7 +179,7 @@ impl<L: Link> FaultLink<L> {
             }
             if fault.repeats(number) || fault.delays(number) {
                 let (from, ecn_ce) = (datagram.from.copied(), datagram.ecn_ce);
-                self.held.push(Held { bytes: datagram.bytes.to_vec(), from, ecn_ce });
+                self.held.push(DelayedDatagram { bytes: datagram.bytes.to_vec(), from, ecn_ce });
                 self.misplaced += 1;
             }
         }
@@ -211,7 +211,7 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.capabilities()
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         if self.fault.cut_send.is_some_and(|after| self.sent >= after) {
             self.sent_dropped += batch.discard_unsent() as u64;
         }

@@ -27,7 +27,7 @@ mod wait;
 pub use batch::{DATAGRAM_LEN_MAX, Datagram, Datagrams, RecvBatch, SendBatch};
 pub use fault::{Fault, FaultError, FaultLink};
 pub use interfaces::{Interface, interfaces, source_address};
-pub use link::{Capabilities, Link, LinkStats, Sent, TcpPath};
+pub use link::{Capabilities, Link, LinkStats, SendStatus, TcpPath};
 pub use memory::{MemoryLink, memory_pair};
 pub use scope::{interface_of, is_link_local, on_interface, scoped, with_port, with_scope};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::{PollFd, RecvBatch, SendBatch};
 
-/// What a back end can do; asked once, when a flow starts to use it, and again after [`Sent`] has shown a change.
+/// What a back end can do; asked once, when a flow starts to use it, and again after [`SendStatus`] has shown
+/// a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// The back end, in a word for reports: "udp", "stream", "memory".
@@ -28,7 +29,7 @@ pub struct Capabilities {
 /// How far a batch got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Sent {
+pub enum SendStatus {
     /// Nothing of the batch is left: it may be cleared.
     All,
     /// The link takes no more now: call again with the same batch when it is writable.
@@ -93,7 +94,7 @@ pub trait Link: Send {
     fn capabilities(&self) -> Capabilities;
 
     /// Sends what the batch still holds. An error means that the link is dead.
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent>;
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus>;
 
     /// Replaces the batch's content by datagrams that have arrived and returns their number; 0 when there are none
     /// now. Call it until it returns 0 before sleeping. [`io::ErrorKind::UnexpectedEof`] when a stream has ended.
@@ -142,7 +143,7 @@ impl<L: Link + ?Sized> Link for Box<L> {
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()
     }
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         (**self).send(batch)
     }
     fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {

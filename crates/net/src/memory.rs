@@ -10,7 +10,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent, Waker};
+use crate::{
+    Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus, Waker,
+};
 
 /// Payload bytes that wait at most, each way.
 const QUEUE_BYTES: usize = 4 << 20;
@@ -69,7 +71,7 @@ impl Link for MemoryLink {
         }
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         let mut queue = self.outbox.lock();
         for datagram in batch.unsent_datagrams() {
             self.stats.datagrams_sent += 1;
@@ -88,7 +90,7 @@ impl Link for MemoryLink {
         batch.discard_unsent();
         self.stats.sends += 1;
         self.outbox.waker.wake();
-        Ok(Sent::All)
+        Ok(SendStatus::All)
     }
 
     fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use crate::{
-    Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent, TcpPath, sys,
+    Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus, TcpPath, sys,
 };
 
 const PREFIX_LEN: usize = 2;
@@ -246,17 +246,17 @@ impl Link for StreamLink {
         }
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         loop {
             let waiting = self.out.len() - self.out_start;
             self.take(batch);
             self.flush()?;
             if !batch.has_unsent() {
-                return Ok(Sent::All);
+                return Ok(SendStatus::All);
             }
             if self.out.len() - self.out_start >= waiting && waiting > 0 {
                 self.stats.blocked += 1;
-                return Ok(Sent::Blocked);
+                return Ok(SendStatus::Blocked);
             }
         }
     }

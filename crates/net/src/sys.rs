@@ -19,7 +19,7 @@ mod control;
 
 pub use address::canonical;
 pub(crate) use address::mapped;
-pub(crate) use control::Received;
+pub(crate) use control::ReadInfo;
 
 use address::{read_address, write_address};
 use control::{RecvControl, SendControl, read_control};
@@ -28,14 +28,14 @@ use control::{RecvControl, SendControl, read_control};
 pub(crate) const MESSAGES_MAX: usize = 16;
 
 /// One message to send; a train when `gso_size` is given.
-pub(crate) struct Message<'a> {
+pub(crate) struct OutgoingMessage<'a> {
     pub bytes: &'a [u8],
     pub gso_size: Option<u16>,
     pub to: Option<SocketAddr>,
 }
 
 /// Arrays for sendmmsg and recvmmsg, made once.
-pub(crate) struct Messages {
+pub(crate) struct MessageArrays {
     headers: [mmsghdr; MESSAGES_MAX],
     vectors: [iovec; MESSAGES_MAX],
     names: [sockaddr_storage; MESSAGES_MAX],
@@ -44,10 +44,10 @@ pub(crate) struct Messages {
 }
 
 // SAFETY: the raw pointers inside are only followed during the calls below, which set them first; see the module's head.
-unsafe impl Send for Messages {}
+unsafe impl Send for MessageArrays {}
 
-impl Messages {
-    pub fn new() -> Box<Messages> {
+impl MessageArrays {
+    pub fn new() -> Box<MessageArrays> {
         // SAFETY: all fields are plain C structs, integers and null pointers, for which zero bytes are a value.
         Box::new(unsafe { std::mem::zeroed() })
     }
@@ -57,7 +57,7 @@ impl Messages {
     pub fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
-        messages: impl Iterator<Item = Message<'a>>,
+        messages: impl Iterator<Item = OutgoingMessage<'a>>,
     ) -> io::Result<usize> {
         let mut count = 0;
         for (index, message) in messages.take(MESSAGES_MAX).enumerate() {
@@ -90,8 +90,8 @@ impl Messages {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives into slots of `slot_len` bytes, without blocking; returns how many were filled. [`Messages::received`]
-    /// tells about each. Senders are asked for only when `names`.
+    /// Receives into slots of `slot_len` bytes, without blocking; returns how many were filled.
+    /// [`MessageArrays::received`] tells about each. Senders are asked for only when `names`.
     pub fn recv(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -129,8 +129,8 @@ impl Messages {
         usize::try_from(filled).map_err(|_| io::Error::last_os_error())
     }
 
-    /// What the last [`Messages::recv`] put into slot `index`, below the number that it returned.
-    pub fn received(&self, index: usize) -> Received {
+    /// What the last [`MessageArrays::recv`] put into slot `index`, below the number that it returned.
+    pub fn received(&self, index: usize) -> ReadInfo {
         let header = &self.headers[index];
         let named = header.msg_hdr.msg_namelen > 0;
         let mut received = read_control(&self.recv_controls[index], header.msg_hdr.msg_controllen);

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use farhaul_net::{
-    Fault, FaultError, FaultLink, Link, MemoryLink, RecvBatch, SendBatch, Sent, UdpLink, memory_pair, wait,
+    Fault, FaultError, FaultLink, Link, MemoryLink, RecvBatch, SendBatch, SendStatus, UdpLink, memory_pair,
+    wait,
 };
 use proptest::prelude::*;
 
@@ -32,7 +33,7 @@ fn flush(
     arrived: &mut RecvBatch,
     seen: &mut BTreeSet<u64>,
 ) {
-    assert_eq!(from.send(out).unwrap(), Sent::All);
+    assert_eq!(from.send(out).unwrap(), SendStatus::All);
     out.clear();
     while to.recv(arrived).unwrap() > 0 {
         for datagram in arrived.datagrams() {
@@ -76,7 +77,7 @@ fn what_comes_twice_or_late_is_whole_and_nothing_is_lost() {
         for number in 0..20 {
             out.datagram(1000).unwrap().fill(round * 10 + number % 10);
         }
-        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        assert_eq!(one.send(&mut out).unwrap(), SendStatus::All);
         out.clear();
         while other.recv(&mut arrived).unwrap() > 0 {
             for datagram in arrived.datagrams() {
@@ -144,7 +145,7 @@ fn a_damaged_datagram_differs_in_one_bit() {
         for _ in 0..20 {
             out.datagram(1000).unwrap().fill(0);
         }
-        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        assert_eq!(one.send(&mut out).unwrap(), SendStatus::All);
         out.clear();
         while other.recv(&mut arrived).unwrap() > 0 {
             for datagram in arrived.datagrams() {
@@ -235,7 +236,7 @@ fn memory_wakes_the_other_thread() {
     for _ in 0..100 {
         out.clear();
         (0..50).for_each(|_| out.datagram(500).unwrap().fill(3));
-        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        assert_eq!(one.send(&mut out).unwrap(), SendStatus::All);
     }
     assert_eq!(thread.join().unwrap(), 5_000);
 }
@@ -247,7 +248,7 @@ fn memory_is_bounded_and_drops_like_a_socket() {
     for _ in 0..200 {
         out.clear();
         while out.datagram(60_000).is_some() {}
-        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        assert_eq!(one.send(&mut out).unwrap(), SendStatus::All);
     }
     let mut arrived = RecvBatch::new();
     let mut bytes = 0;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
-use farhaul_net::{Link, NonblockingStream, PollFd, RecvBatch, SendBatch, Sent, StreamLink, wait};
+use farhaul_net::{Link, NonblockingStream, PollFd, RecvBatch, SendBatch, SendStatus, StreamLink, wait};
 use proptest::prelude::*;
 
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -48,7 +48,7 @@ fn carry(from: &mut StreamLink, to: &mut StreamLink, lens: &[usize]) {
             filled = fill(&mut out, filled, lens);
         }
         let sent = from.send(&mut out).expect("send");
-        assert_eq!(sent == Sent::All, !out.has_unsent());
+        assert_eq!(sent == SendStatus::All, !out.has_unsent());
         let count = to.recv(&mut arrived).expect("recv");
         for datagram in arrived.datagrams() {
             assert!(datagram.bytes == content(seen, lens[seen]), "datagram {seen}");
@@ -79,7 +79,7 @@ fn a_reader_that_stands_still_blocks_the_sender_within_bounds() {
     let mut batch = SendBatch::new(1 << 20);
     let lens = [60_000; 1000];
     let mut filled = fill(&mut batch, 0, &lens);
-    while link.send(&mut batch).unwrap() == Sent::All {
+    while link.send(&mut batch).unwrap() == SendStatus::All {
         assert!(filled < lens.len(), "60 MB fit into a pipe");
         filled = fill(&mut batch, filled, &lens);
     }
@@ -100,7 +100,7 @@ fn a_reader_that_stands_still_blocks_the_sender_within_bounds() {
         assert_eq!(link.recv(&mut RecvBatch::new()).unwrap(), 0);
     }
     assert!(link.is_flushed());
-    assert_eq!(link.send(&mut batch).unwrap(), Sent::All);
+    assert_eq!(link.send(&mut batch).unwrap(), SendStatus::All);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use farhaul_net::{Link, PollFd, RecvBatch, SendBatch, Sent, UdpLink, wait};
+use farhaul_net::{Link, PollFd, RecvBatch, SendBatch, SendStatus, UdpLink, wait};
 
 /// Far above what any arrival takes: reached only when the test has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ fn receive(link: &mut impl Link, count: usize) -> Vec<(Vec<u8>, Option<SocketAdd
 
 fn assert_arrives(from: &mut UdpLink, to: &mut UdpLink, lens: &[usize]) {
     let mut out = batch(lens);
-    assert_eq!(from.send(&mut out).expect("send"), Sent::All);
+    assert_eq!(from.send(&mut out).expect("send"), SendStatus::All);
     assert!(!out.has_unsent());
     let seen = receive(to, lens.len());
     assert_eq!(seen.len(), lens.len());
@@ -89,14 +89,14 @@ fn a_dual_stack_socket_speaks_both_and_shows_plain_addresses() {
         let mut client = UdpLink::bind(addr(local)).unwrap();
         client.set_remote(addr(&format!("{at}:{port}"))).unwrap();
         assert_arrives(&mut client, &mut dual, &[1200, 1200, 7]);
-        assert_eq!(client.send(&mut batch(&[9])).unwrap(), Sent::All);
+        assert_eq!(client.send(&mut batch(&[9])).unwrap(), SendStatus::All);
         let from = receive(&mut dual, 1)[0].1;
         assert_eq!(from, client.local_addr(), "the sender, without ::ffff:");
 
         let mut answer = SendBatch::new(0);
         answer.to(from);
         answer.datagram(3).unwrap().copy_from_slice(b"yes");
-        assert_eq!(dual.send(&mut answer).unwrap(), Sent::All);
+        assert_eq!(dual.send(&mut answer).unwrap(), SendStatus::All);
         assert_eq!(receive(&mut client, 1)[0].0, b"yes");
     }
     let mut client = UdpLink::bind(addr("127.0.0.1:0")).unwrap();
@@ -157,13 +157,13 @@ fn what_others_sent_before_the_connect_is_dropped() {
     let mut stranger = UdpLink::bind(addr("127.0.0.2:0")).unwrap();
     for other in [&mut stranger, &mut peer] {
         other.set_remote(link.local_addr().unwrap()).unwrap();
-        assert_eq!(other.send(&mut batch(&[100, 100, 100])).unwrap(), Sent::All);
+        assert_eq!(other.send(&mut batch(&[100, 100, 100])).unwrap(), SendStatus::All);
     }
     link.set_remote(peer.local_addr().unwrap()).unwrap();
     let seen = receive(&mut link, 3);
     assert!(seen.iter().all(|(_, from)| *from == peer.local_addr()));
     assert_eq!(link.stats().strays, 3);
-    assert_eq!(stranger.send(&mut batch(&[100])).unwrap(), Sent::All);
+    assert_eq!(stranger.send(&mut batch(&[100])).unwrap(), SendStatus::All);
     assert_arrives(&mut peer, &mut link, &[50]);
     assert_eq!(link.stats().strays, 3, "the kernel keeps strangers out now");
 }
@@ -173,12 +173,12 @@ fn a_closed_port_is_counted_and_no_error() {
     let closed = UdpLink::bind(addr("127.0.0.1:0")).unwrap().local_addr().unwrap();
     let mut link = UdpLink::bind(addr("127.0.0.1:0")).unwrap();
     link.set_remote(closed).unwrap();
-    assert_eq!(link.send(&mut batch(&[100])).unwrap(), Sent::All);
+    assert_eq!(link.send(&mut batch(&[100])).unwrap(), SendStatus::All);
     wait_for(&link);
     assert_eq!(link.recv(&mut RecvBatch::new()).unwrap(), 0);
     assert_eq!(link.stats().refused, 1, "a receive tells");
     for _ in 0..3 {
-        assert_eq!(link.send(&mut batch(&[100; 5])).unwrap(), Sent::All);
+        assert_eq!(link.send(&mut batch(&[100; 5])).unwrap(), SendStatus::All);
     }
     let stats = link.stats();
     assert!(stats.refused > 1, "and so does a send: {stats:?}");
@@ -198,7 +198,7 @@ fn a_datagram_that_the_kernel_refuses_is_lost_and_the_rest_goes() {
     out.datagram(1200).unwrap();
     out.to(None);
     out.datagram(1200).unwrap().copy_from_slice(&content(2, 1200));
-    assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+    assert_eq!(one.send(&mut out).unwrap(), SendStatus::All);
     let seen = receive(&mut other, 3);
     assert!(seen.iter().enumerate().all(|(index, (bytes, _))| *bytes == content(index, 1200)));
     assert_eq!((one.stats().send_errors, one.stats().datagrams_sent), (2, 3));
@@ -252,7 +252,7 @@ fn congestion_marks_are_seen() {
                 _ => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             };
             set_option(&one, level, name, bits);
-            assert_eq!(one.send(&mut batch(&[1200, 1200])).unwrap(), Sent::All);
+            assert_eq!(one.send(&mut batch(&[1200, 1200])).unwrap(), SendStatus::All);
             let mut count = 0;
             while count < 2 {
                 if other.recv(&mut seen).unwrap() == 0 {
@@ -278,11 +278,11 @@ fn a_full_receiver_overflows_and_says_so() {
     let granted = other.capabilities().recv_buffer_bytes;
     assert!(granted > 0);
     for _ in 0..granted / (200 * 1472) * 3 {
-        assert_eq!(one.send(&mut batch(&[1472; 200])).unwrap(), Sent::All);
+        assert_eq!(one.send(&mut batch(&[1472; 200])).unwrap(), SendStatus::All);
     }
     let mut seen = RecvBatch::new();
     while other.recv(&mut seen).unwrap() > 0 {}
-    assert_eq!(one.send(&mut batch(&[1472])).unwrap(), Sent::All);
+    assert_eq!(one.send(&mut batch(&[1472])).unwrap(), SendStatus::All);
     receive(&mut other, 1);
     assert!(other.stats().receive_overflows > 0);
     assert!(other.stats().bytes_received >= granted as u64 / 2, "{granted} granted, {:?}", other.stats());

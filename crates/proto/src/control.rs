@@ -4,7 +4,7 @@
 //! are read once, in order.
 
 use crate::coverage::Coverage;
-use crate::error::{Error, Misbehaviour};
+use crate::error::{Error, TransportMisbehaviour};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ const PIECES_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct ControlStream {
     window: u64,
-    sending: Sending,
-    receiving: Receiving,
+    sending: SendHalf,
+    receiving: RecvHalf,
 }
 
 #[derive(Debug)]
-struct Sending {
+struct SendHalf {
     /// Bytes from `acked` on.
     buffer: VecDeque<u8>,
     /// All bytes below have been acknowledged.
@@ -38,7 +38,7 @@ struct Sending {
 }
 
 #[derive(Debug)]
-struct Receiving {
+struct RecvHalf {
     /// Bytes from `read` on, holes included.
     buffer: VecDeque<u8>,
     /// First byte that was not read yet.
@@ -55,7 +55,7 @@ impl ControlStream {
         let window = window.clamp(1 << 12, 1 << 30);
         ControlStream {
             window,
-            sending: Sending {
+            sending: SendHalf {
                 buffer: VecDeque::new(),
                 acked: 0,
                 acked_ahead: Coverage::default(),
@@ -63,7 +63,7 @@ impl ControlStream {
                 lost: Coverage::default(),
                 limit: window,
             },
-            receiving: Receiving {
+            receiving: RecvHalf {
                 buffer: VecDeque::new(),
                 read: 0,
                 arrived: Coverage::default(),
@@ -199,7 +199,7 @@ impl ControlStream {
         let receiving = &mut self.receiving;
         let end = offset.saturating_add(bytes.len() as u64);
         if end > limit || receiving.arrived.range_count() > PIECES_MAX {
-            return Err(Misbehaviour::ControlWindow.into());
+            return Err(TransportMisbehaviour::ControlWindow.into());
         }
         let start = offset.max(receiving.read);
         if start >= end {
@@ -239,7 +239,7 @@ impl ControlStream {
     }
 }
 
-impl Sending {
+impl SendHalf {
     fn end(&self) -> u64 {
         self.acked + self.buffer.len() as u64
     }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn the_window_is_enforced_and_reading_opens_it() {
         let mut stream = ControlStream::new(4096);
-        assert_eq!(stream.on_received(4000, &[1; 97]), Err(Misbehaviour::ControlWindow.into()));
+        assert_eq!(stream.on_received(4000, &[1; 97]), Err(TransportMisbehaviour::ControlWindow.into()));
         assert_eq!(stream.on_received(0, &[1; 4096]), Ok(true));
         assert!(!stream.limit_is_news());
         let mut out = Vec::new();
@@ -262,7 +262,7 @@ mod tests {
         stream.on_limit_confirmed(stream.limit_for_peer());
         assert!(!stream.limit_is_news());
         assert_eq!(stream.on_received(4096, &[1; 4096]), Ok(true));
-        assert_eq!(stream.on_received(u64::MAX, &[1; 9]), Err(Misbehaviour::ControlWindow.into()));
+        assert_eq!(stream.on_received(u64::MAX, &[1; 9]), Err(TransportMisbehaviour::ControlWindow.into()));
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         #[test]
         fn bytes_survive_loss_reordering_and_fail_over(seed: [u8; 32], lens in proptest::collection::vec(1usize..3000, 1..60)) {
             let (mut from, mut to) = (ControlStream::new(1 << 14), ControlStream::new(1 << 14));
-            let mut random = crate::random::Random::new(seed);
+            let mut random = crate::random::HashRandom::new(seed);
             let (mut written, mut received, mut on_way) = (Vec::new(), Vec::new(), Vec::new());
             for len in lens {
                 let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();

@@ -2,7 +2,7 @@
 
 /// What an insertion found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub(crate) enum Insertion {
     /// At least one byte was new.
     New,
     /// All of it was covered before.
@@ -18,31 +18,31 @@ pub(crate) struct Coverage {
 impl Coverage {
     /// Adds `start..end`. Appending at or behind the end, the common case, touches one range only.
     #[inline]
-    pub(crate) fn insert(&mut self, start: u64, end: u64) -> Inserted {
+    pub(crate) fn insert(&mut self, start: u64, end: u64) -> Insertion {
         debug_assert!(start < end, "segments are not empty");
         match self.ranges.last_mut() {
             Some(last) if start == last.1 => last.1 = end,
             Some(last) if start < last.1 => return self.insert_inside(start, end),
             _ => self.ranges.push((start, end)),
         }
-        Inserted::New
+        Insertion::New
     }
 
-    fn insert_inside(&mut self, start: u64, end: u64) -> Inserted {
+    fn insert_inside(&mut self, start: u64, end: u64) -> Insertion {
         // Ranges first..after touch or overlap the new one.
         let first = self.ranges.partition_point(|range| range.1 < start);
         let after = first + self.ranges[first..].partition_point(|range| range.0 <= end);
         if first == after {
             self.ranges.insert(first, (start, end));
-            return Inserted::New;
+            return Insertion::New;
         }
         let merged = (start.min(self.ranges[first].0), end.max(self.ranges[after - 1].1));
         if after - first == 1 && merged == self.ranges[first] {
-            return Inserted::Known;
+            return Insertion::Known;
         }
         self.ranges[first] = merged;
         self.ranges.drain(first + 1..after);
-        Inserted::New
+        Insertion::New
     }
 
     /// Takes everything below `end` out.
@@ -147,7 +147,7 @@ mod tests {
                 match step {
                     Step::Insert(start, end) => {
                         let new = (start..end).filter(|&at| naive.insert(at)).count() > 0;
-                        prop_assert_eq!(fast.insert(start, end) == Inserted::New, new);
+                        prop_assert_eq!(fast.insert(start, end) == Insertion::New, new);
                     }
                     Step::Remove(start, end) => {
                         fast.remove(start, end);

@@ -6,7 +6,7 @@
 pub enum Error {
     /// The peer holds the keys and did what the protocol forbids: the session ends.
     #[error("peer broke the protocol: {0}")]
-    Misbehaved(Misbehaviour),
+    Misbehaved(TransportMisbehaviour),
     /// The caller did what the documentation forbids.
     #[error("misuse of the transport: {0}")]
     Misuse(&'static str),
@@ -16,7 +16,7 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u16)]
-pub enum Misbehaviour {
+pub enum TransportMisbehaviour {
     /// A frame is cut short or holds a value that it must not hold.
     #[error("malformed frame")]
     MalformedFrame = 0x101,
@@ -43,17 +43,17 @@ pub enum Misbehaviour {
     GivenUp = 0x108,
 }
 
-impl Misbehaviour {
+impl TransportMisbehaviour {
     /// Each of them.
-    pub const ALL: &[Misbehaviour] = &[
-        Misbehaviour::MalformedFrame,
-        Misbehaviour::UnknownFrame,
-        Misbehaviour::AckOfUnsent,
-        Misbehaviour::BlockLength,
-        Misbehaviour::Fragmented,
-        Misbehaviour::ControlWindow,
-        Misbehaviour::Credit,
-        Misbehaviour::GivenUp,
+    pub const ALL: &[TransportMisbehaviour] = &[
+        TransportMisbehaviour::MalformedFrame,
+        TransportMisbehaviour::UnknownFrame,
+        TransportMisbehaviour::AckOfUnsent,
+        TransportMisbehaviour::BlockLength,
+        TransportMisbehaviour::Fragmented,
+        TransportMisbehaviour::ControlWindow,
+        TransportMisbehaviour::Credit,
+        TransportMisbehaviour::GivenUp,
     ];
 
     /// The number that tells the peer why the session ended.
@@ -62,8 +62,8 @@ impl Misbehaviour {
     }
 }
 
-impl From<Misbehaviour> for Error {
-    fn from(how: Misbehaviour) -> Self {
+impl From<TransportMisbehaviour> for Error {
+    fn from(how: TransportMisbehaviour) -> Self {
         Error::Misbehaved(how)
     }
 }

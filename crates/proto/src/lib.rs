@@ -6,9 +6,10 @@
 //! 3. say what happened: [`Flow::handle_packet`], [`Flow::handle_timeout`]
 //! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`], [`Flow::poll_event`]
 //!
-//! Payload never comes in here: a flow plans packets as descriptors ([`Plan`]) and judges received ones by their [`Segment`];
-//! the caller seals with keys that [`PacketKeys`] names, sends, opens, and copies payload to its place.
-//! All flows of a transfer and path share one [`Controller`], all flows of a session one [`ControlStream`].
+//! Payload never comes in here: a flow plans packets as descriptors ([`PacketPlan`]) and judges received ones
+//! by their [`Segment`]; the caller seals with keys that [`PacketKeys`] names, sends, opens, and copies
+//! payload to its place. All flows of a transfer and path share one [`Controller`], all flows of a session
+//! one [`ControlStream`].
 
 #![forbid(unsafe_code)]
 
@@ -26,15 +27,16 @@ mod time;
 mod wire;
 
 pub use control::ControlStream;
-pub use crypto::{Aead, CipherSuite, Direction, EPOCH_BITS, PacketKeys, wipe_dead_stack};
-pub use error::{Error, Misbehaviour};
+pub use crypto::{Aead, CipherSuite, EPOCH_BITS, KeyDirection, PacketKeys, wipe_dead_stack};
+pub use error::{Error, TransportMisbehaviour};
 pub use flow::{
-    CIPHER_BLOCK, Class, Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received,
-    Span, Verdict, segment_datagram,
+    BlockClass, BlockQueueFull, CIPHER_BLOCK, ControlSpan, Flow, FlowConfig, FlowEvent, FlowStats,
+    PacketPlan, PlannedPacket, ReceivedPacket, SegmentVerdict, SendLimit, segment_datagram,
 };
-pub use rate::{Controller, FlowIndex, Policy, RateConfig, Remembered, Report};
+pub use rate::{Controller, FeedbackReport, FlowIndex, PathMemory, Policy, RateConfig};
 pub use recovery::Rtt;
 pub use time::Timestamp;
 pub use wire::{
-    HEADER_LEN, Header, Parts, SEGMENT_FRAME_LEN, SEGMENT_OVERHEAD, Segment, TAG_LEN, is_ours, split,
+    HEADER_LEN, PacketHeader, PacketParts, SEGMENT_FRAME_LEN, SEGMENT_OVERHEAD, Segment, TAG_LEN, is_ours,
+    split,
 };

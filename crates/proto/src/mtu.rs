@@ -14,7 +14,7 @@ const BIG_LOST: u32 = 10;
 const SMALL_ACKED: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Try {
+enum MtuProbeState {
     Waiting(u8),
     OnItsWay(u8),
     Done,
@@ -25,7 +25,7 @@ enum Try {
 pub(crate) struct Mtu {
     current: u16,
     smallest: u16,
-    candidates: Vec<(u16, Try)>,
+    candidates: Vec<(u16, MtuProbeState)>,
     big_lost: u32,
     small_acked: u32,
     small_acked_at: Timestamp,
@@ -37,7 +37,7 @@ impl Mtu {
         Mtu {
             current: initial,
             smallest: initial,
-            candidates: larger.map(|&size| (size, Try::Waiting(0))).collect(),
+            candidates: larger.map(|&size| (size, MtuProbeState::Waiting(0))).collect(),
             big_lost: 0,
             small_acked: 0,
             small_acked_at: Timestamp::ZERO,
@@ -52,11 +52,12 @@ impl Mtu {
     /// A size to try now.
     pub(crate) fn next_probe(&mut self) -> Option<u16> {
         let current = self.current;
-        let waiting =
-            |candidate: &&mut (u16, Try)| candidate.0 > current && matches!(candidate.1, Try::Waiting(_));
+        let waiting = |candidate: &&mut (u16, MtuProbeState)| {
+            candidate.0 > current && matches!(candidate.1, MtuProbeState::Waiting(_))
+        };
         let candidate = self.candidates.iter_mut().find(waiting)?;
-        if let Try::Waiting(tries) = candidate.1 {
-            candidate.1 = Try::OnItsWay(tries + 1);
+        if let MtuProbeState::Waiting(tries) = candidate.1 {
+            candidate.1 = MtuProbeState::OnItsWay(tries + 1);
         }
         Some(candidate.0)
     }
@@ -65,7 +66,7 @@ impl Mtu {
     pub(crate) fn wants_probe(&self) -> bool {
         self.candidates
             .iter()
-            .any(|candidate| candidate.0 > self.current && matches!(candidate.1, Try::Waiting(_)))
+            .any(|candidate| candidate.0 > self.current && matches!(candidate.1, MtuProbeState::Waiting(_)))
     }
 
     /// A probe arrived; returns the new size if it is larger.
@@ -73,7 +74,7 @@ impl Mtu {
         self.candidates
             .iter_mut()
             .filter(|candidate| candidate.0 == size)
-            .for_each(|candidate| candidate.1 = Try::Done);
+            .for_each(|candidate| candidate.1 = MtuProbeState::Done);
         (size > self.current).then(|| {
             self.current = size;
             size
@@ -83,8 +84,10 @@ impl Mtu {
     pub(crate) fn on_probe_lost(&mut self, size: u16) {
         for candidate in self.candidates.iter_mut().filter(|candidate| candidate.0 == size) {
             candidate.1 = match candidate.1 {
-                Try::OnItsWay(tries) if tries < TRIES => Try::Waiting(tries),
-                Try::OnItsWay(_) | Try::Waiting(_) | Try::Done => Try::Done,
+                MtuProbeState::OnItsWay(tries) if tries < TRIES => MtuProbeState::Waiting(tries),
+                MtuProbeState::OnItsWay(_) | MtuProbeState::Waiting(_) | MtuProbeState::Done => {
+                    MtuProbeState::Done
+                }
             };
         }
     }
@@ -110,7 +113,7 @@ impl Mtu {
         if self.big_lost < BIG_LOST || self.small_acked < SMALL_ACKED {
             return None;
         }
-        self.candidates.iter_mut().for_each(|candidate| candidate.1 = Try::Done);
+        self.candidates.iter_mut().for_each(|candidate| candidate.1 = MtuProbeState::Done);
         self.current = self.smallest;
         Some(self.current)
     }

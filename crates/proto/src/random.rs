@@ -5,20 +5,20 @@ use sha2::{Digest, Sha256};
 
 /// The generator.
 #[derive(Clone)]
-pub(crate) struct Random {
+pub(crate) struct HashRandom {
     seed: [u8; 32],
     drawn: u64,
 }
 
-impl std::fmt::Debug for Random {
+impl std::fmt::Debug for HashRandom {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Random").field("drawn", &self.drawn).finish_non_exhaustive()
     }
 }
 
-impl Random {
+impl HashRandom {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Random { seed, drawn: 0 }
+        HashRandom { seed, drawn: 0 }
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -20,7 +20,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
-use farhaul_session::exchange::{Class, Load, Outlet};
+use farhaul_session::exchange::{BlockClass, Load, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::report::{Figures, SessionReport};
@@ -495,7 +495,7 @@ impl<'a> Worker<'a> {
             return;
         }
         let (block, len, content) = pack.close();
-        let class = if self.hurry == Hurry::Small { Class::Urgent } else { Class::Bulk };
+        let class = if self.hurry == Hurry::Small { BlockClass::Urgent } else { BlockClass::Bulk };
         let load = Load { class, ..Load::new(block, len, content) };
         self.server.outlet.put(load, || self.server.is_over());
     }

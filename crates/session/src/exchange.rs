@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_blocks::Block;
 use farhaul_handover::{Bell, HandOver};
-pub use farhaul_proto::Class;
+pub use farhaul_proto::BlockClass;
 
 use super::held::Held;
 use super::request::Request;
@@ -31,13 +31,13 @@ pub struct Load {
     /// Bytes of content at its front, and those of them that were put before.
     pub content: u32,
     pub again: u32,
-    pub class: Class,
+    pub class: BlockClass,
 }
 
 impl Load {
     /// The first `len` bytes of a block, `content` of them content, to go in its turn.
     pub fn new(block: Block, len: usize, content: usize) -> Load {
-        Load { block, len, content: content as u32, again: 0, class: Class::Bulk }
+        Load { block, len, content: content as u32, again: 0, class: BlockClass::Bulk }
     }
 }
 
@@ -80,7 +80,7 @@ impl Outlet {
         let mut filled = Filled { block, len, content, again, class, request: self.0.clone() };
         self.0.content_put.fetch_add(filled.first(), Relaxed);
         self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
-        if class == Class::Urgent {
+        if class == BlockClass::Urgent {
             self.0.urgent.push(filled);
             self.0.wake_carriers();
             return true;

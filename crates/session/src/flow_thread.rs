@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch};
-use farhaul_proto::{ControlStream, Event, Flow, Plan, Timestamp};
+use farhaul_proto::{ControlStream, Flow, FlowEvent, PacketPlan, Timestamp};
 
 use super::BLOCK_BYTES;
 use super::budget::Charge;
@@ -96,9 +96,9 @@ struct Running {
     /// For the blocks that it has granted, beyond those that every flow may have.
     window_kept: Charge,
     send_batch: SendBatch,
-    plan: Plan,
+    plan: PacketPlan,
     /// Has room for one packet.
-    single: Plan,
+    single: PacketPlan,
     /// Control of a flow on which none may travel yet.
     nothing: ControlStream,
     blocked: bool,
@@ -165,8 +165,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         block_bytes: BLOCK_BYTES as f64,
         window_kept: shared.budget.nothing(),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
-        plan: Plan::new(planned_bytes(&own) / thread.flow.datagram_max() as usize),
-        single: Plan::new(1),
+        plan: PacketPlan::new(planned_bytes(&own) / thread.flow.datagram_max() as usize),
+        single: PacketPlan::new(1),
         nothing: ControlStream::new(0),
         blocked: false,
         is_held: false,
@@ -308,32 +308,32 @@ impl Running {
         let mut control_changed = false;
         while let Some(event) = self.thread.flow.poll_event() {
             match event {
-                Event::BlockAcked(number) => {
+                FlowEvent::BlockAcked(number) => {
                     if let Some(filled) = self.outgoing.take(number) {
                         let content = filled.first();
                         filled.request.content_acked.fetch_add(content, Ordering::Relaxed);
                         filled.request.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
                     }
                 }
-                Event::BlockComplete { block, len } => self.complete(block, len)?,
-                Event::BlockGivenUp(number) => {
+                FlowEvent::BlockComplete { block, len } => self.complete(block, len)?,
+                FlowEvent::BlockGivenUp(number) => {
                     if let Some(filled) = self.outgoing.take(number) {
                         let is_late = !filled.request.is_stopped();
                         filled.request.blocks_late.fetch_add(is_late.into(), Ordering::Relaxed);
                     }
                 }
-                Event::PeerGaveUp(blocks) => {
+                FlowEvent::PeerGaveUp(blocks) => {
                     self.given_up += blocks.end - blocks.start;
                     self.incoming.drop_given_up(blocks);
                 }
-                Event::PeerClosed { code, reason } => {
+                FlowEvent::PeerClosed { code, reason } => {
                     self.thread.shared.set_peer_closed(Complaint { code, reason, ..Complaint::default() });
                     control_changed = true;
                 }
-                Event::ControlReadable => control_changed = true,
-                Event::PathAnswered(token) => self.on_answered(now, token),
-                Event::DatagramMax(max) => {
-                    self.plan = Plan::new(planned_bytes(&self.thread.own) / usize::from(max));
+                FlowEvent::ControlReadable => control_changed = true,
+                FlowEvent::PathAnswered(token) => self.on_answered(now, token),
+                FlowEvent::DatagramMax(max) => {
+                    self.plan = PacketPlan::new(planned_bytes(&self.thread.own) / usize::from(max));
                 }
                 _ => {}
             }

@@ -1,6 +1,6 @@
 //! Where the content of a block lies while it is on its way.
 
-use farhaul_blocks::{Block, Overflow, OverflowShare, Parked};
+use farhaul_blocks::{Block, Overflow, OverflowReservation, ParkedBlock};
 
 use super::budget::{Budget, Charge, Resource};
 use crate::error::{Code, Error};
@@ -8,7 +8,7 @@ use crate::error::{Code, Error};
 pub enum Held {
     Here(Block),
     /// In the overflow: memory is too small for what the path holds.
-    Away(Parked),
+    Away(ParkedBlock),
 }
 
 impl From<Block> for Held {
@@ -19,7 +19,7 @@ impl From<Block> for Held {
 
 /// A flow's room in the overflow, which its session's budget counts.
 pub(crate) struct OverflowRoom {
-    share: OverflowShare,
+    share: OverflowReservation,
     charge: Charge,
     slot_bytes: u64,
 }
@@ -54,7 +54,7 @@ impl OverflowRoom {
     }
 
     /// Writes a block away. The caller keeps within the room that there is.
-    pub(crate) fn park(&self, bytes: &[u8]) -> std::io::Result<Parked> {
+    pub(crate) fn park(&self, bytes: &[u8]) -> std::io::Result<ParkedBlock> {
         self.share.park(bytes)
     }
 }

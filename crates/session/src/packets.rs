@@ -10,8 +10,8 @@
 
 use farhaul_clear::{checksum, copy_with_checksum};
 use farhaul_proto::{
-    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, SEGMENT_OVERHEAD,
-    Segment, TAG_LEN, split,
+    Aead, HEADER_LEN, KeyDirection, PacketHeader, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN,
+    SEGMENT_OVERHEAD, Segment, TAG_LEN, split,
 };
 
 use super::cipher::{Key, Suite};
@@ -73,8 +73,8 @@ impl Packets {
     /// Keys derive from the session's `secret`.
     pub fn new(secret: &[u8; 32], flow: &FlowIdentity, cipher: Cipher, epoch_bits: u32) -> Packets {
         let (out, back) = match flow.is_initiator {
-            true => (Direction::ToAcceptor, Direction::ToInitiator),
-            false => (Direction::ToInitiator, Direction::ToAcceptor),
+            true => (KeyDirection::ToAcceptor, KeyDirection::ToInitiator),
+            false => (KeyDirection::ToInitiator, KeyDirection::ToAcceptor),
         };
         let suite = Suite::new(cipher);
         Packets {
@@ -108,7 +108,7 @@ impl Packets {
     /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
     pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: Payload<'_>, out: &mut [u8]) {
         let extra = self.extra();
-        let header = Header { flow_id: self.send_id, number: packet.number }.encode();
+        let header = PacketHeader { flow_id: self.send_id, number: packet.number }.encode();
         let (payload, clear_payload) = match payload {
             Payload::Content(bytes) if self.clear => (&[][..], bytes),
             Payload::Content(bytes) | Payload::Sealed(bytes) => (bytes, &[][..]),
@@ -150,7 +150,7 @@ impl Packets {
 
     /// The number in the clear header, if this looks like a datagram of this flow.
     pub(crate) fn peek(&self, datagram: &[u8]) -> Option<u64> {
-        let header = Header::decode(datagram)?;
+        let header = PacketHeader::decode(datagram)?;
         (header.flow_id == self.recv_id).then_some(header.number)
     }
 
@@ -340,7 +340,7 @@ impl BareHead {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_proto::Span;
+    use farhaul_proto::ControlSpan;
 
     use super::*;
 
@@ -357,7 +357,7 @@ mod tests {
         let segment = Segment { block: 3, offset: 1 << 20, len: payload.len() as u32, last: true };
         PlannedPacket {
             number,
-            control: Span { start: 0, len: control.len() as u32 },
+            control: ControlSpan { start: 0, len: control.len() as u32 },
             segment: (!payload.is_empty()).then_some(segment),
             padding: 0,
         }

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use farhaul_proto::Remembered;
+use farhaul_proto::PathMemory;
 use serde::{Deserialize, Serialize};
 
 use super::options::{Policy, RateOptions};
@@ -49,7 +49,7 @@ impl Memory {
         Memory { file: default_path(), peer_addresses, watch: Watch::default() }
     }
 
-    pub(crate) fn recall(&self) -> Option<Remembered> {
+    pub(crate) fn recall(&self) -> Option<PathMemory> {
         recall(&self.file, self.peer_addresses.iter().copied())
     }
 
@@ -94,21 +94,21 @@ fn default_path() -> PathBuf {
 }
 
 /// What is known of the path to one of `peers`, the newest note if there are several.
-pub fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
+pub fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<PathMemory> {
     let notes = load(file);
     let now = unix_now();
     let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
     let note = known.filter(|note| is_fresh(note, now)).max_by_key(|note| note.unix_s)?;
     let rtt = Duration::from_micros(note.rtt_us);
-    Some(Remembered { rate_bps: note.rate_bps, rtt, loss_ppm: note.loss_ppm })
+    Some(PathMemory { rate_bps: note.rate_bps, rtt, loss_ppm: note.loss_ppm })
 }
 
 /// Notes what the path to `peer` has carried.
-pub fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
+pub fn keep(file: &Path, peer: IpAddr, path: PathMemory) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
     notes.retain(|_, note| is_fresh(note, now));
-    let Remembered { rate_bps, rtt, loss_ppm } = path;
+    let PathMemory { rate_bps, rtt, loss_ppm } = path;
     let note = Note { rate_bps, rtt_us: rtt.as_micros() as u64, loss_ppm, unix_s: now };
     notes.insert(peer.to_canonical(), note);
     while notes.len() > PATHS_MAX {
@@ -142,7 +142,7 @@ fn unix_now() -> u64 {
 /// Watches a sending controller and holds on to its best recent rate: at the end of a transfer little is left to send.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    held: Option<Remembered>,
+    held: Option<PathMemory>,
     /// The last rates, the newest last.
     recent: VecDeque<u64>,
 }
@@ -159,7 +159,7 @@ const ROUNDS_MIN: u32 = 10;
 
 impl Watch {
     /// A look while there was content to send.
-    pub(crate) fn look(&mut self, seen: Remembered) {
+    pub(crate) fn look(&mut self, seen: PathMemory) {
         let rounds = (ROUNDS_GOOD * seen.rtt).as_nanos().div_ceil(CHECK_INTERVAL.as_nanos()) as usize;
         let wanted = rounds.clamp(LOOKS_MIN, LOOKS_MAX);
         self.recent.push_back(seen.rate_bps);
@@ -168,11 +168,11 @@ impl Watch {
         }
         let lasted = self.recent.iter().copied().min().filter(|_| self.recent.len() == wanted);
         let faded = self.held.map(|held| (held.rate_bps as f64 * FADE) as u64);
-        self.held = lasted.max(faded).map(|rate_bps| Remembered { rate_bps, ..seen });
+        self.held = lasted.max(faded).map(|rate_bps| PathMemory { rate_bps, ..seen });
     }
 
     /// What is worth a note, after sending for `time`.
-    pub(crate) fn result(&self, time: Duration) -> Option<Remembered> {
+    pub(crate) fn result(&self, time: Duration) -> Option<PathMemory> {
         self.held.filter(|held| time >= held.rtt * ROUNDS_MIN)
     }
 }
@@ -181,8 +181,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn path(rate_bps: u64) -> Remembered {
-        Remembered { rate_bps, rtt: Duration::from_millis(100), loss_ppm: 10_000 }
+    fn path(rate_bps: u64) -> PathMemory {
+        PathMemory { rate_bps, rtt: Duration::from_millis(100), loss_ppm: 10_000 }
     }
 
     fn peer(last: u8) -> IpAddr {

@@ -394,7 +394,7 @@ mod tests {
     use super::*;
     use crate::error::{Code, Misbehaviour};
     use crate::events::{Event, Level};
-    use crate::exchange::{Class, Load, Outlet};
+    use crate::exchange::{BlockClass, Load, Outlet};
     use crate::feed::Events;
     use crate::messages::put_message;
     use crate::setup::local_pair;
@@ -653,7 +653,7 @@ mod tests {
                 let mut block = outlet.claim(|| false).unwrap();
                 block.set_len(CONTENT);
                 block.fill(number);
-                let load = Load { class: Class::Urgent, ..Load::new(block, CONTENT, CONTENT) };
+                let load = Load { class: BlockClass::Urgent, ..Load::new(block, CONTENT, CONTENT) };
                 assert!(outlet.put(load, || false));
             }
             scope.spawn(|| take_blocks(&mut far_first, 250));
@@ -671,7 +671,7 @@ mod tests {
         for _ in 0..BLOCKS {
             let mut block = outlet.claim(is_over).unwrap();
             block.set_len(CONTENT);
-            let class = Class::Until(near_first.request.time_of(begun));
+            let class = BlockClass::Until(near_first.request.time_of(begun));
             assert!(outlet.put(Load { class, ..Load::new(block, CONTENT, CONTENT) }, is_over));
         }
         // One that leaves with the turn in which it was queued may come all the same.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::SegQueue;
 use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::Held as _;
-use farhaul_handover::{Ring, Room, Sleep};
+use farhaul_handover::{Ring, SleepNotes, WaitingRoom};
 use farhaul_net::{UdpLink, Waker};
-use farhaul_proto::{Class, ControlStream, Controller, Timestamp};
+use farhaul_proto::{BlockClass, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
@@ -46,7 +46,7 @@ pub struct Filled {
     /// Content bytes in it, for the counters, and those of them that were put before.
     pub content: u32,
     pub again: u32,
-    pub class: Class,
+    pub class: BlockClass,
     /// Whose it is.
     pub request: Arc<Request>,
 }
@@ -101,7 +101,7 @@ pub struct FlowShared {
     state: AtomicU8,
     /// Another id under which the peer wants to receive than was assumed; [`NO_ID`] for none.
     other_send_id: AtomicU32,
-    pub(crate) sleep: Sleep,
+    pub(crate) sleep: SleepNotes,
     waker: Waker,
     pub(crate) released: AtomicU64,
     /// Set when the session wants this flow to hand over what it holds and end.
@@ -178,7 +178,7 @@ impl FlowShared {
             is_spare,
             state: AtomicU8::new(FlowState::Connecting as u8),
             other_send_id: AtomicU32::new(NO_ID),
-            sleep: Sleep::default(),
+            sleep: SleepNotes::default(),
             waker: Waker::new()?,
             released: AtomicU64::new(0),
             retire: AtomicBool::new(false),
@@ -337,7 +337,7 @@ pub struct Shared {
     /// Those that go ahead of all others.
     pub(crate) urgent: SegQueue<Filled>,
     /// Where those wait who have filled a block and find enough of them.
-    pub(crate) room: Room,
+    pub(crate) room: WaitingRoom,
     /// Blocks that a dead flow gave back; they go first.
     pub(crate) returned: SegQueue<Filled>,
     pub(crate) requests: Requests,
@@ -424,7 +424,7 @@ impl Shared {
             overflow_blocks,
             filled: Ring::new(filled_blocks(last_level_cache_bytes())),
             urgent: SegQueue::new(),
-            room: Room::default(),
+            room: WaitingRoom::default(),
             cancellations: AtomicU64::new(0),
             returned: SegQueue::new(),
             requests: Requests::default(),

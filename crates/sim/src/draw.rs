@@ -1,14 +1,14 @@
 //! Paths drawn at random: what nobody thought of when the table was written.
 
 use crate::scenario::Scenario;
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// From which paths are drawn.
 #[derive(Debug, Clone, Copy)]
-pub struct Range {
+pub struct DrawRange {
     /// Slowest and fastest bottleneck, in bits a second.
     pub rate_bps: (u64, u64),
     /// Shortest and longest round trip, in milliseconds.
@@ -19,9 +19,9 @@ pub struct Range {
     pub queue_bdp: (f64, f64),
 }
 
-impl Default for Range {
+impl Default for DrawRange {
     fn default() -> Self {
-        Range {
+        DrawRange {
             rate_bps: (5_000_000, 1_000_000_000),
             rtt_ms: (0.2, 1000.0),
             loss_max: 0.3,
@@ -32,7 +32,7 @@ impl Default for Range {
 
 /// What came of one draw.
 #[derive(Debug, Clone)]
-pub struct Drawn {
+pub struct DrawResult {
     /// Goodput relative to what the path carries; zero for a run that did not come to its end.
     pub goodput_share: f64,
     /// The command that replays it.
@@ -40,8 +40,8 @@ pub struct Drawn {
 }
 
 /// The path of this number: rate, round trip, queue and loss evenly over their orders of magnitude; a third is without loss.
-pub fn draw(range: &Range, number: u64) -> Scenario {
-    let mut random = Random::new(number);
+pub fn draw(range: &DrawRange, number: u64) -> Scenario {
+    let mut random = SplitMix64::new(number);
     let mut between = |least: f64, most: f64| least * (most / least).powf(random.unit());
     let rate_bps = between(range.rate_bps.0 as f64, range.rate_bps.1 as f64) as u64;
     let rtt_ms = (between(range.rtt_ms.0, range.rtt_ms.1) * 100.0).round() / 100.0;
@@ -53,12 +53,12 @@ pub fn draw(range: &Range, number: u64) -> Scenario {
 
 /// Runs the draws from `first` on; `done` sees each as it ends, in no order.
 pub fn run_draws(
-    range: &Range,
+    range: &DrawRange,
     first: u64,
     count: u64,
     jobs: usize,
-    done: impl Fn(&Drawn) + Sync,
-) -> Vec<Drawn> {
+    done: impl Fn(&DrawResult) + Sync,
+) -> Vec<DrawResult> {
     let next = AtomicU64::new(first);
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -73,7 +73,7 @@ pub fn run_draws(
                     // The world panics when an end has seen something impossible: a finding, not the end of the search.
                     let share = catch_unwind(AssertUnwindSafe(|| scenario.run(number).goodput_share));
                     let drawn =
-                        Drawn { goodput_share: share.unwrap_or(0.0), command: scenario.command(number) };
+                        DrawResult { goodput_share: share.unwrap_or(0.0), command: scenario.command(number) };
                     done(&drawn);
                     all.lock().expect("no thread panics while it holds the draws").push(drawn);
                 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn draws_lie_in_their_range_and_are_the_same_each_time() {
-        let range = Range::default();
+        let range = DrawRange::default();
         let mut lossless = 0;
         for number in 0..500 {
             let scenario = draw(&range, number);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_draw_is_replayed_by_its_command() {
-        let scenario = draw(&Range::default(), 7);
+        let scenario = draw(&DrawRange::default(), 7);
         let command = scenario.command(7);
         let mut replayed = Scenario::default();
         for option in command.split(" -- run ").nth(1).unwrap().split(' ') {

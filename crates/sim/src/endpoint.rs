@@ -1,18 +1,18 @@
 //! One end of a transfer of ours: its flows with their controller and control stream, and an application that sends or
 //! receives blocks.
 
-use crate::mix::Mixed;
-use crate::packet::{Content, Packet};
-use crate::scenario::{Scenario, Transfer};
+use crate::mix::MixState;
+use crate::packet::{PacketContent, SimPacket};
+use crate::scenario::{Scenario, TransferSetup};
 use farhaul_proto::{
-    Class, ControlStream, Controller, Event, Flow, FlowConfig, FlowStats, Plan, RateConfig, Received,
-    Timestamp, Verdict,
+    BlockClass, ControlStream, Controller, Flow, FlowConfig, FlowEvent, FlowStats, PacketPlan, RateConfig,
+    ReceivedPacket, SegmentVerdict, Timestamp,
 };
 use std::collections::VecDeque;
 
 /// What both ends must agree on in the end.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ContentLedger {
     pub queued: u64,
     pub acked: u64,
     pub given_up: u64,
@@ -75,9 +75,9 @@ pub(crate) struct Endpoint {
     pub flows: Vec<FlowEnd>,
     pub control: ControlStream,
     pub controller: Controller,
-    pub ledger: Ledger,
-    pub mixed: Mixed,
-    plan: Plan,
+    pub ledger: ContentLedger,
+    pub mixed: MixState,
+    plan: PacketPlan,
     blocks: u64,
     block_len: u32,
     control_bytes: u64,
@@ -89,7 +89,7 @@ impl Endpoint {
     /// `blocks` to send; zero makes a receiver.
     pub(crate) fn new(
         scenario: &Scenario,
-        transfer: &Transfer,
+        transfer: &TransferSetup,
         seed: u64,
         blocks: u64,
         control_bytes: u64,
@@ -120,9 +120,9 @@ impl Endpoint {
             flows: (0..u64::from(transfer.flows.max(1))).map(flow).collect(),
             control: ControlStream::new(scenario.control_window),
             controller: Controller::new(rate),
-            ledger: Ledger::default(),
-            mixed: Mixed::new(transfer.mix),
-            plan: Plan::new(64),
+            ledger: ContentLedger::default(),
+            mixed: MixState::new(transfer.mix),
+            plan: PacketPlan::new(64),
             blocks,
             block_len: scenario.block_len,
             control_bytes,
@@ -131,13 +131,13 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn receive(&mut self, now: Timestamp, packet: &Packet) {
+    pub(crate) fn receive(&mut self, now: Timestamp, packet: &SimPacket) {
         let (planned, control, is_copy) = match &packet.content {
-            Content::Ours(planned, control) => (planned, control, false),
-            Content::Copy(planned, control) => (planned, control, true),
-            Content::Data(_) | Content::Ack(_) => return,
+            PacketContent::Ours(planned, control) => (planned, control, false),
+            PacketContent::Copy(planned, control) => (planned, control, true),
+            PacketContent::Data(_) | PacketContent::Ack(_) => return,
         };
-        let received = Received {
+        let received = ReceivedPacket {
             number: planned.number,
             control,
             segment: planned.segment.as_ref(),
@@ -150,16 +150,16 @@ impl Endpoint {
             false => end.flow.handle_packet(now, &received, &mut self.control, &mut self.controller),
         };
         match verdict.expect("an honest peer") {
-            Verdict::Place => {
+            SegmentVerdict::Place => {
                 let segment = planned.segment.expect("only segments are placed");
                 self.ledger.placed += u64::from(segment.len);
                 let placed = end.placed(segment.block);
                 assert_ne!(*placed, OVER, "a segment of a block that is over");
                 *placed += segment.len;
             }
-            Verdict::Refused => self.ledger.refused += 1,
-            Verdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
-            Verdict::Replayed | Verdict::Nothing => {}
+            SegmentVerdict::Refused => self.ledger.refused += 1,
+            SegmentVerdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
+            SegmentVerdict::Replayed | SegmentVerdict::Nothing => {}
         }
     }
 
@@ -168,15 +168,15 @@ impl Endpoint {
         for index in 0..self.flows.len() {
             while let Some(event) = self.flows[index].flow.poll_event() {
                 match event {
-                    Event::BlockAcked(block) => {
+                    FlowEvent::BlockAcked(block) => {
                         self.ledger.acked += 1;
                         self.mixed.on_over(now, (index, block), |fate| &mut fate.acked_s);
                     }
-                    Event::BlockGivenUp(block) => {
+                    FlowEvent::BlockGivenUp(block) => {
                         self.ledger.given_up += 1;
                         self.mixed.on_over(now, (index, block), |fate| &mut fate.given_up_s);
                     }
-                    Event::PeerGaveUp(blocks) => {
+                    FlowEvent::PeerGaveUp(blocks) => {
                         for block in blocks {
                             self.ledger.told += 1;
                             self.mixed.on_over(now, (index, block), |fate| &mut fate.told_s);
@@ -184,9 +184,9 @@ impl Endpoint {
                             self.flows[index].release(1, self.pool);
                         }
                     }
-                    Event::BlockComplete { block, len } => self.complete(now, index, block, len),
-                    Event::DatagramMax(size) => self.ledger.datagram_max = size,
-                    Event::PeerClosed { .. } => self.ledger.closed = true,
+                    FlowEvent::BlockComplete { block, len } => self.complete(now, index, block, len),
+                    FlowEvent::DatagramMax(size) => self.ledger.datagram_max = size,
+                    FlowEvent::PeerClosed { .. } => self.ledger.closed = true,
                     _ => {}
                 }
             }
@@ -231,7 +231,7 @@ impl Endpoint {
                 return;
             };
             let block = end.flow.queue_block(self.block_len).expect("there is room");
-            self.mixed.on_queued((index, block), Class::Bulk, self.block_len, now);
+            self.mixed.on_queued((index, block), BlockClass::Bulk, self.block_len, now);
             end.queued += 1;
             self.ledger.queued += 1;
         }
@@ -263,7 +263,7 @@ impl Endpoint {
     }
 
     /// Lets time pass and sends what may leave: `put` takes flow, length and content of each packet.
-    pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, Content)) {
+    pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, PacketContent)) {
         for (index, end) in self.flows.iter_mut().enumerate() {
             end.flow.handle_timeout(now, &mut self.control, &mut self.controller);
             loop {
@@ -283,9 +283,9 @@ impl Endpoint {
                     }
                     let control = self.plan.control_of(planned).to_vec();
                     let content = if place < others {
-                        Content::Ours(*planned, control)
+                        PacketContent::Ours(*planned, control)
                     } else {
-                        Content::Copy(*planned, control)
+                        PacketContent::Copy(*planned, control)
                     };
                     put(index as u16, bytes as u32, content);
                 }

@@ -4,13 +4,13 @@
 //! Always true: what passes leaves in the order of arrival unless jitter or reordering move it, so a packet's way is known
 //! when it enters and costs one addition. A change of rate holds for packets that enter after it.
 
-use crate::loss::Loss;
-use crate::scenario::{Discipline, Scenario};
-use farhaul_motion::{Moving, Random, Service, Way};
+use crate::loss::RandomLoss;
+use crate::scenario::{QueueDiscipline, Scenario};
+use farhaul_motion::{DelayProcess, LinkDirection, ServiceCurve, SplitMix64};
 
 /// CoDel (RFC 8289): state of the drop law.
 #[derive(Debug, Default)]
-struct Codel {
+struct CodelLaw {
     above_since: Option<f64>,
     dropping: bool,
     drop_next: f64,
@@ -20,7 +20,7 @@ struct Codel {
 const CODEL_TARGET: f64 = 5e6;
 const CODEL_INTERVAL: f64 = 100e6;
 
-impl Codel {
+impl CodelLaw {
     /// Whether the packet that would leave at `at` after waiting for `sojourn` is dropped; all in nanoseconds.
     fn drops(&mut self, at: f64, sojourn: f64) -> bool {
         if sojourn < CODEL_TARGET {
@@ -49,7 +49,7 @@ impl Codel {
 
 /// What a link has done so far; the queue's mean is over packets.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LinkStats {
+pub(crate) struct SimLinkStats {
     pub passed: u64,
     pub dropped_random: u64,
     pub dropped_queue: u64,
@@ -59,40 +59,40 @@ pub(crate) struct LinkStats {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
-    way: Way,
-    discipline: Discipline,
+pub(crate) struct SimLink {
+    way: LinkDirection,
+    discipline: QueueDiscipline,
     nanos_per_byte: f64,
     queue_bytes: f64,
     delay_ns: u64,
-    front: Loss,
-    behind: Loss,
+    front: RandomLoss,
+    behind: RandomLoss,
     /// What it can carry over time, where its rate moves.
-    service: Option<Service>,
+    service: Option<ServiceCurve>,
     /// The link is busy until then.
     busy_until: f64,
-    codel: Codel,
+    codel: CodelLaw,
     /// A policer's bucket and when it was filled.
     bucket: f64,
     filled_at: f64,
-    moving: Moving,
+    moving: DelayProcess,
     jitter_ns: f64,
     reorder: f64,
     reorder_ns: f64,
-    random: Random,
-    pub(crate) stats: LinkStats,
-    pub(crate) waits: Waits,
+    random: SplitMix64,
+    pub(crate) stats: SimLinkStats,
+    pub(crate) waits: WaitHistogram,
 }
 
 /// How long packets have waited in the queue, in milliseconds, the last bin for all that is longer.
 #[derive(Debug)]
-pub(crate) struct Waits(Vec<u64>);
+pub(crate) struct WaitHistogram(Vec<u64>);
 
 const WAITS_MS: usize = 5000;
 
-impl Waits {
-    fn new() -> Waits {
-        Waits(vec![0; WAITS_MS + 1])
+impl WaitHistogram {
+    fn new() -> WaitHistogram {
+        WaitHistogram(vec![0; WAITS_MS + 1])
     }
 
     fn add(&mut self, waited_ns: f64) {
@@ -118,36 +118,44 @@ impl Waits {
     }
 }
 
-impl Link {
-    pub(crate) fn new(way: Way, scenario: &Scenario, seed: u64) -> Self {
+impl SimLink {
+    pub(crate) fn new(way: LinkDirection, scenario: &Scenario, seed: u64) -> Self {
         let (front, behind) = match way {
-            Way::Forward => (scenario.loss_front, scenario.loss),
-            Way::Back => (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front))),
+            LinkDirection::Forward => (scenario.loss_front, scenario.loss),
+            LinkDirection::Back => {
+                (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front)))
+            }
         };
         let own_seed = way.seed(seed);
-        Link {
+        SimLink {
             way,
-            discipline: if way == Way::Forward { scenario.discipline } else { Discipline::DropTail },
+            discipline: if way == LinkDirection::Forward {
+                scenario.discipline
+            } else {
+                QueueDiscipline::DropTail
+            },
             nanos_per_byte: 8e9 / scenario.rate_bps as f64,
             queue_bytes: scenario.queue_bytes as f64,
             delay_ns: (scenario.rtt_ms * 1e6 / 2.0) as u64,
-            front: Loss::new(front, scenario.burst, own_seed ^ 0x100),
-            behind: Loss::new(behind, scenario.burst, own_seed ^ 0x200),
+            front: RandomLoss::new(front, scenario.burst, own_seed ^ 0x100),
+            behind: RandomLoss::new(behind, scenario.burst, own_seed ^ 0x200),
             service: match way {
-                Way::Forward => Service::new(&scenario.rate_motion, scenario.rate_bps, seed, way),
-                Way::Back => None,
+                LinkDirection::Forward => {
+                    ServiceCurve::new(&scenario.rate_motion, scenario.rate_bps, seed, way)
+                }
+                LinkDirection::Back => None,
             },
             busy_until: 0.0,
-            codel: Codel::default(),
+            codel: CodelLaw::default(),
             bucket: scenario.queue_bytes as f64,
             filled_at: 0.0,
-            moving: Moving::new(scenario.motion, seed, way),
+            moving: DelayProcess::new(scenario.motion, seed, way),
             jitter_ns: scenario.jitter_ms * 1e6,
-            reorder: if way == Way::Forward { scenario.reorder } else { 0.0 },
+            reorder: if way == LinkDirection::Forward { scenario.reorder } else { 0.0 },
             reorder_ns: scenario.reorder_ms * 1e6,
-            random: Random::new(own_seed ^ 0x300),
-            stats: LinkStats::default(),
-            waits: Waits::new(),
+            random: SplitMix64::new(own_seed ^ 0x300),
+            stats: SimLinkStats::default(),
+            waits: WaitHistogram::new(),
         }
     }
 
@@ -194,7 +202,7 @@ impl Link {
     pub(crate) fn pass(&mut self, now_ns: u64, bytes: u32, scenario: &Scenario) -> Option<u64> {
         let seconds = now_ns as f64 / 1e9;
         let silent = scenario.blackout.is_some_and(|(from, to)| (from..to).contains(&seconds))
-            && (self.way == Way::Forward || !scenario.blackout_forward_only);
+            && (self.way == LinkDirection::Forward || !scenario.blackout_forward_only);
         let too_big =
             scenario.size_limit.is_some_and(|(from, size)| seconds >= from && bytes as usize > size);
         if silent || too_big || self.front.takes_next() {
@@ -223,7 +231,7 @@ impl Link {
 
     /// When the last bit leaves towards the far end.
     fn through_queue(&mut self, now: f64, bytes: f64) -> Option<f64> {
-        if let Discipline::Policer { link_bps } = self.discipline {
+        if let QueueDiscipline::Policer { link_bps } = self.discipline {
             return self.through_policer(now, bytes, 8e9 / link_bps as f64);
         }
         if self.queued(now as u64) + bytes > self.queue_bytes {
@@ -231,7 +239,7 @@ impl Link {
         }
         let waiting = (self.busy_until - now).max(0.0);
         let starts = now + waiting;
-        if self.discipline == Discipline::Codel && self.codel.drops(starts, waiting) {
+        if self.discipline == QueueDiscipline::Codel && self.codel.drops(starts, waiting) {
             return None;
         }
         self.stats.waited_ns += waiting;
@@ -261,11 +269,11 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farhaul_motion::Motion;
+    use farhaul_motion::DelayMotion;
 
     /// Offers `load` of the link's rate for `seconds`; returns the share that passed and the mean wait of those in ms.
     fn offer(scenario: &Scenario, load: f64, seconds: f64) -> (f64, f64) {
-        let mut link = Link::new(Way::Forward, scenario, 1);
+        let mut link = SimLink::new(LinkDirection::Forward, scenario, 1);
         let gap = 1500.0 * 8e9 / scenario.rate_bps as f64 / load;
         let count = (seconds * 1e9 / gap) as u64;
         let passed =
@@ -286,7 +294,7 @@ mod tests {
         let scenario = Scenario {
             rate_bps: 100_000_000,
             queue_bytes: 10 << 20,
-            discipline: Discipline::Codel,
+            discipline: QueueDiscipline::Codel,
             ..Scenario::default()
         };
         let (share, wait) = offer(&scenario, 1.02, 20.0);
@@ -297,10 +305,11 @@ mod tests {
     #[test]
     fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
         for motion in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
-            let motion: Motion = motion.parse().expect("a motion");
+            let motion: DelayMotion = motion.parse().expect("a motion");
             let scenario = Scenario { motion, rate_bps: 100_000_000, rtt_ms: 40.0, ..Scenario::default() };
-            for way in [Way::Forward, Way::Back] {
-                let (mut link, mut moving) = (Link::new(way, &scenario, 7), Moving::new(motion, 7, way));
+            for way in [LinkDirection::Forward, LinkDirection::Back] {
+                let (mut link, mut moving) =
+                    (SimLink::new(way, &scenario, 7), DelayProcess::new(motion, 7, way));
                 for index in 0..3000 {
                     let now = index * 1_000_000;
                     // 1250 bytes take 0.1 ms.
@@ -315,7 +324,7 @@ mod tests {
         let scenario = Scenario {
             rate_bps: 100_000_000,
             queue_bytes: 20_000,
-            discipline: Discipline::Policer { link_bps: 1_000_000_000 },
+            discipline: QueueDiscipline::Policer { link_bps: 1_000_000_000 },
             ..Scenario::default()
         };
         let (share, wait) = offer(&scenario, 2.0, 2.0);

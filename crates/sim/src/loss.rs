@@ -2,22 +2,22 @@
 //!
 //! From: Gilbert's two states (1960), where the bad one loses everything: a mean loss and a mean burst length say it all.
 
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 
 /// Loses packets at random.
 #[derive(Debug)]
-pub(crate) struct Loss {
+pub(crate) struct RandomLoss {
     /// Mean share of packets lost.
     share: f64,
     /// Mean length of a run of lost packets; 1 makes them independent.
     burst: f64,
     bad: bool,
-    random: Random,
+    random: SplitMix64,
 }
 
-impl Loss {
+impl RandomLoss {
     pub(crate) fn new(share: f64, burst: f64, seed: u64) -> Self {
-        Loss { share, burst, bad: false, random: Random::new(seed) }
+        RandomLoss { share, burst, bad: false, random: SplitMix64::new(seed) }
     }
 
     pub(crate) fn set_share(&mut self, share: f64) {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn share_and_burst_are_as_asked() {
         for (share, burst) in [(0.1, 1.0), (0.02, 20.0), (0.1, 20.0)] {
-            let mut loss = Loss::new(share, burst, 7);
+            let mut loss = RandomLoss::new(share, burst, 7);
             let fates: Vec<bool> = (0..2_000_000).map(|_| loss.takes_next()).collect();
             let lost = fates.iter().filter(|&&lost| lost).count() as f64;
             let runs = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;

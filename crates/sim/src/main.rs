@@ -1,7 +1,7 @@
 //! Runs a scenario (its summary, trace and plot), the table of what must be true, or paths drawn at random.
 #![forbid(unsafe_code)]
 
-use farhaul_sim::{Range, Scenario, Size, json, run_draws, svg, table};
+use farhaul_sim::{DrawRange, Scenario, TableSize, json, run_draws, svg, table};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -42,12 +42,12 @@ fn split(option: &str) -> Result<(&str, &str), String> {
 }
 
 fn run_table(options: &[String]) -> Result<(), String> {
-    let (mut size, mut only, mut jobs, mut file) = (Size::Normal, String::new(), 1, None);
+    let (mut size, mut only, mut jobs, mut file) = (TableSize::Normal, String::new(), 1, None);
     for option in options {
         match split(option)? {
-            ("size", "small") => size = Size::Small,
-            ("size", "normal") => size = Size::Normal,
-            ("size", "full") => size = Size::Full,
+            ("size", "small") => size = TableSize::Small,
+            ("size", "normal") => size = TableSize::Normal,
+            ("size", "full") => size = TableSize::Full,
             ("only", text) => only = text.to_owned(),
             ("jobs", count) => jobs = count.parse().map_err(|_| format!("no number: {count}"))?,
             ("json", path) => file = Some(path.to_owned()),
@@ -74,7 +74,7 @@ fn run_table(options: &[String]) -> Result<(), String> {
 const SHARE_MIN: f64 = 0.9;
 
 fn run_random(options: &[String]) -> Result<(), String> {
-    let (mut count, mut first, mut jobs, mut range) = (10_000, 1, 1, Range::default());
+    let (mut count, mut first, mut jobs, mut range) = (10_000, 1, 1, DrawRange::default());
     for option in options {
         let (name, value) = split(option)?;
         let number = || value.parse::<u64>().map_err(|_| format!("no number: {value}"));

@@ -1,13 +1,13 @@
 //! What an application does with blocks besides sending bulk: urgent ones, deadlines, second thoughts, and a
 //! slow reader at the other end.
 
-use farhaul_proto::{Class, Timestamp};
+use farhaul_proto::{BlockClass, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// What is asked of both ends.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Mix {
+pub(crate) struct MixConfig {
     /// An urgent block every so many milliseconds, of so many bytes.
     pub urgent: Option<(f64, u32)>,
     /// The same for blocks with a deadline, so many milliseconds later.
@@ -22,7 +22,7 @@ pub(crate) struct Mix {
     pub is_sender: bool,
 }
 
-impl Mix {
+impl MixConfig {
     /// Whether each block's fate is noted.
     fn is_noted(&self) -> bool {
         self.urgent.is_some() || self.timed.is_some() || self.cancel_s.is_some()
@@ -31,9 +31,9 @@ impl Mix {
 
 /// What became of a block. Noted only where not all blocks are bulk, or some are cancelled.
 #[derive(Debug, Clone, Copy)]
-pub struct Fate {
+pub struct BlockFate {
     /// Its class.
-    pub class: Class,
+    pub class: BlockClass,
     /// Its length.
     pub len: u32,
     /// When the application had it, in seconds.
@@ -52,9 +52,9 @@ pub struct Fate {
     pub sent_late: u64,
 }
 
-impl Fate {
-    fn new(class: Class, len: u32, made: Timestamp) -> Fate {
-        Fate {
+impl BlockFate {
+    fn new(class: BlockClass, len: u32, made: Timestamp) -> BlockFate {
+        BlockFate {
             class,
             len,
             made_s: seconds(made),
@@ -75,8 +75,8 @@ impl Fate {
     /// Its deadline in seconds.
     pub fn deadline_s(&self) -> Option<f64> {
         match self.class {
-            Class::Until(at) => Some(seconds(at)),
-            Class::Bulk | Class::Urgent => None,
+            BlockClass::Until(at) => Some(seconds(at)),
+            BlockClass::Bulk | BlockClass::Urgent => None,
         }
     }
 }
@@ -86,7 +86,7 @@ fn seconds(at: Timestamp) -> f64 {
 }
 
 /// A flow of an end, and a block's number in it.
-pub(crate) type Name = (usize, u64);
+pub(crate) type BlockName = (usize, u64);
 
 /// Something that comes at a beat.
 #[derive(Debug)]
@@ -113,22 +113,22 @@ impl Beat {
 
 /// One end's part in it: blocks made and what became of them, or blocks that came and wait for the reader.
 #[derive(Debug)]
-pub(crate) struct Mixed {
-    mix: Mix,
+pub(crate) struct MixState {
+    mix: MixConfig,
     urgent: Option<Beat>,
     timed: Option<Beat>,
     cancel_at: Option<Timestamp>,
-    pub fates: BTreeMap<Name, Fate>,
+    pub fates: BTreeMap<BlockName, BlockFate>,
     /// When blocks come free, and of which flow.
     reading: VecDeque<(Timestamp, usize)>,
     read_until: Timestamp,
 }
 
-impl Mixed {
-    pub(crate) fn new(mix: Mix) -> Mixed {
+impl MixState {
+    pub(crate) fn new(mix: MixConfig) -> MixState {
         let at = |seconds: f64| Timestamp::ZERO + Duration::from_secs_f64(seconds);
         let beat = |every_ms: f64| mix.is_sender.then(|| Beat::new(every_ms, at(mix.from_s)));
-        Mixed {
+        MixState {
             mix,
             urgent: mix.urgent.and_then(|urgent| beat(urgent.0)),
             timed: mix.timed.and_then(|timed| beat(timed.0)),
@@ -144,18 +144,18 @@ impl Mixed {
     }
 
     /// What is to be queued now, if there is room: class, length, and when it was made. The caller says
-    /// whether it was queued by calling [`Mixed::on_queued`].
+    /// whether it was queued by calling [`MixState::on_queued`].
     pub(crate) fn next(
         &mut self,
         now: Timestamp,
-        has_room: impl Fn(Class) -> bool,
-    ) -> Option<(Class, u32, Timestamp)> {
+        has_room: impl Fn(BlockClass) -> bool,
+    ) -> Option<(BlockClass, u32, Timestamp)> {
         if let (Some(beat), Some((_, len))) = (&mut self.urgent, self.mix.urgent) {
             beat.tick(now);
-            if has_room(Class::Urgent)
+            if has_room(BlockClass::Urgent)
                 && let Some(made) = beat.waiting.pop_front()
             {
-                return Some((Class::Urgent, len, made));
+                return Some((BlockClass::Urgent, len, made));
             }
         }
         let (beat, (_, (len, deadline_ms))) = self.timed.as_mut().zip(self.mix.timed)?;
@@ -165,18 +165,18 @@ impl Mixed {
         while beat.waiting.len() > 1 {
             beat.waiting.pop_front();
         }
-        let class = Class::Until(*beat.waiting.front()? + later);
+        let class = BlockClass::Until(*beat.waiting.front()? + later);
         let made = if has_room(class) { beat.waiting.pop_front() } else { None }?;
         Some((class, len, made))
     }
 
-    pub(crate) fn on_queued(&mut self, name: Name, class: Class, len: u32, made: Timestamp) {
+    pub(crate) fn on_queued(&mut self, name: BlockName, class: BlockClass, len: u32, made: Timestamp) {
         self.note(|fates| {
-            fates.insert(name, Fate::new(class, len, made));
+            fates.insert(name, BlockFate::new(class, len, made));
         });
     }
 
-    pub(crate) fn on_sent(&mut self, now: Timestamp, name: Name, len: u32) {
+    pub(crate) fn on_sent(&mut self, now: Timestamp, name: BlockName, len: u32) {
         self.note(|fates| {
             let Some(fate) = fates.get_mut(&name) else { return };
             let is_late = fate.given_up_s.is_some() || fate.deadline_s().is_some_and(|at| at < seconds(now));
@@ -185,24 +185,29 @@ impl Mixed {
         });
     }
 
-    pub(crate) fn on_over(&mut self, now: Timestamp, name: Name, how: fn(&mut Fate) -> &mut Option<f64>) {
+    pub(crate) fn on_over(
+        &mut self,
+        now: Timestamp,
+        name: BlockName,
+        how: fn(&mut BlockFate) -> &mut Option<f64>,
+    ) {
         self.note(|fates| {
             // The receiver knows nothing of a block but what becomes of it.
-            let unknown = Fate::new(Class::Bulk, 0, Timestamp::ZERO);
+            let unknown = BlockFate::new(BlockClass::Bulk, 0, Timestamp::ZERO);
             let slot = how(fates.entry(name).or_insert(unknown));
             assert!(slot.is_none(), "block {name:?} is over twice");
             *slot = Some(seconds(now));
         });
     }
 
-    fn note(&mut self, change: impl FnOnce(&mut BTreeMap<Name, Fate>)) {
+    fn note(&mut self, change: impl FnOnce(&mut BTreeMap<BlockName, BlockFate>)) {
         if self.mix.is_noted() {
             change(&mut self.fates);
         }
     }
 
     /// Every second block that is not over, once.
-    pub(crate) fn cancelled(&mut self, now: Timestamp) -> Vec<Name> {
+    pub(crate) fn cancelled(&mut self, now: Timestamp) -> Vec<BlockName> {
         if self.cancel_at.take_if(|at| *at <= now).is_none() {
             return Vec::new();
         }

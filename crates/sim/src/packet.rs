@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// What a packet says.
 #[derive(Debug, Clone)]
-pub(crate) enum Content {
+pub(crate) enum PacketContent {
     /// A packet of ours, with its control frames.
     Ours(PlannedPacket, Vec<u8>),
     /// The same, with a segment that was sent ahead of any loss.
@@ -17,22 +17,22 @@ pub(crate) enum Content {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Packet {
+pub(crate) struct SimPacket {
     /// When it arrives.
     pub at: u64,
     pub bytes: u32,
     /// Which flow of the node it belongs to.
     pub flow: u16,
-    pub content: Content,
+    pub content: PacketContent,
 }
 
 /// Packets on their way to one node, in the order of arrival.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(VecDeque<Packet>);
+pub(crate) struct PacketInbox(VecDeque<SimPacket>);
 
-impl Inbox {
+impl PacketInbox {
     /// Almost always at the end: only jitter lets packets overtake.
-    pub(crate) fn put(&mut self, packet: Packet) {
+    pub(crate) fn put(&mut self, packet: SimPacket) {
         let mut index = self.0.len();
         while index > 0 && self.0[index - 1].at > packet.at {
             index -= 1;
@@ -48,7 +48,7 @@ impl Inbox {
         self.0.front().map(|packet| packet.at)
     }
 
-    pub(crate) fn take(&mut self, now: u64) -> Option<Packet> {
+    pub(crate) fn take(&mut self, now: u64) -> Option<SimPacket> {
         if self.next_at()? <= now { self.0.pop_front() } else { None }
     }
 }

@@ -3,18 +3,18 @@
 //! Always true: [`Scenario::options`] and [`Scenario::set`] know the same options, so that any scenario can be replayed by the
 //! command that [`Scenario::command`] names.
 
-use crate::cross::{Cross, CrossKind};
-use crate::end::End;
-use crate::mix::Mix;
+use crate::cross_traffic::{CrossConfig, CrossKind};
+use crate::mix::MixConfig;
+use crate::result::ScenarioResult;
 use crate::world::World;
-use farhaul_motion::{Motion, RateMotion};
-use farhaul_proto::{Policy, Remembered};
+use farhaul_motion::{DelayMotion, RateMotion};
+use farhaul_proto::{PathMemory, Policy};
 use std::fmt;
 use std::time::Duration;
 
 /// What stands in front of the bottleneck's rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Discipline {
+pub enum QueueDiscipline {
     /// Drops what does not fit.
     DropTail,
     /// RFC 8289, within the queue's bytes.
@@ -28,7 +28,7 @@ pub enum Discipline {
 
 /// Something about the path becomes different.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
+pub struct PathChange {
     /// When.
     pub at_s: f64,
     /// The link's rate from then on.
@@ -67,13 +67,13 @@ pub struct Rival {
 
 /// How a transfer of ours is configured.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Transfer {
+pub(crate) struct TransferSetup {
     pub policy: Policy,
     pub cap_bps: Option<u64>,
     pub floor_bps: Option<u64>,
     pub flows: u32,
-    pub memory: Option<Remembered>,
-    pub mix: Mix,
+    pub memory: Option<PathMemory>,
+    pub mix: MixConfig,
 }
 
 /// A path and a job. The default is a gigabit over 20 ms without faults.
@@ -94,12 +94,12 @@ pub struct Scenario {
     /// Bottleneck queue; a policer's bucket.
     pub queue_bytes: usize,
     /// What the queue does.
-    pub discipline: Discipline,
+    pub discipline: QueueDiscipline,
     /// How the rate of a bottleneck with a queue moves by itself, forward; not together with a policer or
     /// with changes of the rate.
     pub rate_motion: RateMotion,
     /// How the delay moves by itself, each way.
-    pub motion: Motion,
+    pub motion: DelayMotion,
     /// Random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
     /// This share of the packets forward ...
@@ -107,7 +107,7 @@ pub struct Scenario {
     /// ... comes up to so much later.
     pub reorder_ms: f64,
     /// What becomes different on the way.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PathChange>,
     /// Nothing passes in this time (seconds).
     pub blackout: Option<(f64, f64)>,
     /// The blackout leaves the way back open.
@@ -174,7 +174,7 @@ pub struct Scenario {
     /// Other senders.
     pub rivals: Vec<Rival>,
     /// Short TCP transfers that come and go.
-    pub cross: Option<Cross>,
+    pub cross: Option<CrossConfig>,
     /// Virtual seconds after which a scenario with an end has failed.
     pub patience_s: f64,
     /// Notes everybody's state every so many milliseconds; 0 for never.
@@ -195,9 +195,9 @@ impl Default for Scenario {
             loss_front: 0.0,
             burst: 1.0,
             queue_bytes: 4 << 20,
-            discipline: Discipline::DropTail,
+            discipline: QueueDiscipline::DropTail,
             rate_motion: RateMotion::Still,
-            motion: Motion::Still,
+            motion: DelayMotion::Still,
             jitter_ms: 0.0,
             reorder: 0.0,
             reorder_ms: 0.0,
@@ -248,7 +248,7 @@ impl Scenario {
     ///
     /// # Panics
     /// If the scenario does not come to its end, or an end saw something impossible.
-    pub fn run(&self, seed: u64) -> End {
+    pub fn run(&self, seed: u64) -> ScenarioResult {
         World::new(self, seed).run()
     }
 
@@ -282,18 +282,18 @@ impl Scenario {
         self
     }
 
-    pub(crate) fn transfer(&self) -> Transfer {
-        Transfer {
+    pub(crate) fn transfer(&self) -> TransferSetup {
+        TransferSetup {
             policy: self.policy,
             cap_bps: self.cap_bps,
             floor_bps: self.floor_bps,
             flows: self.flows,
-            memory: self.memory.map(|(rate_bps, rtt_ms)| Remembered {
+            memory: self.memory.map(|(rate_bps, rtt_ms)| PathMemory {
                 rate_bps,
                 rtt: Duration::from_secs_f64(rtt_ms / 1e3),
                 loss_ppm: (1e6 * self.memory_loss) as u32,
             }),
-            mix: Mix {
+            mix: MixConfig {
                 urgent: self.urgent,
                 timed: self.timed,
                 from_s: self.warmup_s(),
@@ -360,35 +360,35 @@ impl Scenario {
 }
 
 /// Runs a scenario with each of its seeds and hands each end to `judge`. A failure prints the command that replays it.
-pub fn check(scenario: Scenario, mut judge: impl FnMut(&End)) {
+pub fn check(scenario: Scenario, mut judge: impl FnMut(&ScenarioResult)) {
     for seed in scenario.seed..scenario.seed + scenario.seeds {
-        let guard = Replay { scenario: &scenario, seed };
+        let guard = ReplayHint { scenario: &scenario, seed };
         judge(&scenario.run(seed));
         std::mem::forget(guard);
     }
 }
 
 /// Prints how to replay when a judgement panics.
-struct Replay<'a> {
+struct ReplayHint<'a> {
     scenario: &'a Scenario,
     seed: u64,
 }
 
-impl Drop for Replay<'_> {
+impl Drop for ReplayHint<'_> {
     fn drop(&mut self) {
         eprintln!("replay: {}", self.scenario.command(self.seed));
     }
 }
 
 /// A value that can be written as one word.
-trait Word: Sized {
+trait WordValue: Sized {
     fn word(&self) -> String;
     fn of(word: &str) -> Option<Self>;
 }
 
 macro_rules! plain_words {
     ($($kind:ty),*) => {$(
-        impl Word for $kind {
+        impl WordValue for $kind {
             fn word(&self) -> String { self.to_string() }
             fn of(word: &str) -> Option<Self> { word.parse().ok() }
         }
@@ -397,7 +397,7 @@ macro_rules! plain_words {
 plain_words!(f64, u16, u32, usize, bool);
 
 /// Rates and counts, with a unit: 800M, 2G.
-impl Word for u64 {
+impl WordValue for u64 {
     fn word(&self) -> String {
         let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
         let unit = units.into_iter().find(|unit| *self >= unit.0 && self.is_multiple_of(unit.0));
@@ -417,16 +417,16 @@ impl Word for u64 {
     }
 }
 
-impl<T: Word> Word for Option<T> {
+impl<T: WordValue> WordValue for Option<T> {
     fn word(&self) -> String {
-        self.as_ref().map_or("none".into(), Word::word)
+        self.as_ref().map_or("none".into(), WordValue::word)
     }
     fn of(word: &str) -> Option<Self> {
         if word == "none" { Some(None) } else { T::of(word).map(Some) }
     }
 }
 
-impl<A: Word, B: Word> Word for (A, B) {
+impl<A: WordValue, B: WordValue> WordValue for (A, B) {
     fn word(&self) -> String {
         format!("{}:{}", self.0.word(), self.1.word())
     }
@@ -436,12 +436,12 @@ impl<A: Word, B: Word> Word for (A, B) {
     }
 }
 
-impl<T: Word> Word for Vec<T> {
+impl<T: WordValue> WordValue for Vec<T> {
     fn word(&self) -> String {
         if self.is_empty() {
             "none".into()
         } else {
-            self.iter().map(Word::word).collect::<Vec<_>>().join(",")
+            self.iter().map(WordValue::word).collect::<Vec<_>>().join(",")
         }
     }
     fn of(word: &str) -> Option<Self> {
@@ -449,7 +449,7 @@ impl<T: Word> Word for Vec<T> {
     }
 }
 
-impl Word for Policy {
+impl WordValue for Policy {
     fn word(&self) -> String {
         match self {
             Policy::Fixed => "fixed",
@@ -466,25 +466,25 @@ impl Word for Policy {
     }
 }
 
-impl Word for Discipline {
+impl WordValue for QueueDiscipline {
     fn word(&self) -> String {
         match self {
-            Discipline::DropTail => "drop-tail".into(),
-            Discipline::Codel => "codel".into(),
-            Discipline::Policer { link_bps } => format!("policer:{}", link_bps.word()),
+            QueueDiscipline::DropTail => "drop-tail".into(),
+            QueueDiscipline::Codel => "codel".into(),
+            QueueDiscipline::Policer { link_bps } => format!("policer:{}", link_bps.word()),
         }
     }
     fn of(word: &str) -> Option<Self> {
         match word {
-            "drop-tail" => Some(Discipline::DropTail),
-            "codel" => Some(Discipline::Codel),
-            _ => Some(Discipline::Policer { link_bps: u64::of(word.strip_prefix("policer:")?)? }),
+            "drop-tail" => Some(QueueDiscipline::DropTail),
+            "codel" => Some(QueueDiscipline::Codel),
+            _ => Some(QueueDiscipline::Policer { link_bps: u64::of(word.strip_prefix("policer:")?)? }),
         }
     }
 }
 
 /// `walk:0.1:100`, `cellular`, `trace:PATH`.
-impl Word for RateMotion {
+impl WordValue for RateMotion {
     fn word(&self) -> String {
         self.to_string()
     }
@@ -494,7 +494,7 @@ impl Word for RateMotion {
 }
 
 /// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: all in milliseconds.
-impl Word for Motion {
+impl WordValue for DelayMotion {
     fn word(&self) -> String {
         self.to_string()
     }
@@ -504,18 +504,18 @@ impl Word for Motion {
 }
 
 /// Second, rate, round trip time, loss: `10:500M:none:none`.
-impl Word for Change {
+impl WordValue for PathChange {
     fn word(&self) -> String {
         (self.at_s, (self.rate_bps, (self.rtt_ms, self.loss))).word()
     }
     fn of(word: &str) -> Option<Self> {
-        let (at_s, (rate_bps, (rtt_ms, loss))) = Word::of(word)?;
-        Some(Change { at_s, rate_bps, rtt_ms, loss })
+        let (at_s, (rate_bps, (rtt_ms, loss))) = WordValue::of(word)?;
+        Some(PathChange { at_s, rate_bps, rtt_ms, loss })
     }
 }
 
 /// Kind, start, round trip factor, flows, end: `cubic:5:1:1:none`.
-impl Word for Rival {
+impl WordValue for Rival {
     fn word(&self) -> String {
         let kind = match self.kind {
             RivalKind::Ours(policy) => policy.word(),
@@ -531,13 +531,13 @@ impl Word for Rival {
             "bbr" => RivalKind::Bbr,
             policy => RivalKind::Ours(Policy::of(policy)?),
         };
-        let (start_s, (rtt_factor, (flows, stop_s))) = Word::of(rest)?;
+        let (start_s, (rtt_factor, (flows, stop_s))) = WordValue::of(rest)?;
         Some(Rival { kind, start_s, rtt_factor, flows, stop_s })
     }
 }
 
 /// Kind, and share of the rate: `cubic:0.3`.
-impl Word for Cross {
+impl WordValue for CrossConfig {
     fn word(&self) -> String {
         let kind = match self.kind {
             CrossKind::Cubic => "cubic",
@@ -553,7 +553,7 @@ impl Word for Cross {
             _ => return None,
         };
         let share = f64::of(share).filter(|share| (0.0..1.0).contains(share) && *share > 0.0)?;
-        Some(Cross { kind, share })
+        Some(CrossConfig { kind, share })
     }
 }
 
@@ -574,7 +574,7 @@ macro_rules! fields {
         &[$(Field {
             name: $name,
             get: |scenario| scenario.$field.word(),
-            set: |scenario, word| { scenario.$field = Word::of(word)?; Some(()) },
+            set: |scenario, word| { scenario.$field = WordValue::of(word)?; Some(()) },
         }),*]
     };
 }
@@ -642,8 +642,8 @@ mod tests {
         let scenario = Scenario {
             rate_bps: 2_500_000_000,
             loss_back: Some(0.25),
-            discipline: Discipline::Policer { link_bps: 1_000_000_000 },
-            changes: vec![Change { at_s: 3.5, rate_bps: Some(5), rtt_ms: None, loss: Some(0.1) }],
+            discipline: QueueDiscipline::Policer { link_bps: 1_000_000_000 },
+            changes: vec![PathChange { at_s: 3.5, rate_bps: Some(5), rtt_ms: None, loss: Some(0.1) }],
             blackout: Some((1.0, 2.0)),
             mtu_candidates: vec![1472, 8972],
             memory: Some((7_000_001, 12.5)),
@@ -653,7 +653,7 @@ mod tests {
             timed: Some((10.0, (100_000, 80.0))),
             cancel_s: Some(0.5),
             reader_bps: Some(50_000_000),
-            motion: Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
+            motion: DelayMotion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
             rate_motion: RateMotion::Walk { least: 0.1, every_ms: 100.0 },
             policy: Policy::Low,
             rivals: vec![
@@ -666,7 +666,7 @@ mod tests {
                     stop_s: None,
                 },
             ],
-            cross: Some(Cross { kind: CrossKind::Bbr, share: 0.3 }),
+            cross: Some(CrossConfig { kind: CrossKind::Bbr, share: 0.3 }),
             ..Scenario::default()
         };
         let mut again = Scenario::default();

@@ -1,14 +1,14 @@
 //! The transport's table: what must be true of it, measured in simulation. One line a row; a miss is a result, no failure.
 
-mod change;
-mod cross;
-mod moving;
+mod cross_traffic;
+mod moving_path;
 mod newcomer;
+mod path_changes;
 mod sharing;
 mod start;
-mod steady;
+mod steady_path;
 
-use crate::end::End;
+use crate::result::ScenarioResult;
 use crate::scenario::Scenario;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use std::sync::mpsc;
 
 /// How much of the table is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Size {
+pub enum TableSize {
     /// What a test run can afford.
     Small,
     /// A quarter of an hour.
@@ -68,7 +68,7 @@ impl Goal {
     }
 }
 
-type Measure = Box<dyn Fn(&Scenario, &End) -> f64 + Sync + Send>;
+type Measure = Box<dyn Fn(&Scenario, &ScenarioResult) -> f64 + Sync + Send>;
 
 /// One line: its cases, and what is measured of each.
 struct Row {
@@ -83,7 +83,7 @@ struct Row {
 
 /// A row's outcome.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct RowResult {
     /// What was measured.
     pub name: String,
     /// Whether the goal was met.
@@ -100,7 +100,7 @@ pub struct Line {
     pub worst: String,
 }
 
-impl std::fmt::Display for Line {
+impl std::fmt::Display for RowResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [least, middle, most] = self.spread;
         let verdict = if self.pass { "PASS" } else { "MISS" };
@@ -114,7 +114,7 @@ impl std::fmt::Display for Line {
 
 /// Scenarios and the rows that look at them.
 struct Table {
-    size: Size,
+    size: TableSize,
     only: String,
     scenarios: Vec<Scenario>,
     rows: Vec<Row>,
@@ -123,9 +123,9 @@ struct Table {
 impl Table {
     fn seeds(&self, small: u64, normal: u64, full: u64) -> u64 {
         match self.size {
-            Size::Small => small,
-            Size::Normal => normal,
-            Size::Full => full,
+            TableSize::Small => small,
+            TableSize::Normal => normal,
+            TableSize::Full => full,
         }
     }
 
@@ -139,7 +139,7 @@ impl Table {
         name: impl Into<String>,
         goal: Goal,
         cases: &[usize],
-        measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
+        measure: impl Fn(&Scenario, &ScenarioResult) -> f64 + Sync + Send + 'static,
     ) {
         self.row_but_for(0.0, name, goal, cases, measure);
     }
@@ -150,7 +150,7 @@ impl Table {
         name: impl Into<String>,
         goal: Goal,
         cases: &[usize],
-        measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
+        measure: impl Fn(&Scenario, &ScenarioResult) -> f64 + Sync + Send + 'static,
     ) {
         self.row_but_for(0.5, name, goal, cases, measure);
     }
@@ -162,7 +162,7 @@ impl Table {
         name: impl Into<String>,
         goal: Goal,
         cases: &[usize],
-        measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
+        measure: impl Fn(&Scenario, &ScenarioResult) -> f64 + Sync + Send + 'static,
     ) {
         let (name, measure) = (name.into(), Box::new(measure));
         if name.contains(&self.only) {
@@ -176,18 +176,23 @@ fn gbit(rate_bps: u64) -> f64 {
 }
 
 /// Runs the rows whose name contains `only`; with each line that is known, in order, `print` is handed all so far.
-pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])) -> Vec<Line> {
+pub fn table(
+    size: TableSize,
+    only: &str,
+    jobs: usize,
+    mut print: impl FnMut(&[RowResult]),
+) -> Vec<RowResult> {
     let mut table = Table { size, only: only.to_owned(), scenarios: Vec::new(), rows: Vec::new() };
-    steady::steady_rows(&mut table);
-    steady::patience_rows(&mut table);
+    steady_path::steady_rows(&mut table);
+    steady_path::patience_rows(&mut table);
     start::start_rows(&mut table);
     start::tail_rows(&mut table);
-    change::disturbance_rows(&mut table);
-    change::change_rows(&mut table);
-    moving::moving_rows(&mut table);
+    path_changes::disturbance_rows(&mut table);
+    path_changes::change_rows(&mut table);
+    moving_path::moving_rows(&mut table);
     newcomer::newcomer_rows(&mut table);
     sharing::sharing_rows(&mut table);
-    cross::cross_rows(&mut table);
+    cross_traffic::cross_rows(&mut table);
     // Rows that look at the same scenarios share their runs.
     let groups: Vec<Group<'_>> = table
         .rows
@@ -206,14 +211,14 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])
 }
 
 /// A scenario and its seed.
-type Run<'a> = (&'a Scenario, u64);
+type SeededRun<'a> = (&'a Scenario, u64);
 
 struct Group<'a> {
     rows: &'a [Row],
-    runs: Vec<Run<'a>>,
+    runs: Vec<SeededRun<'a>>,
 }
 
-fn runs<'a>(scenarios: &'a [Scenario], cases: &[usize]) -> Vec<Run<'a>> {
+fn runs<'a>(scenarios: &'a [Scenario], cases: &[usize]) -> Vec<SeededRun<'a>> {
     let seeds = |scenario: &'a Scenario| {
         (scenario.seed..scenario.seed + scenario.seeds).map(move |seed| (scenario, seed))
     };
@@ -260,7 +265,7 @@ fn run_groups<'a>(groups: &[Group<'a>], jobs: usize, mut done: impl FnMut(&Group
     });
 }
 
-fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
+fn judge(row: &Row, figures: &[f64], runs: &[SeededRun<'_>]) -> RowResult {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     let spared = (sorted.len() as f64 * row.outliers) as usize;
@@ -275,7 +280,7 @@ fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
     };
     let figure = row.goal.worst(kept);
     let worst = figures.iter().position(|&other| other == figure).unwrap_or(0);
-    Line {
+    RowResult {
         name: row.name.clone(),
         pass: row.goal.is_met(figure),
         figure,
@@ -287,7 +292,7 @@ fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
 }
 
 /// The lines as JSON.
-pub fn json(lines: &[Line]) -> String {
+pub fn json(lines: &[RowResult]) -> String {
     let mut out = String::from("[\n");
     for (index, line) in lines.iter().enumerate() {
         let [least, middle, most] = line.spread;

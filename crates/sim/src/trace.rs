@@ -17,7 +17,7 @@ pub(crate) struct SenderSample {
 
 /// Everybody at one moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Sample {
+pub(crate) struct TraceSample {
     pub at_s: f64,
     pub queue_bytes: f64,
     pub dropped: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Sample {
 pub struct Trace {
     every_ns: u64,
     due: u64,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<TraceSample>,
 }
 
 impl Trace {
@@ -41,7 +41,7 @@ impl Trace {
         self.every_ns > 0 && now >= self.due
     }
 
-    pub(crate) fn put(&mut self, now: u64, sample: Sample) {
+    pub(crate) fn put(&mut self, now: u64, sample: TraceSample) {
         self.due = now + self.every_ns;
         self.samples.push(sample);
     }

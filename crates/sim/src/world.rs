@@ -4,29 +4,29 @@
 //! turn waits for the next one as a thread does behind interrupt moderation, so arrivals come to it in batches whose times it
 //! cannot tell apart.
 
-use crate::cross::{CrossKind, CrossTraffic, UnderWay};
-use crate::end::{End, Share};
+use crate::cross_traffic::{ActiveTransfer, CrossKind, CrossTraffic};
 use crate::endpoint::Endpoint;
-use crate::link::{Link, LinkStats};
-use crate::mix::{Fate, Mix};
-use crate::packet::{Content, Inbox, Packet};
-use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
+use crate::link::{SimLink, SimLinkStats};
+use crate::mix::{BlockFate, MixConfig};
+use crate::packet::{PacketContent, PacketInbox, SimPacket};
+use crate::result::{ScenarioResult, SenderResult};
+use crate::scenario::{Rival, RivalKind, Scenario, TransferSetup};
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
-use crate::trace::{Sample, SenderSample, Trace};
-use farhaul_motion::{Random, Way};
+use crate::trace::{SenderSample, Trace, TraceSample};
+use farhaul_motion::{LinkDirection, SplitMix64};
 use farhaul_proto::Timestamp;
 
-enum Node {
+enum SimNode {
     Ours(Box<Endpoint>),
     TcpSender(TcpSender),
     TcpReceiver(TcpReceiver),
 }
 
 /// A node with what keeps it from running all the time.
-struct Host {
-    node: Node,
-    inbox: Inbox,
-    way: Way,
+struct SimHost {
+    node: SimNode,
+    inbox: PacketInbox,
+    way: LinkDirection,
     /// Beyond the link's own delay, each way.
     extra_delay_ns: u64,
     starts_at: u64,
@@ -35,11 +35,11 @@ struct Host {
     timer: Option<u64>,
     /// The next turn is not before.
     rests_until: u64,
-    random: Random,
+    random: SplitMix64,
     dropped: u64,
 }
 
-impl Host {
+impl SimHost {
     fn next_turn(&self) -> Option<u64> {
         let next = [self.timer, self.inbox.next_at()].into_iter().flatten().min()?;
         Some(next.max(self.rests_until).max(self.starts_at))
@@ -48,15 +48,15 @@ impl Host {
 
 /// What had been counted when the measured time began.
 #[derive(Debug, Clone, Copy, Default)]
-struct Before {
+struct Baseline {
     at: u64,
-    link: LinkStats,
+    link: SimLinkStats,
     dropped: u64,
 }
 
 /// Unique payload that has come to a receiver, by time.
 #[derive(Debug, Default)]
-struct Bins {
+struct GoodputBins {
     counts: Vec<u64>,
     before: u64,
 }
@@ -67,25 +67,25 @@ pub(crate) struct World<'a> {
     now: u64,
     /// Senders have even indices, and their receivers follow them. Those that have names come first; behind
     /// them are those of short transfers.
-    hosts: Vec<Host>,
+    hosts: Vec<SimHost>,
     /// When each of them has its next turn, `u64::MAX` for never: all are looked at before each turn.
     turns: Vec<u64>,
     names: Vec<String>,
     cross: Option<CrossTraffic>,
-    bins: Vec<Bins>,
-    links: [Link; 2],
+    bins: Vec<GoodputBins>,
+    links: [SimLink; 2],
     /// Behind the forward link, for the first flow of the first transfer alone.
-    odd_link: Option<(Scenario, Link)>,
+    odd_link: Option<(Scenario, SimLink)>,
     /// Changes of the path that lie ahead, next one last.
-    changes: Vec<crate::scenario::Change>,
-    measured_from: Option<Before>,
+    changes: Vec<crate::scenario::PathChange>,
+    measured_from: Option<Baseline>,
     trace: Trace,
 }
 
 impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
         let odd_link = scenario.odd_link().map(|odd| {
-            let link = Link::new(Way::Forward, &odd, seed + 7);
+            let link = SimLink::new(LinkDirection::Forward, &odd, seed + 7);
             (odd, link)
         });
         let mut world = World {
@@ -97,7 +97,10 @@ impl<'a> World<'a> {
             names: Vec::new(),
             cross: scenario.cross.map(|cross| CrossTraffic::new(cross, scenario.rate_bps, seed)),
             bins: Vec::new(),
-            links: [Link::new(Way::Forward, scenario, seed), Link::new(Way::Back, scenario, seed)],
+            links: [
+                SimLink::new(LinkDirection::Forward, scenario, seed),
+                SimLink::new(LinkDirection::Back, scenario, seed),
+            ],
             odd_link,
             changes: scenario.changes.clone(),
             measured_from: None,
@@ -121,7 +124,7 @@ impl<'a> World<'a> {
         let seed = self.seed * 77 + self.hosts.len() as u64;
         match rival.kind {
             RivalKind::Ours(policy) => {
-                let transfer = Transfer { policy, flows: rival.flows, ..Transfer::default() };
+                let transfer = TransferSetup { policy, flows: rival.flows, ..TransferSetup::default() };
                 self.add_transfer(
                     &rival.to_string(),
                     &transfer,
@@ -134,7 +137,7 @@ impl<'a> World<'a> {
             RivalKind::Cubic | RivalKind::Bbr => {
                 let sender =
                     if rival.kind == RivalKind::Cubic { TcpSender::cubic() } else { TcpSender::bbr(seed) };
-                let nodes = [Node::TcpSender(sender), Node::TcpReceiver(TcpReceiver::default())];
+                let nodes = [SimNode::TcpSender(sender), SimNode::TcpReceiver(TcpReceiver::default())];
                 self.add_pair(&rival.to_string(), nodes, rival.start_s, rival.rtt_factor);
             }
         }
@@ -147,7 +150,7 @@ impl<'a> World<'a> {
     fn add_transfer(
         &mut self,
         name: &str,
-        transfer: &Transfer,
+        transfer: &TransferSetup,
         blocks: u64,
         control_bytes: u64,
         start_s: f64,
@@ -156,39 +159,41 @@ impl<'a> World<'a> {
         let start = Timestamp::from_nanos((start_s * 1e9) as u64);
         let seed = self.seed * 2 + 1000 * self.hosts.len() as u64;
         let end = |way: u64, blocks| {
-            let mix = Mix { is_sender: way == 0 && transfer.mix.is_sender, ..transfer.mix };
-            let transfer = Transfer { mix, ..*transfer };
+            let mix = MixConfig { is_sender: way == 0 && transfer.mix.is_sender, ..transfer.mix };
+            let transfer = TransferSetup { mix, ..*transfer };
             let end = Endpoint::new(self.scenario, &transfer, seed + way, blocks, control_bytes, start);
-            Node::Ours(Box::new(end))
+            SimNode::Ours(Box::new(end))
         };
         let nodes = [end(0, blocks), end(1, 0)];
         self.add_pair(name, nodes, start_s, rtt_factor);
     }
 
-    fn add_pair(&mut self, name: &str, nodes: [Node; 2], start_s: f64, rtt_factor: f64) {
+    fn add_pair(&mut self, name: &str, nodes: [SimNode; 2], start_s: f64, rtt_factor: f64) {
         let extra = self.scenario.rtt_ms * 1e6 / 2.0 * (rtt_factor - 1.0).max(0.0);
         let hosts = self.pair(self.hosts.len(), nodes, (start_s * 1e9) as u64, extra as u64);
         self.hosts.extend(hosts);
         self.note_turns(self.names.len());
         self.names.push(name.to_owned());
-        self.bins.push(Bins::default());
+        self.bins.push(GoodputBins::default());
     }
 
     /// Sender and receiver for the places from `index` on.
-    fn pair(&self, index: usize, nodes: [Node; 2], starts_at: u64, extra_delay_ns: u64) -> [Host; 2] {
+    fn pair(&self, index: usize, nodes: [SimNode; 2], starts_at: u64, extra_delay_ns: u64) -> [SimHost; 2] {
         let [sender, receiver] = nodes;
-        [(sender, Way::Forward, index), (receiver, Way::Back, index + 1)].map(|(node, way, index)| Host {
-            timer: if matches!(node, Node::TcpReceiver(_)) { None } else { Some(starts_at) },
-            node,
-            inbox: Inbox::default(),
-            way,
-            extra_delay_ns,
-            starts_at,
-            stops_at: u64::MAX,
-            rests_until: 0,
-            random: Random::new(self.seed * 1000 + index as u64),
-            dropped: 0,
-        })
+        [(sender, LinkDirection::Forward, index), (receiver, LinkDirection::Back, index + 1)].map(
+            |(node, way, index)| SimHost {
+                timer: if matches!(node, SimNode::TcpReceiver(_)) { None } else { Some(starts_at) },
+                node,
+                inbox: PacketInbox::default(),
+                way,
+                extra_delay_ns,
+                starts_at,
+                stops_at: u64::MAX,
+                rests_until: 0,
+                random: SplitMix64::new(self.seed * 1000 + index as u64),
+                dropped: 0,
+            },
+        )
     }
 
     /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands
@@ -201,13 +206,14 @@ impl<'a> World<'a> {
             cross.pairs.push(None);
             cross.pairs.len() - 1
         });
-        cross.pairs[pair] = Some(UnderWay { began_ns, segments });
+        cross.pairs[pair] = Some(ActiveTransfer { began_ns, segments });
         let sender = match cross.kind {
             CrossKind::Cubic => TcpSender::cubic(),
             CrossKind::Bbr => TcpSender::bbr(self.seed ^ began_ns),
         };
         let index = 2 * (named + pair);
-        let nodes = [Node::TcpSender(sender.with_end(segments)), Node::TcpReceiver(TcpReceiver::default())];
+        let nodes =
+            [SimNode::TcpSender(sender.with_end(segments)), SimNode::TcpReceiver(TcpReceiver::default())];
         let starts_at = began_ns + (self.scenario.rtt_ms * 1e6) as u64;
         let hosts = self.pair(index, nodes, starts_at, 0);
         let replaced = index..(index + 2).min(self.hosts.len());
@@ -219,16 +225,16 @@ impl<'a> World<'a> {
     /// go.
     fn end_short(&mut self, receiver: usize) {
         let Some(pair) = (receiver / 2).checked_sub(self.names.len()) else { return };
-        let Node::TcpReceiver(node) = &self.hosts[receiver].node else { return };
+        let SimNode::TcpReceiver(node) = &self.hosts[receiver].node else { return };
         let received = node.received;
         if self.cross.as_mut().is_some_and(|cross| cross.end_if_whole(pair, received, self.now)) {
             for host in &mut self.hosts[receiver - 1..=receiver] {
-                (host.timer, host.inbox) = (None, Inbox::default());
+                (host.timer, host.inbox) = (None, PacketInbox::default());
             }
         }
     }
 
-    pub(crate) fn run(mut self) -> End {
+    pub(crate) fn run(mut self) -> ScenarioResult {
         let patience =
             if self.scenario.seconds > 0.0 { self.scenario.seconds } else { self.scenario.patience_s };
         let limit = (patience * 1e9) as u64;
@@ -276,7 +282,7 @@ impl<'a> World<'a> {
 
     fn main_ends(&self) -> (&Endpoint, &Endpoint) {
         match (&self.hosts[0].node, &self.hosts[1].node) {
-            (Node::Ours(sender), Node::Ours(receiver)) => (sender, receiver),
+            (SimNode::Ours(sender), SimNode::Ours(receiver)) => (sender, receiver),
             _ => unreachable!("the first pair of nodes is a transfer of ours"),
         }
     }
@@ -295,7 +301,7 @@ impl<'a> World<'a> {
     fn turn(&mut self, index: usize) {
         let now = Timestamp::from_nanos(self.now);
         let (scenario, link_index) =
-            (self.scenario, if self.hosts[index].way == Way::Forward { 0 } else { 1 });
+            (self.scenario, if self.hosts[index].way == LinkDirection::Forward { 0 } else { 1 });
         let (low, high) = self.hosts.split_at_mut(index | 1);
         let (host, peer) = if index & 1 == 0 {
             (&mut low[index], &mut high[0])
@@ -312,36 +318,38 @@ impl<'a> World<'a> {
             };
             room = left;
             match (&mut host.node, packet.content) {
-                (Node::Ours(end), content) => end.receive(now, &Packet { content, ..packet }),
-                (Node::TcpSender(sender), Content::Ack(numbers)) => sender.handle_ack(self.now, &numbers),
-                (Node::TcpReceiver(receiver), Content::Data(number)) => receiver.receive(number),
+                (SimNode::Ours(end), content) => end.receive(now, &SimPacket { content, ..packet }),
+                (SimNode::TcpSender(sender), PacketContent::Ack(numbers)) => {
+                    sender.handle_ack(self.now, &numbers)
+                }
+                (SimNode::TcpReceiver(receiver), PacketContent::Data(number)) => receiver.receive(number),
                 _ => unreachable!("both ends of a pair are of one kind"),
             }
         }
         let delay = host.extra_delay_ns;
-        let mut put = |flow: u16, bytes: u32, content: Content| {
+        let mut put = |flow: u16, bytes: u32, content: PacketContent| {
             let mut passed = link.pass(self.now, bytes, scenario);
             if let Some((odd, link)) = odd_link.as_mut().filter(|_| flow == 0) {
                 passed = passed.and_then(|at| link.pass(at, bytes, odd));
             }
             if let Some(at) = passed {
-                peer.inbox.put(Packet { at: at + delay, bytes, flow, content });
+                peer.inbox.put(SimPacket { at: at + delay, bytes, flow, content });
             }
         };
         host.timer = match &mut host.node {
             _ if self.now >= host.stops_at => None,
-            Node::Ours(end) => {
+            SimNode::Ours(end) => {
                 end.work(now);
                 end.transmit(now, put);
                 end.deadline().map(Timestamp::as_nanos)
             }
-            Node::TcpSender(sender) => {
-                sender.send(self.now, |number| put(0, WIRE, Content::Data(number)));
+            SimNode::TcpSender(sender) => {
+                sender.send(self.now, |number| put(0, WIRE, PacketContent::Data(number)));
                 sender.deadline()
             }
-            Node::TcpReceiver(receiver) => {
+            SimNode::TcpReceiver(receiver) => {
                 if let Some(numbers) = receiver.ack() {
-                    put(0, 60, Content::Ack(numbers));
+                    put(0, 60, PacketContent::Ack(numbers));
                 }
                 None
             }
@@ -359,9 +367,9 @@ impl<'a> World<'a> {
 
     fn placed(&self, receiver: usize) -> u64 {
         match &self.hosts[receiver].node {
-            Node::Ours(end) => end.ledger.placed,
-            Node::TcpReceiver(receiver) => receiver.received * PAYLOAD,
-            Node::TcpSender(_) => 0,
+            SimNode::Ours(end) => end.ledger.placed,
+            SimNode::TcpReceiver(receiver) => receiver.received * PAYLOAD,
+            SimNode::TcpSender(_) => 0,
         }
     }
 
@@ -380,14 +388,14 @@ impl<'a> World<'a> {
     fn sample(&mut self) {
         if self.measured_from.is_none() && self.now as f64 >= self.scenario.warmup_s() * 1e9 {
             let dropped = self.hosts[1].dropped;
-            self.measured_from = Some(Before { at: self.now, link: self.links[0].stats, dropped });
+            self.measured_from = Some(Baseline { at: self.now, link: self.links[0].stats, dropped });
             self.links[0].waits.restart();
         }
         if !self.trace.is_due(self.now) {
             return;
         }
         let senders = (0..2 * self.names.len()).step_by(2).map(|index| self.sender_sample(index)).collect();
-        let sample = Sample {
+        let sample = TraceSample {
             at_s: self.now as f64 / 1e9,
             queue_bytes: self.links[0].queued(self.now),
             dropped: self.links[0].stats.dropped_queue,
@@ -399,7 +407,7 @@ impl<'a> World<'a> {
     fn sender_sample(&self, index: usize) -> SenderSample {
         let placed = self.placed(index + 1);
         match &self.hosts[index].node {
-            Node::Ours(end) => SenderSample {
+            SimNode::Ours(end) => SenderSample {
                 placed,
                 window: end.controller.window(),
                 pace_bps: end.controller.pacing_rate().unwrap_or(0.0) * 8.0,
@@ -408,7 +416,7 @@ impl<'a> World<'a> {
                 lost: end.stats().packets_lost,
                 state: end.controller.state(),
             },
-            Node::TcpSender(sender) => SenderSample {
+            SimNode::TcpSender(sender) => SenderSample {
                 placed,
                 window: sender.window(),
                 pace_bps: 0.0,
@@ -417,7 +425,7 @@ impl<'a> World<'a> {
                 lost: sender.lost,
                 state: "",
             },
-            Node::TcpReceiver(_) => unreachable!("senders have even indices"),
+            SimNode::TcpReceiver(_) => unreachable!("senders have even indices"),
         }
     }
 
@@ -427,7 +435,7 @@ impl<'a> World<'a> {
         ends.join("\n")
     }
 
-    fn end(mut self) -> End {
+    fn end(mut self) -> ScenarioResult {
         let bins = std::mem::take(&mut self.bins);
         let trace = std::mem::take(&mut self.trace);
         let scenario = self.scenario;
@@ -444,11 +452,11 @@ impl<'a> World<'a> {
         let passed =
             (link.passed + link.dropped_random - before.link.passed - before.link.dropped_random) as f64;
         let dropped = (link.dropped_queue - before.link.dropped_queue + dropped - before.dropped) as f64;
-        let senders: Vec<Share> = self
+        let senders: Vec<SenderResult> = self
             .names
             .iter()
             .zip(bins)
-            .map(|(name, bins)| Share::new(name, bins.counts, scenario, self.now))
+            .map(|(name, bins)| SenderResult::new(name, bins.counts, scenario, self.now))
             .collect();
         let goodput_share = if scenario.seconds > 0.0 {
             senders[0].goodput_bps / 8.0 / capacity
@@ -462,7 +470,7 @@ impl<'a> World<'a> {
         let tail =
             sender.ledger.all_sent_at.zip(times.last()).map(|(sent, &done)| (done - sent).as_secs_f64());
         let fates = fates(sender, receiver);
-        End {
+        ScenarioResult {
             seed: self.seed,
             seconds: self.now as f64 / 1e9,
             goodput_share,
@@ -487,12 +495,12 @@ impl<'a> World<'a> {
 }
 
 /// What both ends know of the blocks.
-fn fates(sender: &Endpoint, receiver: &Endpoint) -> Vec<Fate> {
+fn fates(sender: &Endpoint, receiver: &Endpoint) -> Vec<BlockFate> {
     let there = &receiver.mixed.fates;
     let whole = sender.mixed.fates.iter().map(|(name, here)| {
         let (complete_s, told_s) =
             there.get(name).map_or((None, None), |there| (there.complete_s, there.told_s));
-        Fate { complete_s, told_s, ..*here }
+        BlockFate { complete_s, told_s, ..*here }
     });
     whole.collect()
 }

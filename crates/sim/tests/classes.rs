@@ -1,8 +1,8 @@
 //! Classes of blocks: urgent ones overtake bulk, those with a deadline are whole or given up, and what is
 //! cancelled costs nothing more.
 
-use farhaul_proto::Class;
-use farhaul_sim::{End, Fate, Scenario, check};
+use farhaul_proto::BlockClass;
+use farhaul_sim::{BlockFate, Scenario, ScenarioResult, check};
 
 /// A gigabit over 100 ms, full of bulk, with an urgent block of 4 KiB (three packets) now and then.
 fn full_and_far() -> Scenario {
@@ -18,8 +18,9 @@ fn full_and_far() -> Scenario {
 
 /// Milliseconds that urgent blocks took, in order; infinity for those that had half a second and have not
 /// come.
-fn urgent_ms(end: &End) -> Vec<f64> {
-    let old = end.fates.iter().filter(|fate| fate.class == Class::Urgent && fate.made_s < end.seconds - 0.5);
+fn urgent_ms(end: &ScenarioResult) -> Vec<f64> {
+    let old =
+        end.fates.iter().filter(|fate| fate.class == BlockClass::Urgent && fate.made_s < end.seconds - 0.5);
     let mut took: Vec<f64> =
         old.map(|fate| fate.took_s().map_or(f64::INFINITY, |seconds| seconds * 1e3)).collect();
     took.sort_by(f64::total_cmp);
@@ -91,9 +92,9 @@ fn a_flood_of_urgent_blocks_leaves_a_sixteenth_to_bulk() {
             ..Scenario::default()
         };
         check(scenario, |end| {
-            let came = |fate: &&Fate| fate.complete_s.is_some_and(|at| at > 1.2);
+            let came = |fate: &&BlockFate| fate.complete_s.is_some_and(|at| at > 1.2);
             let bytes = |is_bulk: bool| {
-                let of_class = end.fates.iter().filter(|fate| (fate.class == Class::Bulk) == is_bulk);
+                let of_class = end.fates.iter().filter(|fate| (fate.class == BlockClass::Bulk) == is_bulk);
                 of_class.filter(came).map(|fate| f64::from(fate.len)).sum::<f64>()
             };
             let (bulk, urgent) = (bytes(true), bytes(false));
@@ -120,14 +121,14 @@ fn timed(rate_bps: u64, loss: f64, deadline_ms: f64) -> Scenario {
 }
 
 /// Bytes that were sent, and those of them that are in blocks which the receiver has whole.
-fn sent_and_whole(end: &End) -> (f64, f64) {
+fn sent_and_whole(end: &ScenarioResult) -> (f64, f64) {
     let sent: u64 = end.fates.iter().map(|fate| fate.sent).sum();
     let whole: u32 = end.fates.iter().filter(|fate| fate.complete_s.is_some()).map(|fate| fate.len).sum();
     (sent as f64, f64::from(whole))
 }
 
 /// Whatever the path does, either end hears of each block once, and nothing leaves after its deadline.
-fn is_kept(end: &End, way_s: f64) {
+fn is_kept(end: &ScenarioResult, way_s: f64) {
     for fate in end.fates.iter() {
         let deadline = fate.deadline_s().expect("all blocks have one");
         assert!(!(fate.acked_s.is_some() && fate.given_up_s.is_some()), "{end} {fate:?}");
@@ -154,7 +155,8 @@ fn blocks_with_a_deadline_are_there_or_given_up() {
     {
         check(timed(1_000_000_000, loss, deadline_ms), |end| {
             is_kept(end, 0.025);
-            let old: Vec<&Fate> = end.fates.iter().filter(|fate| fate.made_s < end.seconds - 1.0).collect();
+            let old: Vec<&BlockFate> =
+                end.fates.iter().filter(|fate| fate.made_s < end.seconds - 1.0).collect();
             let acked = old.iter().filter(|fate| fate.acked_s.is_some()).count() as f64 / old.len() as f64;
             assert!(old.len() > 1150 && acked >= acked_min, "{loss} {deadline_ms}: {acked} {end}");
         });
@@ -188,13 +190,15 @@ fn deadlines_that_pass_in_a_blackout_are_told_behind_it() {
     check(Scenario { blackout: Some((3.0, 5.0)), ..timed(1_000_000_000, 0.01, 200.0) }, |end| {
         is_kept(end, 0.025);
         let in_it = |at: f64| (3.0..5.0).contains(&at);
-        let passed: Vec<&Fate> = end.fates.iter().filter(|fate| fate.given_up_s.is_some_and(in_it)).collect();
+        let passed: Vec<&BlockFate> =
+            end.fates.iter().filter(|fate| fate.given_up_s.is_some_and(in_it)).collect();
         // Blocks go on being made while nothing passes.
         assert!(passed.len() > 100, "{} {end}", passed.len());
         let told = passed.iter().filter_map(|fate| fate.told_s);
         assert!(told.clone().count() > 100 && told.fold(0.0, f64::max) < 5.5, "{end}");
         // And those made once the rate has been found again are there.
-        let after: Vec<&Fate> = end.fates.iter().filter(|fate| (6.0..7.0).contains(&fate.made_s)).collect();
+        let after: Vec<&BlockFate> =
+            end.fates.iter().filter(|fate| (6.0..7.0).contains(&fate.made_s)).collect();
         assert!(after.len() > 190 && after.iter().all(|fate| fate.complete_s.is_some()), "{end}");
     });
 }
@@ -207,7 +211,8 @@ fn what_is_cancelled_makes_room_for_the_rest() {
         let all = Scenario { rtt_ms: 100.0, loss, pool, blocks: 100, seeds: 3, ..Scenario::default() };
         let some = Scenario { cancel_s: Some(0.9), ..all.clone() };
         check(some, |end| {
-            let given_up: Vec<&Fate> = end.fates.iter().filter(|fate| fate.given_up_s.is_some()).collect();
+            let given_up: Vec<&BlockFate> =
+                end.fates.iter().filter(|fate| fate.given_up_s.is_some()).collect();
             let spared = given_up.iter().filter(|fate| fate.sent == 0).count();
             // With little credit, and lost packets that hold it, nothing waits.
             let spared_min = if pool > 100 || loss == 0.0 { 4 } else { 0 };

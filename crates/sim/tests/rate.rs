@@ -1,7 +1,7 @@
 //! The link is filled, whatever it loses at random.
 
 use farhaul_proto::Policy;
-use farhaul_sim::{Change, Discipline, Rival, RivalKind, Scenario, check};
+use farhaul_sim::{PathChange, QueueDiscipline, Rival, RivalKind, Scenario, check};
 
 #[test]
 fn random_loss_leaves_the_rate_where_it_is() {
@@ -119,7 +119,7 @@ fn a_path_that_becomes_longer_is_filled() {
     for (factor, socket_bytes) in [(1.1, None), (1.4, Some(250_000)), (2.0, Some(250_000))] {
         for loss in [0.0, 0.001, 0.05] {
             let rtt_ms = 50.0;
-            let longer = Change { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
+            let longer = PathChange { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
             let scenario = Scenario {
                 rate_bps: 100_000_000,
                 rtt_ms,
@@ -240,7 +240,7 @@ fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
     // A loss that begins while two share was taken for an overflow by one of them now and then: it came down to a tenth of the link.
     let scenario = Scenario {
         jitter_ms: 2.0,
-        changes: vec![Change { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) }],
+        changes: vec![PathChange { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) }],
         queue_bytes: 250_000,
         rivals: vec![Rival {
             kind: RivalKind::Ours(Policy::Fair),
@@ -326,7 +326,7 @@ fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
             for rtt_ms in [20.0, 100.0] {
                 let scenario = Scenario {
                     policy,
-                    discipline: Discipline::Policer { link_bps: 100_000_000 },
+                    discipline: QueueDiscipline::Policer { link_bps: 100_000_000 },
                     queue_bytes,
                     seconds: 12.0,
                     warmup_s: 6.0,

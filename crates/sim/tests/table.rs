@@ -1,11 +1,11 @@
 //! The part of the transport's table that a test run can afford: rows that hold must go on holding. The whole table, misses
 //! included, is `./x bench transport`.
 
-use farhaul_sim::{Size, table};
+use farhaul_sim::{TableSize, table};
 
 /// Runs the rows whose name contains `only` with few seeds; each but those named in `known` must pass.
 fn hold(only: &str, known: &[&str]) {
-    let lines = table(Size::Small, only, 2, |_| {});
+    let lines = table(TableSize::Small, only, 2, |_| {});
     assert!(!lines.is_empty(), "no row is called {only}");
     let missed = lines.iter().filter(|line| !line.pass && !known.iter().any(|name| line.name.contains(name)));
     let missed: Vec<String> = missed.map(|line| format!("{line}\n  replay: {}", line.worst)).collect();
@@ -86,7 +86,7 @@ fn fixed_holds_its_rate() {
 fn the_number_of_threads_changes_no_line() {
     let lines = |jobs| {
         let mut printed = Vec::new();
-        let lines = table(Size::Small, "jitter of RTT/10, ", jobs, |lines| {
+        let lines = table(TableSize::Small, "jitter of RTT/10, ", jobs, |lines| {
             printed.extend(lines.last().map(ToString::to_string))
         });
         assert_eq!(printed, lines.iter().map(ToString::to_string).collect::<Vec<_>>());

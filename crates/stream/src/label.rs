@@ -14,7 +14,7 @@ const _: () = assert!(CHUNK as usize + METADATA_MAX + FIXED <= BLOCK_BYTES);
 
 /// What the end of a block says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Label {
+pub(super) struct BlockLabel {
     pub(super) number: u64,
     pub(super) content: usize,
     pub(super) metadata: usize,
@@ -35,7 +35,7 @@ pub(super) fn write(block: &mut [u8], content: usize, metadata: &[u8], number: u
 }
 
 /// Reads the end of a complete block; none if it makes no sense.
-pub(super) fn parse(block: &[u8]) -> Option<Label> {
+pub(super) fn parse(block: &[u8]) -> Option<BlockLabel> {
     let (rest, fixed) = block.split_last_chunk::<FIXED>()?;
     let (number, fixed) = fixed.split_first_chunk::<8>()?;
     let (content, fixed) = fixed.split_first_chunk::<4>()?;
@@ -43,12 +43,16 @@ pub(super) fn parse(block: &[u8]) -> Option<Label> {
     let content = u32::from_le_bytes(*content) as usize;
     let metadata = u32::from_le_bytes(*metadata) as usize;
     let fits = content <= CHUNK as usize && metadata <= METADATA_MAX && content + metadata == rest.len();
-    let label =
-        Label { number: u64::from_le_bytes(*number), content, metadata, digest: digest.try_into().ok()? };
+    let label = BlockLabel {
+        number: u64::from_le_bytes(*number),
+        content,
+        metadata,
+        digest: digest.try_into().ok()?,
+    };
     fits.then_some(label)
 }
 
-impl Label {
+impl BlockLabel {
     /// Content and metadata are what the sender put.
     pub(super) fn matches(&self, block: &[u8]) -> bool {
         whole_digest(&block[..self.content + self.metadata]) == self.digest

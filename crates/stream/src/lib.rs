@@ -3,12 +3,12 @@
 //! A stream carries blocks one way. The sending program [claims](Sender::claim) a block, fills it where it lies and
 //! [puts](Sender::put) it with some metadata; the cipher reads it from there. The receiving program takes what has
 //! [arrived](Receiver::next) and reads it where the transport has put it. Short [messages](Sender::send_message) go both ways, and
-//! [`Sender::wait`] returns when the receiver has let go of all that was put.
+//! [`StreamSender::wait`] returns when the receiver has let go of all that was put.
 //!
 //! | who begins | who answers |
 //! | --- | --- |
-//! | [`connect_to_send`] or [`connect_to_receive`] with [`Target::Daemon`] | a program with a [`Listener`] |
-//! | the same with [`Target::Ssh`] | the program that ssh starts, with [`accept_stdio`] |
+//! | [`connect_to_send`] or [`connect_to_receive`] with [`StreamTarget::Daemon`] | a program with a [`StreamListener`] |
+//! | the same with [`StreamTarget::Ssh`] | the program that ssh starts, with [`accept_stdio`] |
 //! | [`pair`] | the same process |
 //!
 //! ```
@@ -35,15 +35,16 @@
 //!
 //! # Blocks and memory
 //!
-//! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`] bytes. A put block
-//! is free again when the far end's transport has it. [`Sender::claim`] waits while none is free, so a program that keeps
-//! claimed blocks, or a receiver that keeps arrived ones, slows the stream down to what it lets go of.
+//! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`]
+//! bytes. A put block is free again when the far end's transport has it. [`StreamSender::claim`] waits while
+//! none is free, so a program that keeps claimed blocks, or a receiver that keeps arrived ones, slows the
+//! stream down to what it lets go of.
 //!
 //! # Order
 //!
 //! A lost packet delays its own block only: by default blocks are handed out as they complete, and
-//! [`Arrived::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the order in
-//! which they were put, over one flow.
+//! [`ReceivedBlock::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the
+//! order in which they were put, over one flow.
 //!
 //! # Trust
 //!
@@ -118,16 +119,16 @@ macro_rules! common_calls {
 }
 use common_calls;
 
-mod accept;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod label;
+mod listener;
 pub(crate) mod messages;
 mod receiver;
 mod request;
 mod sender;
-mod session;
+mod stream_end;
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
@@ -142,10 +143,10 @@ use farhaul_volume::CHUNK;
 
 use request::StreamRequest;
 
-pub use accept::{Accepted, ListenOptions, Listener, accept_stdio};
 pub use label::METADATA_MAX;
-pub use receiver::{Arrived, Receiver};
-pub use sender::Sender;
+pub use listener::{AcceptedStream, ListenOptions, StreamListener, accept_stdio};
+pub use receiver::{ReceivedBlock, StreamReceiver};
+pub use sender::StreamSender;
 
 /// Bytes of content that a block holds at most.
 pub const BLOCK_LEN_MAX: usize = CHUNK as usize;
@@ -189,50 +190,50 @@ impl StreamOptions {
 
 /// The program at the other end.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum StreamTarget {
     /// One that ssh starts on its host: [`SshTarget::remote_program`], with the argument `endpoint`. It calls [`accept_stdio`].
     Ssh(SshTarget),
-    /// One that has a [`Listener`] there.
+    /// One that has a [`StreamListener`] there.
     Daemon(DaemonTarget),
 }
 
 /// Begins a stream on which this end sends.
-pub fn connect_to_send(target: &Target, options: StreamOptions) -> Result<Sender, Error> {
-    Ok(Sender::new(session::begin(connect(target, options, true)?)?))
+pub fn connect_to_send(target: &StreamTarget, options: StreamOptions) -> Result<StreamSender, Error> {
+    Ok(StreamSender::new(stream_end::begin(connect(target, options, true)?)?))
 }
 
 /// Begins a stream on which this end receives.
-pub fn connect_to_receive(target: &Target, options: StreamOptions) -> Result<Receiver, Error> {
-    Ok(Receiver::new(session::begin(connect(target, options, false)?)?))
+pub fn connect_to_receive(target: &StreamTarget, options: StreamOptions) -> Result<StreamReceiver, Error> {
+    Ok(StreamReceiver::new(stream_end::begin(connect(target, options, false)?)?))
 }
 
 /// Both ends in this process.
-pub fn pair(options: StreamOptions) -> Result<(Sender, Receiver), Error> {
+pub fn pair(options: StreamOptions) -> Result<(StreamSender, StreamReceiver), Error> {
     let (near, far) = connect::local_pair(&options.opening(true)?, &request::own_features())?;
-    Ok((Sender::new(session::begin(near)?), Receiver::new(session::begin(far)?)))
+    Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
 }
 
-fn connect(target: &Target, options: StreamOptions, client_sends: bool) -> Result<Established, Error> {
+fn connect(target: &StreamTarget, options: StreamOptions, client_sends: bool) -> Result<Established, Error> {
     let opening = options.opening(client_sends)?;
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {
-        Target::Ssh(target) => connect::ssh_connect(target, params, &Handle::new()),
-        Target::Daemon(target) => connect::daemon_connect(target, params, &Handle::new()),
+        StreamTarget::Ssh(target) => connect::ssh_connect(target, params, &Handle::new()),
+        StreamTarget::Daemon(target) => connect::daemon_connect(target, params, &Handle::new()),
     }
 }
 
 /// A claimed block: memory of the stream's, to be filled in place. It covers [`BLOCK_LEN_MAX`] bytes, whatever is in them, until
-/// [`Block::set_len`]. Dropped, it is free again.
+/// [`ClaimedBlock::set_len`]. Dropped, it is free again.
 #[derive(Debug)]
-pub struct Block {
+pub struct ClaimedBlock {
     block: farhaul_blocks::Block,
     claimed: Instant,
 }
 
-impl Block {
-    fn new(mut block: farhaul_blocks::Block) -> Block {
+impl ClaimedBlock {
+    fn new(mut block: farhaul_blocks::Block) -> ClaimedBlock {
         block.set_len(BLOCK_LEN_MAX);
-        Block { block, claimed: Instant::now() }
+        ClaimedBlock { block, claimed: Instant::now() }
     }
 
     /// Says how many bytes are sent.
@@ -250,7 +251,7 @@ impl Block {
     }
 }
 
-impl Deref for Block {
+impl Deref for ClaimedBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -258,7 +259,7 @@ impl Deref for Block {
     }
 }
 
-impl DerefMut for Block {
+impl DerefMut for ClaimedBlock {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.block
     }

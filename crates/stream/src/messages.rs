@@ -6,7 +6,7 @@ use farhaul_session::messages::{MESSAGE_MAX, put_message};
 use super::MESSAGE_LEN_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum StreamMessage {
     /// Receiver to sender: so many blocks have been let go of.
     Confirmed { count: u64 },
     /// Sender to receiver: so many blocks have been put, and somebody waits until they are confirmed; there are no
@@ -19,13 +19,15 @@ pub(crate) enum Message {
 const _: () =
     assert!(MESSAGE_LEN_MAX + 8 <= MESSAGE_MAX, "a program's message is one message, with code and length");
 
-impl Message {
+impl StreamMessage {
     /// Appends the message and the length before it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_message(out, |out| match self {
-            Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
-            Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
-            Message::Word(bytes) => {
+            StreamMessage::Confirmed { count } => put_numbers(out, 49, &[*count]),
+            StreamMessage::BlocksPut { count, is_last } => {
+                put_numbers(out, 50, &[*count, u64::from(*is_last)])
+            }
+            StreamMessage::Word(bytes) => {
                 out.push(51);
                 put_bytes(out, bytes);
             }
@@ -33,12 +35,12 @@ impl Message {
     }
 
     /// The message of this code and body.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<StreamMessage, Malformed> {
         let mut reader = Reader(bytes);
         let message = match reader.byte()? {
-            49 => Message::Confirmed { count: reader.varint()? },
-            50 => Message::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
-            51 => Message::Word(reader.bytes()?.to_vec()),
+            49 => StreamMessage::Confirmed { count: reader.varint()? },
+            50 => StreamMessage::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
+            51 => StreamMessage::Word(reader.bytes()?.to_vec()),
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
@@ -47,9 +49,9 @@ impl Message {
     /// For errors.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Message::Confirmed { .. } => "confirmed",
-            Message::BlocksPut { .. } => "blocks-put",
-            Message::Word(_) => "word",
+            StreamMessage::Confirmed { .. } => "confirmed",
+            StreamMessage::BlocksPut { .. } => "blocks-put",
+            StreamMessage::Word(_) => "word",
         }
     }
 }
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn every_message_has_the_bytes_of_this_version() {
-        let bytes = |name: &str, message: Message| {
+        let bytes = |name: &str, message: StreamMessage| {
             let mut out = Vec::new();
             message.encode(&mut out);
             (name.to_string(), out)
@@ -70,9 +72,9 @@ mod tests {
         farhaul_vectors::compare(
             "stream",
             &[
-                bytes("Confirmed", Message::Confirmed { count: 1 << 40 }),
-                bytes("BlocksPut", Message::BlocksPut { count: 7, is_last: true }),
-                bytes("Word", Message::Word(b"what a program says".to_vec())),
+                bytes("Confirmed", StreamMessage::Confirmed { count: 1 << 40 }),
+                bytes("BlocksPut", StreamMessage::BlocksPut { count: 7, is_last: true }),
+                bytes("Word", StreamMessage::Word(b"what a program says".to_vec())),
             ],
         );
     }
@@ -80,23 +82,23 @@ mod tests {
     #[test]
     fn every_message_comes_back() {
         let messages = [
-            Message::Confirmed { count: 1 << 40 },
-            Message::BlocksPut { count: 7, is_last: true },
-            Message::Word(vec![9; MESSAGE_LEN_MAX]),
+            StreamMessage::Confirmed { count: 1 << 40 },
+            StreamMessage::BlocksPut { count: 7, is_last: true },
+            StreamMessage::Word(vec![9; MESSAGE_LEN_MAX]),
         ];
         for message in messages {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
             let body = Reader(&bytes).bytes().unwrap();
-            assert_eq!(Message::decode(body), Ok(message));
-            assert_eq!(Message::decode(&[body, &[0]].concat()), Err(Malformed));
+            assert_eq!(StreamMessage::decode(body), Ok(message));
+            assert_eq!(StreamMessage::decode(&[body, &[0]].concat()), Err(Malformed));
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Message::decode(&bytes);
+            let _ = StreamMessage::decode(&bytes);
         }
     }
 }

@@ -16,41 +16,41 @@ use farhaul_session::shared;
 use farhaul_volume::ChunkMap;
 
 use super::label;
-use super::label::Label;
-use super::session::Session;
+use super::label::BlockLabel;
+use super::stream_end::StreamEnd;
 
 /// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.
 const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without [`Receiver::finish`], it
-/// ends the stream, and the sender is told.
-pub struct Receiver {
-    pub(super) session: Arc<Session>,
-    order: Mutex<Order>,
+/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without
+/// [`StreamReceiver::finish`], it ends the stream, and the sender is told.
+pub struct StreamReceiver {
+    pub(super) session: Arc<StreamEnd>,
+    order: Mutex<ArrivalOrder>,
     /// The program's own part, from taking a block to letting it go.
     using: Arc<Meter>,
 }
 
 #[derive(Default)]
-struct Order {
+struct ArrivalOrder {
     /// Numbers of what has come: a block may come twice when its flow dies.
     come: ChunkMap,
     /// The lowest number that has not come.
     lowest: u64,
     /// In order: the number of the next one, and those that wait for it.
     next: u64,
-    waiting: BTreeMap<u64, Arrived>,
+    waiting: BTreeMap<u64, ReceivedBlock>,
 }
 
-impl Receiver {
-    pub(super) fn new(session: Arc<Session>) -> Receiver {
+impl StreamReceiver {
+    pub(super) fn new(session: Arc<StreamEnd>) -> StreamReceiver {
         let using = session.shared.meters.meter("use");
-        Receiver { session, order: Mutex::default(), using }
+        StreamReceiver { session, order: Mutex::default(), using }
     }
 
     /// The next block; waits for it. None when the sender has finished and there are no more.
-    pub fn next(&self) -> Result<Option<Arrived>, Error> {
+    pub fn next(&self) -> Result<Option<ReceivedBlock>, Error> {
         if self.session.in_order {
             // Whoever waits holds the order, so that the next in turn finds it whole.
             let mut order = self.order.lock().whole();
@@ -99,7 +99,11 @@ impl Receiver {
     }
 
     /// Judges a block; none if it has come before.
-    fn admit(&self, order: &mut Order, block: shared::Arrived) -> Result<Option<Arrived>, Error> {
+    fn admit(
+        &self,
+        order: &mut ArrivalOrder,
+        block: shared::Arrived,
+    ) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
             Err(self.session.why())
@@ -127,11 +131,11 @@ impl Receiver {
         self.session.taken.fetch_add(1, Ordering::AcqRel);
         self.session.close_if_complete();
         let (session, using, taken) = (self.session.clone(), self.using.clone(), Instant::now());
-        Ok(Some(Arrived { session, using, taken, block, label }))
+        Ok(Some(ReceivedBlock { session, using, taken, block, label }))
     }
 
-    /// Says that this program is through; to be called when [`Receiver::next`] has returned none. Waits until all blocks are
-    /// dropped. Both ends' figures come back.
+    /// Says that this program is through; to be called when [`StreamReceiver::next`] has returned none. Waits
+    /// until all blocks are dropped. Both ends' figures come back.
     pub fn finish(self) -> Result<SessionReport, Error> {
         if self.next()?.is_some() {
             return Err(Error::new(
@@ -143,15 +147,15 @@ impl Receiver {
     }
 }
 
-impl Order {
-    fn take_next(&mut self) -> Option<Arrived> {
+impl ArrivalOrder {
+    fn take_next(&mut self) -> Option<ReceivedBlock> {
         let arrived = self.waiting.remove(&self.next)?;
         self.next += 1;
         Some(arrived)
     }
 }
 
-impl Drop for Receiver {
+impl Drop for StreamReceiver {
     fn drop(&mut self) {
         self.session.give_up();
     }
@@ -159,15 +163,15 @@ impl Drop for Receiver {
 
 /// A block that has come, read where it lies. Dropping it confirms it to the sender and frees its memory; who must
 /// have it safe keeps it until it is. Dropped by a thread that panics, it ends the stream instead.
-pub struct Arrived {
-    session: Arc<Session>,
+pub struct ReceivedBlock {
+    session: Arc<StreamEnd>,
     using: Arc<Meter>,
     taken: Instant,
     block: shared::Arrived,
-    label: Label,
+    label: BlockLabel,
 }
 
-impl Arrived {
+impl ReceivedBlock {
     /// How many blocks were put before it.
     pub fn number(&self) -> u64 {
         self.label.number
@@ -179,7 +183,7 @@ impl Arrived {
     }
 }
 
-impl Deref for Arrived {
+impl Deref for ReceivedBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -187,13 +191,13 @@ impl Deref for Arrived {
     }
 }
 
-impl std::fmt::Debug for Arrived {
+impl std::fmt::Debug for ReceivedBlock {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Arrived {{ number: {}, len: {} }}", self.label.number, self.label.content)
     }
 }
 
-impl Drop for Arrived {
+impl Drop for ReceivedBlock {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "the receiving program has failed on a block".to_string();
@@ -204,4 +208,4 @@ impl Drop for Arrived {
     }
 }
 
-super::common_calls!(Receiver);
+super::common_calls!(StreamReceiver);

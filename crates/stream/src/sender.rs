@@ -12,46 +12,46 @@ use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
 use farhaul_session::report::SessionReport;
 
-use super::session::Session;
-use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
+use super::stream_end::StreamEnd;
+use super::{BLOCK_LEN_MAX, ClaimedBlock, METADATA_MAX, label};
 
-/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without [`Sender::finish`], it ends the
-/// stream, and the receiver is told that it was not whole.
-pub struct Sender {
-    pub(super) session: Arc<Session>,
+/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without
+/// [`StreamSender::finish`], it ends the stream, and the receiver is told that it was not whole.
+pub struct StreamSender {
+    pub(super) session: Arc<StreamEnd>,
     outlet: Outlet,
     order: Mutex<()>,
     /// The program's own part, from claiming to putting.
     filling: Arc<Meter>,
 }
 
-impl Sender {
-    pub(super) fn new(session: Arc<Session>) -> Sender {
+impl StreamSender {
+    pub(super) fn new(session: Arc<StreamEnd>) -> StreamSender {
         let (outlet, filling) = (Outlet::new(session.shared.clone()), session.shared.meters.meter("fill"));
-        Sender { session, outlet, order: Mutex::default(), filling }
+        StreamSender { session, outlet, order: Mutex::default(), filling }
     }
 
     /// A free block, to be filled in place; waits until there is one.
-    pub fn claim(&self) -> Result<Block, Error> {
+    pub fn claim(&self) -> Result<ClaimedBlock, Error> {
         let block = self.outlet.claim(|| self.session.is_over());
-        block.map(Block::new).ok_or_else(|| self.session.why())
+        block.map(ClaimedBlock::new).ok_or_else(|| self.session.why())
     }
 
     /// A block, if one is free now.
-    pub fn try_claim(&self) -> Result<Option<Block>, Error> {
+    pub fn try_claim(&self) -> Result<Option<ClaimedBlock>, Error> {
         if self.session.is_over() {
             return Err(self.session.why());
         }
-        Ok(self.outlet.try_claim().map(Block::new))
+        Ok(self.outlet.try_claim().map(ClaimedBlock::new))
     }
 
-    /// Sends what a block covers (see [`Block::set_len`]), with up to [`METADATA_MAX`] bytes that belong to it. Waits while
-    /// the flows have enough to send. Returns the block's number, counted from 0.
-    pub fn put(&self, block: Block, metadata: &[u8]) -> Result<u64, Error> {
+    /// Sends what a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes that
+    /// belong to it. Waits while the flows have enough to send. Returns the block's number, counted from 0.
+    pub fn put(&self, block: ClaimedBlock, metadata: &[u8]) -> Result<u64, Error> {
         if metadata.len() > METADATA_MAX {
             return Err(Error::new(Code::Misuse, format!("metadata have at most {METADATA_MAX} bytes")));
         }
-        let Block { mut block, claimed } = block;
+        let ClaimedBlock { mut block, claimed } = block;
         self.filling.add(claimed.elapsed());
         let content = block.len();
         debug_assert!(content <= BLOCK_LEN_MAX, "set_len has looked");
@@ -77,10 +77,10 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for StreamSender {
     fn drop(&mut self) {
         self.session.give_up();
     }
 }
 
-super::common_calls!(Sender);
+super::common_calls!(StreamSender);

@@ -12,7 +12,7 @@ use farhaul_session::options::{PathAddresses, Policy, RateOptions};
 use farhaul_session::session::{Session, Step};
 use farhaul_session::supervisor::{Order, Role};
 
-use super::messages::Message;
+use super::messages::StreamMessage;
 use super::*;
 
 /// Far above what anything takes: reached only when the test has failed.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A listening program in a folder of its own, and what its clients need.
 struct Fixture {
     folder: tempfile::TempDir,
-    listener: Listener,
+    listener: StreamListener,
 }
 
 impl Fixture {
@@ -30,7 +30,7 @@ impl Fixture {
         let path = |name: &str| folder.path().join(name);
         keygen(&path("client"), "client").unwrap();
         std::fs::copy(path("client.pub"), path("authorized")).unwrap();
-        let listener = Listener::bind(ListenOptions {
+        let listener = StreamListener::bind(ListenOptions {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: path("host"),
             authorized_keys: path("authorized"),
@@ -41,9 +41,9 @@ impl Fixture {
         Fixture { folder, listener }
     }
 
-    fn target(&self) -> Target {
+    fn target(&self) -> StreamTarget {
         let path = |name: &str| Some(self.folder.path().join(name));
-        Target::Daemon(DaemonTarget {
+        StreamTarget::Daemon(DaemonTarget {
             host: "127.0.0.1".into(),
             port: self.listener.local_addrs()[0].port(),
             identity_file: path("client"),
@@ -54,10 +54,10 @@ impl Fixture {
         })
     }
 
-    fn to_here(&self, options: StreamOptions) -> (Sender, Receiver) {
+    fn to_here(&self, options: StreamOptions) -> (StreamSender, StreamReceiver) {
         let sender = connect_to_send(&self.target(), options).unwrap();
         match self.listener.accept_timeout(PATIENCE).unwrap() {
-            Some(Accepted::Receiver(receiver)) => (sender, receiver),
+            Some(AcceptedStream::Receiver(receiver)) => (sender, receiver),
             other => panic!("{other:?}"),
         }
     }
@@ -68,7 +68,7 @@ fn frames() -> StreamOptions {
 }
 
 /// A block whose bytes and metadata tell which one it is.
-fn put(sender: &Sender, number: u64, len: usize) {
+fn put(sender: &StreamSender, number: u64, len: usize) {
     let mut block = sender.claim().unwrap();
     block.set_len(len);
     block.fill(number as u8);
@@ -80,7 +80,7 @@ fn len_of(number: u64) -> usize {
     [BLOCK_LEN_MAX, 0, 1, 77_777, 500_000][number as usize % 5]
 }
 
-fn check(arrived: &Arrived) {
+fn check(arrived: &ReceivedBlock) {
     let number = u64::from_le_bytes(arrived.metadata()[..8].try_into().unwrap());
     assert_eq!(arrived.metadata().len(), 8 * (1 + number as usize % 9));
     assert_eq!(arrived.len(), len_of(number));
@@ -89,7 +89,7 @@ fn check(arrived: &Arrived) {
 }
 
 /// Sends `count` blocks from one thread and takes them with two; returns their numbers in the order in which they came.
-fn move_blocks((sender, receiver): (Sender, Receiver), count: u64, readers: usize) -> Vec<u64> {
+fn move_blocks((sender, receiver): (StreamSender, StreamReceiver), count: u64, readers: usize) -> Vec<u64> {
     let receiver = Arc::new(receiver);
     let come = Arc::new(std::sync::Mutex::new(Vec::new()));
     let reading: Vec<_> = (0..readers)
@@ -146,7 +146,7 @@ fn in_order_means_in_the_order_of_putting_whatever_is_lost() {
 fn this_end_can_receive_from_one_that_listens() {
     let fixture = Fixture::new();
     let receiver = connect_to_receive(&fixture.target(), frames()).unwrap();
-    let Some(Accepted::Sender(sender)) = fixture.listener.accept_timeout(PATIENCE).unwrap() else {
+    let Some(AcceptedStream::Sender(sender)) = fixture.listener.accept_timeout(PATIENCE).unwrap() else {
         panic!("the listening end sends")
     };
     assert_eq!((sender.name(), receiver.name()), ("frames", "frames"));
@@ -287,7 +287,7 @@ fn rate_and_paths_change_while_it_runs() {
         // The figures are told ten times a second.
         std::thread::sleep(Duration::from_millis(250));
     };
-    let is_active = |session: &session::Session, path: usize| {
+    let is_active = |session: &stream_end::StreamEnd, path: usize| {
         let flows = session.shared.flow_list();
         flows
             .iter()
@@ -319,7 +319,7 @@ fn rate_and_paths_change_while_it_runs() {
 }
 
 /// Sends `count` blocks and waits until they are taken care of.
-fn send(sender: &Sender, receiver: &Receiver, count: u64) {
+fn send(sender: &StreamSender, receiver: &StreamReceiver, count: u64) {
     std::thread::scope(|scope| {
         let taking = scope.spawn(|| (0..count).for_each(|_| drop(receiver.next().unwrap().unwrap())));
         (0..count).for_each(|_| assert!(sender.put(sender.claim().unwrap(), &[]).is_ok()));
@@ -328,14 +328,14 @@ fn send(sender: &Sender, receiver: &Receiver, count: u64) {
     });
 }
 
-fn sent_by(session: &session::Session, path: usize) -> u64 {
+fn sent_by(session: &stream_end::StreamEnd, path: usize) -> u64 {
     let flows = session.shared.flow_list();
     let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
     own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
 }
 
 /// Sends until `done`.
-fn send_until(sender: &Sender, receiver: &Receiver, done: &dyn Fn() -> bool) {
+fn send_until(sender: &StreamSender, receiver: &StreamReceiver, done: &dyn Fn() -> bool) {
     let until = std::time::Instant::now() + PATIENCE;
     while !done() {
         assert!(std::time::Instant::now() < until, "it never takes effect");
@@ -399,8 +399,8 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     let opening = options.opening(false).unwrap();
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     let (near, far, _folder) = farhaul_connect::testing::both_ends_of(params);
-    let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
-    let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());
+    let far = std::thread::spawn(|| StreamSender::new(stream_end::begin(far.unwrap()).unwrap()));
+    let receiver = StreamReceiver::new(stream_end::begin(near.unwrap()).unwrap());
     let sender = far.join().unwrap();
     send(&sender, &receiver, 10);
     assert_eq!(receiver.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
@@ -478,11 +478,11 @@ fn only_what_is_allowed_is_begun() {
 fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, Error> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
-    let receiver = Receiver::new(session::begin(far).unwrap());
+    let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
     let options = near.opening.network.clone();
     let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Handle::new());
     let (_, mut sender) = begun.unwrap();
-    sender.request.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
+    sender.request.send_encoded(|out| StreamMessage::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
     while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
     sender.close(complaint.as_ref());
@@ -500,13 +500,13 @@ fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
 }
 
 /// What a sender of this program ends with whose peer says this.
-fn sender_told(message: &Message) -> Option<Misbehaviour> {
+fn sender_told(message: &StreamMessage) -> Option<Misbehaviour> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let options = far.opening.network.clone();
     let begun = Session::start(far.session, options, Role::Receiver, Order::Kept, &Arc::default());
     let (_, mut receiver) = begun.unwrap();
-    let sender = Sender::new(session::begin(near).unwrap());
+    let sender = StreamSender::new(stream_end::begin(near).unwrap());
     receiver.request.send_encoded(|out| message.encode(out));
     while receiver.step().is_ok() {}
     receiver.close(None);
@@ -514,10 +514,10 @@ fn sender_told(message: &Message) -> Option<Misbehaviour> {
 }
 
 /// What a receiver of this program ends with whose peer says this, and puts a block that ends so.
-fn receiver_told(messages: &[Message], end: &[u8]) -> Option<Misbehaviour> {
+fn receiver_told(messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
-    let receiver = Receiver::new(session::begin(far).unwrap());
+    let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
     let options = near.opening.network.clone();
     let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
     let (_, mut sender) = begun.unwrap();
@@ -537,8 +537,8 @@ fn receiver_told(messages: &[Message], end: &[u8]) -> Option<Misbehaviour> {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_is_told_how() {
-    assert_eq!(sender_told(&Message::Confirmed { count: 5 }), Some(Misbehaviour::ConfirmedUnput));
-    let put = |count| Message::BlocksPut { count, is_last: false };
+    assert_eq!(sender_told(&StreamMessage::Confirmed { count: 5 }), Some(Misbehaviour::ConfirmedUnput));
+    let put = |count| StreamMessage::BlocksPut { count, is_last: false };
     assert_eq!(receiver_told(&[put(5), put(3)], &[]), Some(Misbehaviour::MoreThanPut));
     assert_eq!(receiver_told(&[], &[0xff; 60]), Some(Misbehaviour::SenselessLabel));
     let mut beyond = [0; 48];

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use farhaul_blocks::{Block, Filling};
+use farhaul_blocks::{Block, FillPattern};
 
 use crate::CHUNK;
 use crate::entry::{Entry, Kind, Time};
@@ -86,9 +86,9 @@ impl Generated {
         let len = len.min(self.chunk_len(index));
         match self.content {
             Content::Zero => {
-                block.hold(Filling::Zeros, len);
+                block.hold(FillPattern::Zeros, len);
             }
-            Content::Random => number_pages(index, block.hold(Filling::Bytes(noise()), len)),
+            Content::Random => number_pages(index, block.hold(FillPattern::Bytes(noise()), len)),
         }
         len
     }

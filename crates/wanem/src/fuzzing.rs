@@ -1,11 +1,11 @@
 //! Ways in for `fuzz/`: to what reads packets and is private otherwise. Not part of the API.
 
-use crate::packet::{HEADERS_MAX, Layout, Router, corrupt, destination, too_big};
+use crate::packet::{FrameLayout, HEADERS_MAX, Router, corrupt, destination, too_big};
 
 /// A frame as a TUN device hands it over: all that a link may do to it.
 pub fn frame(frame: &[u8]) -> bool {
     let _ = destination(frame);
-    let Some(layout) = Layout::read(frame) else { return false };
+    let Some(layout) = FrameLayout::read(frame) else { return false };
     let count = layout.count();
     assert_eq!(layout.train().count as usize, count);
     let mut headers = [0; HEADERS_MAX];

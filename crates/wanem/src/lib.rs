@@ -1,9 +1,9 @@
 //! The WAN emulator: hosts in network namespaces of their own, joined by links that behave as far ones do.
 //!
-//! How to read it: [`Settings`] is what a link does, in the user's words. `model/` is one direction of it as pure
-//! arithmetic: seeded, no clocks, no I/O. `packet/` reads and cuts GSO super-packets. `io/` is the model at work
-//! between TUN devices, a thread a direction. `world/` makes the namespaces, hosts and mounts, and what talks to a lab
-//! that runs. [`isolate`] and [`Lab`] are the way in.
+//! How to read it: [`LinkSettings`] is what a link does, in the user's words. `model/` is one direction of it
+//! as pure arithmetic: seeded, no clocks, no I/O. `packet/` reads and cuts GSO super-packets. `io/` is the
+//! model at work between TUN devices, a thread a direction. `world/` makes the namespaces, hosts and mounts,
+//! and what talks to a lab that runs. [`isolate`] and [`Lab`] are the way in.
 //!
 //! Always true: whatever a lab makes is held only by its processes (no name, file or mount outside), and those die
 //! with the process that started it.
@@ -26,14 +26,15 @@ mod sys;
 mod world;
 
 pub use error::Error;
-pub use farhaul_motion::{Motion, RateMotion, Way};
-pub use io::{Faults, Report};
+pub use farhaul_motion::{DelayMotion, LinkDirection, RateMotion};
+pub use io::{DirectionReport, EmulatorFaults};
 pub use link::LinkReport;
-pub use model::{Counters, Drops, Ecn, Model, Piece, Train};
+pub use model::{DirectionCounters, DropCounts, Ecn, LinkModel, PacketTrain, TrainPiece};
 pub use settings::{
-    BurstLoss, Codel, Jitter, NAMES, Order, Place, Policer, Profile, Queue, Reorder, Settings, TooBig,
+    BurstLoss, CodelSettings, DirectionProfile, Jitter, JitterOrder, LinkSettings, LossPlace, NAMES,
+    OversizePolicy, Policer, QueueSettings, Reordering,
 };
 pub use world::{
-    Change, Control, Entrance, HostId, Lab, Leash, LinkState, Orphans, Plan, RUN_FOLDER, Side, Signals,
-    Timeline, address_v4, address_v6, isolate, list_labs, wait_for_child,
+    Entrance, HostId, Lab, LabChange, LabControl, LabPlan, LabSide, Leash, LinkStatus, Orphans, RUN_FOLDER,
+    Signals, Timeline, address_v4, address_v6, isolate, list_labs, wait_for_child,
 };

@@ -5,13 +5,15 @@ use std::io::{Read, Seek};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farhaul_motion::Way;
+use farhaul_motion::LinkDirection;
 use serde::Serialize;
 
-use crate::io::{Command, Mailbox, Report, Side, Sums, Worker, now};
-use crate::model::Model;
+use crate::io::{
+    DirectionReport, DirectionTotals, LinkWorker, SideDevices, WorkerCommand, WorkerMailbox, now,
+};
+use crate::model::LinkModel;
 use crate::packet::Router;
-use crate::{Error, Profile, Settings};
+use crate::{DirectionProfile, Error, LinkSettings};
 
 /// Memory for packets under way, at most, per direction: 10 Gbit/s for 400 ms.
 const MEMORY_BYTES: usize = 512 << 20;
@@ -20,9 +22,9 @@ const MEMORY_BYTES: usize = 512 << 20;
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkReport {
     /// From A to B.
-    pub forward: Report,
+    pub forward: DirectionReport,
     /// From B to A.
-    pub backward: Report,
+    pub backward: DirectionReport,
 }
 
 impl LinkReport {
@@ -33,61 +35,61 @@ impl LinkReport {
 }
 
 /// The devices of one side of a link.
-pub(crate) struct End {
-    pub side: Side,
+pub(crate) struct LinkEnd {
+    pub side: SideDevices,
     /// Each host's own `/proc/net/dev`.
     pub counters: Vec<File>,
 }
 
-pub(crate) struct Link {
-    settings: Mutex<Settings>,
-    mailboxes: [Arc<Mailbox>; 2],
+pub(crate) struct LabLink {
+    settings: Mutex<LinkSettings>,
+    mailboxes: [Arc<WorkerMailbox>; 2],
     /// Who has sent in each direction, for what its devices dropped; and the name of the devices.
     senders: Mutex<[Vec<File>; 2]>,
     device: String,
-    begin: [Sums; 2],
+    begin: [DirectionTotals; 2],
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Link {
+impl LabLink {
     pub(crate) fn start(
-        settings: Settings,
+        settings: LinkSettings,
         seed: u64,
         device: String,
-        ends: [End; 2],
+        ends: [LinkEnd; 2],
         router: Router,
-    ) -> Result<Link, Error> {
+    ) -> Result<LabLink, Error> {
         let failed = || Error::io("cannot start a link");
         let rtt_ns = settings.rtt_ns();
         let [a, b] = ends;
         let mut mailboxes = Vec::new();
         let mut threads = Vec::new();
         let directions = [
-            ("a-to-b", Way::Forward, &settings.forward, (a.side.clone(), b.side.clone())),
-            ("b-to-a", Way::Back, &settings.backward, (b.side, a.side)),
+            ("a-to-b", LinkDirection::Forward, &settings.forward, (a.side.clone(), b.side.clone())),
+            ("b-to-a", LinkDirection::Back, &settings.backward, (b.side, a.side)),
         ];
         for (name, way, profile, sides) in directions {
-            let mailbox = Arc::new(Mailbox::new().map_err(failed())?);
-            let model = Model::new(profile, rtt_ns, seed, way);
-            let worker = Worker::new(sides, router, model, MEMORY_BYTES, mailbox.clone());
+            let mailbox = Arc::new(WorkerMailbox::new().map_err(failed())?);
+            let model = LinkModel::new(profile, rtt_ns, seed, way);
+            let worker = LinkWorker::new(sides, router, model, MEMORY_BYTES, mailbox.clone());
             let thread = std::thread::Builder::new().name(format!("{device} {name}"));
             threads.push(thread.spawn(move || worker.run()).map_err(failed())?);
             mailboxes.push(mailbox);
         }
-        let mailboxes: [Arc<Mailbox>; 2] = mailboxes.try_into().expect("a link has two directions");
+        let mailboxes: [Arc<WorkerMailbox>; 2] = mailboxes.try_into().expect("a link has two directions");
         let begin = [mailboxes[0].sums(), mailboxes[1].sums()];
         let senders = Mutex::new([a.counters, b.counters]);
-        Ok(Link { settings: Mutex::new(settings), mailboxes, senders, device, begin, threads })
+        Ok(LabLink { settings: Mutex::new(settings), mailboxes, senders, device, begin, threads })
     }
 
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> LinkSettings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn change(&self, settings: Settings) {
+    pub(crate) fn change(&self, settings: LinkSettings) {
         let rtt_ns = settings.rtt_ns();
-        let tell = |mailbox: &Mailbox, profile: &Profile| {
-            mailbox.send(Command::Change { profile: Box::new(profile.clone()), rtt_ns });
+        let tell = |mailbox: &WorkerMailbox, profile: &DirectionProfile| {
+            mailbox.send(WorkerCommand::Change { profile: Box::new(profile.clone()), rtt_ns });
         };
         tell(&self.mailboxes[0], &settings.forward);
         tell(&self.mailboxes[1], &settings.backward);
@@ -95,14 +97,14 @@ impl Link {
     }
 
     pub(crate) fn cut(&self, ns: u64) {
-        self.mailboxes.iter().for_each(|mailbox| mailbox.send(Command::Cut { ns }));
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(WorkerCommand::Cut { ns }));
     }
 
-    pub(crate) fn begin(&self) -> [Sums; 2] {
+    pub(crate) fn begin(&self) -> [DirectionTotals; 2] {
         self.begin
     }
 
-    pub(crate) fn sums(&self) -> [Sums; 2] {
+    pub(crate) fn sums(&self) -> [DirectionTotals; 2] {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         [0, 1].map(|index| {
             let mut sums = self.mailboxes[index].sums();
@@ -114,17 +116,17 @@ impl Link {
         })
     }
 
-    pub(crate) fn report(before: &[Sums; 2], now: &[Sums; 2]) -> LinkReport {
+    pub(crate) fn report(before: &[DirectionTotals; 2], now: &[DirectionTotals; 2]) -> LinkReport {
         LinkReport {
-            forward: Report::between(&before[0], &now[0]),
-            backward: Report::between(&before[1], &now[1]),
+            forward: DirectionReport::between(&before[0], &now[0]),
+            backward: DirectionReport::between(&before[1], &now[1]),
         }
     }
 }
 
-impl Drop for Link {
+impl Drop for LabLink {
     fn drop(&mut self) {
-        self.mailboxes.iter().for_each(|mailbox| mailbox.send(Command::Stop));
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(WorkerCommand::Stop));
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so on stderr.
             let _ = thread.join();

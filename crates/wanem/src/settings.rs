@@ -1,13 +1,13 @@
 //! What a link does to packets, and the words in which users, scripts and the control socket say it.
 //!
-//! Always true: there is one place that reads a value ([`Settings::set`]), so the command line, a timeline
-//! and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
+//! Always true: there is one place that reads a value ([`LinkSettings::set`]), so the command line, a
+//! timeline and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
 //!
 //! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
 
 use std::fmt;
 
-use farhaul_motion::{Motion, RateMotion};
+use farhaul_motion::{DelayMotion, RateMotion};
 use serde::{Serialize, Serializer};
 
 use crate::Error;
@@ -17,25 +17,25 @@ const MS: u64 = 1_000_000;
 
 /// Both directions of one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
-pub struct Settings {
+pub struct LinkSettings {
     /// From A to B.
-    pub forward: Profile,
+    pub forward: DirectionProfile,
     /// From B to A.
-    pub backward: Profile,
+    pub backward: DirectionProfile,
 }
 
 /// One direction. The default is a wire: nothing is lost, late or held up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Profile {
+pub struct DirectionProfile {
     /// Rate of the bottleneck in bits a second, headers of IP and above counted; none: as fast as it goes.
     pub rate_bps: Option<u64>,
     /// How that rate moves by itself.
     #[serde(serialize_with = "as_word")]
     pub rate_motion: RateMotion,
     /// What may wait before the bottleneck.
-    pub queue: Queue,
+    pub queue: QueueSettings,
     /// Controlled delay (RFC 8289) in the queue.
-    pub codel: Option<Codel>,
+    pub codel: Option<CodelSettings>,
     /// A policer in front of the queue.
     pub policer: Option<Policer>,
     /// Packets that can be marked are, once they have waited so long; with CoDel, in place of being dropped.
@@ -48,7 +48,7 @@ pub struct Profile {
     /// Share of packets lost at random, 0 to 1.
     pub loss: f64,
     /// Where they are lost.
-    pub loss_place: Place,
+    pub loss_place: LossPlace,
     /// Losses in bursts, behind the bottleneck.
     pub burst_loss: Option<BurstLoss>,
     /// Share of packets that arrive twice.
@@ -56,11 +56,11 @@ pub struct Profile {
     /// Share of packets in which a bit is wrong.
     pub corrupt: f64,
     /// Packets that come late, so that later ones overtake them.
-    pub reorder: Option<Reorder>,
+    pub reorder: Option<Reordering>,
     /// Longest IP packet that fits, in bytes; none: whatever the hosts send.
     pub path_mtu: Option<u32>,
     /// Whether the sender of a longer one hears of it.
-    pub too_big: TooBig,
+    pub too_big: OversizePolicy,
 }
 
 /// How the delay varies.
@@ -71,16 +71,16 @@ pub enum Jitter {
         /// The most, either way.
         ns: u64,
         /// Whether packets may overtake each other.
-        order: Order,
+        order: JitterOrder,
     },
     /// More than propagation, by a process that the simulator has as well.
-    Moves(Motion),
+    Moves(DelayMotion),
 }
 
 /// The room before the bottleneck; what does not fit is dropped at the tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Queue {
+pub enum QueueSettings {
     /// As long as the round trip, at least 10 and at most 100 ms.
     Auto,
     /// So many bytes of IP packets.
@@ -91,7 +91,7 @@ pub enum Queue {
 
 /// The two times of RFC 8289.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Codel {
+pub struct CodelSettings {
     /// Acceptable standing queue.
     pub target_ns: u64,
     /// How long it may be longer.
@@ -118,7 +118,7 @@ pub struct BurstLoss {
 
 /// Late packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Reorder {
+pub struct Reordering {
     /// Share of packets that are late.
     pub share: f64,
     /// By how much.
@@ -128,7 +128,7 @@ pub struct Reorder {
 /// Where random loss happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum LossPlace {
     /// Lost packets have taken their share of the bottleneck's rate.
     Behind,
     /// Lost packets never reached the queue.
@@ -138,7 +138,7 @@ pub enum Place {
 /// Whether jitter keeps the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum JitterOrder {
     /// A late packet holds up those behind it.
     Kept,
     /// Each packet comes at its own time.
@@ -148,37 +148,37 @@ pub enum Order {
 /// What becomes of a packet longer than the path's MTU, beside being dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TooBig {
+pub enum OversizePolicy {
     /// The sender gets the ICMP message.
     Answered,
     /// Nobody says anything.
     Silent,
 }
 
-impl Default for Profile {
-    fn default() -> Profile {
-        Profile {
+impl Default for DirectionProfile {
+    fn default() -> DirectionProfile {
+        DirectionProfile {
             rate_bps: None,
             rate_motion: RateMotion::Still,
-            queue: Queue::Auto,
+            queue: QueueSettings::Auto,
             codel: None,
             policer: None,
             ecn_ns: None,
             delay_ns: 0,
-            jitter: Jitter::Around { ns: 0, order: Order::Kept },
+            jitter: Jitter::Around { ns: 0, order: JitterOrder::Kept },
             loss: 0.0,
-            loss_place: Place::Behind,
+            loss_place: LossPlace::Behind,
             burst_loss: None,
             duplicate: 0.0,
             corrupt: 0.0,
             reorder: None,
             path_mtu: None,
-            too_big: TooBig::Answered,
+            too_big: OversizePolicy::Answered,
         }
     }
 }
 
-/// Every name that [`Settings::set`] knows, with its form.
+/// Every name that [`LinkSettings::set`] knows, with its form.
 pub const NAMES: &[(&str, &str)] = &[
     ("rtt", "100ms"),
     ("delay", "50ms"),
@@ -199,7 +199,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("too-big", "answered or silent"),
 ];
 
-impl Settings {
+impl LinkSettings {
     /// Changes one thing, in both directions or, with `there/back`, in each its own way.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let (there, back) = value.split_once('/').unwrap_or((value, value));
@@ -240,7 +240,7 @@ impl Settings {
     }
 
     /// Judges what several names say together.
-    pub fn judged(self) -> Result<Settings, Error> {
+    pub fn judged(self) -> Result<LinkSettings, Error> {
         for profile in [&self.forward, &self.backward] {
             if profile.rate_motion != RateMotion::Still && profile.whole_bps().is_none() {
                 let motion = &profile.rate_motion;
@@ -256,7 +256,7 @@ impl Settings {
     }
 }
 
-impl Profile {
+impl DirectionProfile {
     /// The rate that a bottleneck has, or can have at most: of a file of delivery times without a rate, its
     /// mean.
     pub fn whole_bps(&self) -> Option<u64> {
@@ -278,7 +278,8 @@ impl Profile {
             "jitter" => self.jitter = jitter(value)?,
             "loss" => self.loss = share(value)?,
             "loss-place" => {
-                self.loss_place = choice(value, &[("behind", Place::Behind), ("front", Place::Front)])?
+                self.loss_place =
+                    choice(value, &[("behind", LossPlace::Behind), ("front", LossPlace::Front)])?
             }
             "burst-loss" => self.burst_loss = unless_off(value, burst_loss)?,
             "duplicate" => self.duplicate = share(value)?,
@@ -289,7 +290,10 @@ impl Profile {
                     unless_off(value, |text| text.parse().ok().filter(|mtu| (576..=65535).contains(mtu)))?
             }
             "too-big" => {
-                self.too_big = choice(value, &[("answered", TooBig::Answered), ("silent", TooBig::Silent)])?
+                self.too_big = choice(
+                    value,
+                    &[("answered", OversizePolicy::Answered), ("silent", OversizePolicy::Silent)],
+                )?
             }
             _ => return None,
         }
@@ -305,21 +309,23 @@ fn choice<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
     choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice)
 }
 
-fn queue(value: &str) -> Option<Queue> {
+fn queue(value: &str) -> Option<QueueSettings> {
     match value {
-        "auto" => Some(Queue::Auto),
-        _ if value.ends_with('s') => time(value).map(Queue::Nanos),
-        _ => scaled(value, 1000).filter(|bytes| *bytes >= 1.0).map(|bytes| Queue::Bytes(bytes as u64)),
+        "auto" => Some(QueueSettings::Auto),
+        _ if value.ends_with('s') => time(value).map(QueueSettings::Nanos),
+        _ => {
+            scaled(value, 1000).filter(|bytes| *bytes >= 1.0).map(|bytes| QueueSettings::Bytes(bytes as u64))
+        }
     }
 }
 
-fn codel(value: &str) -> Option<Option<Codel>> {
+fn codel(value: &str) -> Option<Option<CodelSettings>> {
     match value {
         "off" => Some(None),
-        "on" => Some(Some(Codel { target_ns: 5 * MS, interval_ns: 100 * MS })),
+        "on" => Some(Some(CodelSettings { target_ns: 5 * MS, interval_ns: 100 * MS })),
         _ => {
             let (target, interval) = value.split_once(':')?;
-            let codel = Codel { target_ns: time(target)?, interval_ns: time(interval)? };
+            let codel = CodelSettings { target_ns: time(target)?, interval_ns: time(interval)? };
             (codel.target_ns > 0 && codel.interval_ns > 0).then_some(Some(codel))
         }
     }
@@ -333,8 +339,8 @@ fn policer(value: &str) -> Option<Policer> {
 
 fn jitter(value: &str) -> Option<Jitter> {
     let (most, order) = match value.strip_suffix(":reorder") {
-        Some(most) => (most, Order::Free),
-        None => (value, Order::Kept),
+        Some(most) => (most, JitterOrder::Free),
+        None => (value, JitterOrder::Kept),
     };
     match time(most) {
         Some(ns) => Some(Jitter::Around { ns, order }),
@@ -367,7 +373,7 @@ impl fmt::Display for Jitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Jitter::Around { ns, order } => {
-                let reorder = if *order == Order::Free { ":reorder" } else { "" };
+                let reorder = if *order == JitterOrder::Free { ":reorder" } else { "" };
                 write!(f, "{}ms{reorder}", *ns as f64 / MS as f64)
             }
             Jitter::Moves(motion) => motion.fmt(f),
@@ -381,9 +387,9 @@ fn burst_loss(value: &str) -> Option<BurstLoss> {
     (burst.burst_len >= 1.0 && burst.burst_len < 1e9 && burst.share < 1.0).then_some(burst)
 }
 
-fn reorder(value: &str) -> Option<Reorder> {
+fn reorder(value: &str) -> Option<Reordering> {
     let (part, late) = value.split_once(':').unwrap_or((value, "2ms"));
-    Some(Reorder { share: share(part)?, late_ns: time(late)? })
+    Some(Reordering { share: share(part)?, late_ns: time(late)? })
 }
 
 /// `1%`, `0.1%` or `0.001`.
@@ -431,8 +437,8 @@ fn number(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn settings(text: &str) -> Settings {
-        let mut settings = Settings::default();
+    fn settings(text: &str) -> LinkSettings {
+        let mut settings = LinkSettings::default();
         settings.set_all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         settings
     }
@@ -452,7 +458,7 @@ mod tests {
             // What stands in brackets is an explanation.
             let forms = forms.split(" (").next().unwrap();
             for form in forms.split(',').flat_map(|part| part.split(" or ")) {
-                let mut made = Settings::default();
+                let mut made = LinkSettings::default();
                 assert!(made.set(name, form.trim()).is_ok(), "{name}={form}");
             }
         }
@@ -500,15 +506,18 @@ mod tests {
         let made =
             settings("queue=500k,codel=on,policer=100m:64k,ecn=1ms,jitter=2ms:reorder,burst-loss=1%:20")
                 .forward;
-        assert_eq!(made.queue, Queue::Bytes(500_000));
-        assert_eq!(made.codel, Some(Codel { target_ns: 5 * MS, interval_ns: 100 * MS }));
+        assert_eq!(made.queue, QueueSettings::Bytes(500_000));
+        assert_eq!(made.codel, Some(CodelSettings { target_ns: 5 * MS, interval_ns: 100 * MS }));
         assert_eq!(made.policer, Some(Policer { rate_bps: 100_000_000, burst_bytes: 64_000 }));
-        assert_eq!((made.ecn_ns, made.jitter), (Some(MS), Jitter::Around { ns: 2 * MS, order: Order::Free }));
+        assert_eq!(
+            (made.ecn_ns, made.jitter),
+            (Some(MS), Jitter::Around { ns: 2 * MS, order: JitterOrder::Free })
+        );
         assert_eq!(made.burst_loss, Some(BurstLoss { share: 0.01, burst_len: 20.0 }));
         let made = settings("queue=1.5s,reorder=1%,path-mtu=1400,too-big=silent,ecn=off").forward;
-        assert_eq!(made.queue, Queue::Nanos(1500 * MS));
-        assert_eq!(made.reorder, Some(Reorder { share: 0.01, late_ns: 2 * MS }));
-        assert_eq!((made.path_mtu, made.too_big, made.ecn_ns), (Some(1400), TooBig::Silent, None));
+        assert_eq!(made.queue, QueueSettings::Nanos(1500 * MS));
+        assert_eq!(made.reorder, Some(Reordering { share: 0.01, late_ns: 2 * MS }));
+        assert_eq!((made.path_mtu, made.too_big, made.ecn_ns), (Some(1400), OversizePolicy::Silent, None));
     }
 
     #[test]
@@ -516,7 +525,10 @@ mod tests {
         for word in ["2ms", "0.5ms:reorder", "white:5", "white:5:reorder", "walk:5:10", "bursts:20"] {
             let made = settings(&format!("jitter={word}/walk:5ms:10ms"));
             assert_eq!(made.forward.jitter.to_string(), word);
-            assert_eq!(made.backward.jitter, Jitter::Moves(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }));
+            assert_eq!(
+                made.backward.jitter,
+                Jitter::Moves(DelayMotion::Walk { most_ms: 5.0, every_ms: 10.0 })
+            );
             let json = serde_json::to_value(&made).unwrap();
             assert_eq!(
                 (&json["forward"]["jitter"], &json["forward"]["rate_motion"]),
@@ -545,7 +557,7 @@ mod tests {
         }
         // 12,000 bits each millisecond.
         assert_eq!(settings(&format!("rate-motion={trace}")).forward.whole_bps(), Some(12_000_000));
-        let mut made = Settings::default();
+        let mut made = LinkSettings::default();
         let error = made.set("rate-motion", "trace:/no/such/file/still").unwrap_err().to_string();
         assert!(error.contains("/no/such/file/still: No such file"), "{error}");
     }

@@ -5,7 +5,7 @@ use farhaul_session::{Packets, Payload};
 
 use crate::bps;
 use crate::findings::CipherRow;
-use crate::sealed::{ends, packet};
+use crate::seal::{ends, packet};
 use crate::stopwatch::Stopwatch;
 
 /// Room of the batch that raw datagrams are sealed into (`farhaul_net::Capabilities::batch_bytes` of a UDP socket).
@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 256 << 10;
 pub(super) fn measure(cipher: Cipher, segment_bytes: usize, block: &[u8], seconds: f64) -> CipherRow {
     let (mut sealing, mut opening) = ends(&[7; 32], 0, cipher);
     let mut arrived = vec![0; block.len()];
-    let mut datagrams = Datagrams { number: 0, offset: 0, segment_bytes };
+    let mut datagrams = DatagramCutter { number: 0, offset: 0, segment_bytes };
     let mut batch = vec![0; BATCH_BYTES];
     // Once before it counts: memory and code that were never touched.
     datagrams.seal(&mut sealing, block, &mut batch);
@@ -48,13 +48,13 @@ pub(super) fn measure(cipher: Cipher, segment_bytes: usize, block: &[u8], second
 }
 
 /// Where the cutting of the block has come to.
-struct Datagrams {
+struct DatagramCutter {
     number: u64,
     offset: usize,
     segment_bytes: usize,
 }
 
-impl Datagrams {
+impl DatagramCutter {
     /// Fills the batch; yields how many datagrams of which length.
     fn seal(&mut self, packets: &mut Packets, block: &[u8], batch: &mut [u8]) -> (usize, usize) {
         let len = packets.datagram_len(&packet(0, 0, self.segment_bytes));

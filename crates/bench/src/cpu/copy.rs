@@ -5,7 +5,7 @@ use farhaul_blocks::BlockPool;
 use farhaul_volume::CHUNK;
 
 use super::{fill, rate};
-use crate::findings::{CopyRow, Findings, Row};
+use crate::findings::{CopyRow, FindingRow, Findings};
 
 /// The working set is so much at least and at most, and twice the cache where that is known.
 const SET_MIN: u64 = 128 << 20;
@@ -28,7 +28,7 @@ pub(super) fn measure(seconds: f64, findings: &mut Findings) -> Result<(), Error
             index = (index + 1) % blocks;
         });
         let row = CopyRow { how: how.into(), segment_bytes: CHUNK as usize, working_set_bytes: set, bps };
-        findings.rows.push(Row::Copy(row));
+        findings.rows.push(FindingRow::Copy(row));
     };
     line("plain", |from, to| to.copy_from_slice(from));
     #[cfg(target_arch = "x86_64")]

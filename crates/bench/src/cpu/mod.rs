@@ -12,9 +12,9 @@ use farhaul::{Cipher, Error, disk_threads};
 use farhaul_blocks::BlockPool;
 use farhaul_volume::{CHUNK, chunk_cv};
 
-use crate::findings::{CipherRow, DigestRow, Expected, Findings, Row};
+use crate::findings::{CipherRow, DigestRow, ExpectedRate, FindingRow, Findings};
 use crate::stopwatch::Stopwatch;
-use crate::{Watch, bps};
+use crate::{Monitor, bps};
 
 /// Payloads of datagrams: the first ones of a path, those of 1500-byte packets, those of 9000-byte packets.
 pub const SEGMENTS: [usize; 3] = [1158, 1430, 8934];
@@ -24,19 +24,19 @@ const DIGESTED: [usize; 2] = [64 << 10, CHUNK as usize];
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
-pub struct Config {
+pub struct CpuConfig {
     /// Time of each line.
     pub time: Duration,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        Config { time: Duration::from_millis(300) }
+impl Default for CpuConfig {
+    fn default() -> CpuConfig {
+        CpuConfig { time: Duration::from_millis(300) }
     }
 }
 
 /// Measures all that one core does.
-pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &CpuConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     let seconds = config.time.as_secs_f64();
     let pool =
         BlockPool::new(2, CHUNK as usize).map_err(|source| Error::of_host("no memory for blocks", source))?;
@@ -46,7 +46,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
     for cipher in CIPHERS {
         for segment_bytes in SEGMENTS {
             watch.begin(&format!("{}, {segment_bytes} bytes", cipher.name()))?;
-            findings.rows.push(Row::Cipher(cipher::measure(cipher, segment_bytes, &block, seconds)));
+            findings.rows.push(FindingRow::Cipher(cipher::measure(cipher, segment_bytes, &block, seconds)));
         }
     }
     for segment_bytes in DIGESTED {
@@ -54,7 +54,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
         let bps = rate(seconds, segment_bytes, || {
             std::hint::black_box(chunk_cv(std::hint::black_box(&block[..segment_bytes])));
         });
-        findings.rows.push(Row::Digest(DigestRow { segment_bytes, bps }));
+        findings.rows.push(FindingRow::Digest(DigestRow { segment_bytes, bps }));
     }
     watch.begin("memory copy")?;
     copy::measure(seconds, findings)?;
@@ -89,20 +89,22 @@ fn fill(bytes: &mut [u8]) {
 
 /// One flow with the default cipher in 1500-byte packets: the flow's thread seals or opens, readers or writers digest
 /// beside it, and no end has more cores than this host.
-fn expected(findings: &Findings) -> Option<Expected> {
+fn expected(findings: &Findings) -> Option<ExpectedRate> {
     let default = Cipher::default().name();
     let is_default = |row: &&CipherRow| row.cipher == default && row.segment_bytes == SEGMENTS[1];
-    let ciphers =
-        findings.rows.iter().filter_map(|row| if let Row::Cipher(row) = row { Some(row) } else { None });
+    let ciphers = findings
+        .rows
+        .iter()
+        .filter_map(|row| if let FindingRow::Cipher(row) = row { Some(row) } else { None });
     let cipher = ciphers.clone().find(is_default)?;
     let digest = findings.rows.iter().find_map(|row| match row {
-        Row::Digest(row) if row.segment_bytes as u64 == CHUNK => Some(row.bps),
+        FindingRow::Digest(row) if row.segment_bytes as u64 == CHUNK => Some(row.bps),
         _ => None,
     })?;
     let (bps, limit) = limit(cipher, digest, findings.here.cores);
     let of =
         format!("one flow between two such hosts, {default}, 1500-byte packets, without network and disks");
-    Some(Expected { bps, limit, of })
+    Some(ExpectedRate { bps, limit, of })
 }
 
 fn limit(cipher: &CipherRow, digest: f64, cores: usize) -> (f64, String) {
@@ -130,16 +132,16 @@ mod tests {
     #[test]
     fn every_line_is_there_and_a_figure() {
         let mut findings = Findings::new("cpu");
-        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
-        measure(&Config { time: Duration::ZERO }, &watch, &mut findings).unwrap();
-        let ciphers = findings.rows.iter().filter(|row| matches!(row, Row::Cipher(_))).count();
+        let watch = Monitor { stop: &AtomicBool::new(false), tell: &|_| {} };
+        measure(&CpuConfig { time: Duration::ZERO }, &watch, &mut findings).unwrap();
+        let ciphers = findings.rows.iter().filter(|row| matches!(row, FindingRow::Cipher(_))).count();
         assert_eq!(ciphers, 9);
         assert!(findings.expected.unwrap().bps > 0.0);
         for row in &findings.rows {
             match row {
-                Row::Cipher(row) => assert!(row.seal_bps > 0.0 && row.open_bps > 0.0),
-                Row::Digest(row) => assert!(row.bps > 0.0),
-                Row::Copy(row) => assert!(row.bps > 0.0),
+                FindingRow::Cipher(row) => assert!(row.seal_bps > 0.0 && row.open_bps > 0.0),
+                FindingRow::Digest(row) => assert!(row.bps > 0.0),
+                FindingRow::Copy(row) => assert!(row.bps > 0.0),
                 other => panic!("{other:?}"),
             }
         }
@@ -164,9 +166,9 @@ mod tests {
     #[test]
     fn a_stop_is_obeyed() {
         let mut findings = Findings::new("cpu");
-        let watch = Watch { stop: &AtomicBool::new(true), tell: &|_| {} };
+        let watch = Monitor { stop: &AtomicBool::new(true), tell: &|_| {} };
         assert!(
-            matches!(measure(&Config::default(), &watch, &mut findings), Err(error) if error.exit_code() == ExitCode::Interrupted)
+            matches!(measure(&CpuConfig::default(), &watch, &mut findings), Err(error) if error.exit_code() == ExitCode::Interrupted)
         );
         assert!(findings.rows.is_empty());
     }

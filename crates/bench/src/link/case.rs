@@ -16,15 +16,15 @@ pub(super) const SECONDS_MAX: f64 = 60.0;
 /// One of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Which {
+pub(crate) enum LinkSide {
     Near,
     Far,
 }
 
 /// Datagrams of one size from one end to the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Case {
-    pub(crate) sender: Which,
+pub(crate) struct LinkCase {
+    pub(crate) sender: LinkSide,
     pub(crate) datagram_bytes: usize,
     /// None: plain.
     pub(crate) cipher: Option<Cipher>,
@@ -36,9 +36,9 @@ pub(crate) struct Case {
     pub(crate) window_bytes: u64,
 }
 
-impl Case {
+impl LinkCase {
     /// The one place that judges it; the other end may be of any origin.
-    pub(crate) fn checked(self) -> Result<Case, Error> {
+    pub(crate) fn checked(self) -> Result<LinkCase, Error> {
         let is_sound = (DATAGRAM_MIN..=DATAGRAM_LEN_MAX).contains(&self.datagram_bytes)
             && (1..=FLOWS_MAX).contains(&self.flows)
             && (0.0..=SECONDS_MAX).contains(&self.seconds)
@@ -63,7 +63,7 @@ impl Case {
 
 /// What one end has counted, all flows together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Totals {
+pub(crate) struct CaseTotals {
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
     /// From the first datagram to the last.
@@ -85,9 +85,9 @@ pub(crate) struct Totals {
 mod tests {
     use super::*;
 
-    fn case() -> Case {
-        Case {
-            sender: Which::Near,
+    fn case() -> LinkCase {
+        LinkCase {
+            sender: LinkSide::Near,
             datagram_bytes: 1472,
             cipher: None,
             flows: 2,
@@ -100,20 +100,20 @@ mod tests {
     #[test]
     fn a_flow_has_its_part() {
         assert_eq!((case().flow_window(), case().flow_rate()), (2000, Some(1000.0)));
-        assert_eq!(Case { window_bytes: 0, ..case() }.flow_window(), 1472);
+        assert_eq!(LinkCase { window_bytes: 0, ..case() }.flow_window(), 1472);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
         assert!(case().checked().is_ok());
         for bad in [
-            Case { datagram_bytes: OVERHEAD, ..case() },
-            Case { datagram_bytes: DATAGRAM_LEN_MAX + 1, ..case() },
-            Case { flows: 0, ..case() },
-            Case { flows: 17, ..case() },
-            Case { seconds: f64::NAN, ..case() },
-            Case { seconds: 1e9, ..case() },
-            Case { cipher: Some(Cipher::None), ..case() },
+            LinkCase { datagram_bytes: OVERHEAD, ..case() },
+            LinkCase { datagram_bytes: DATAGRAM_LEN_MAX + 1, ..case() },
+            LinkCase { flows: 0, ..case() },
+            LinkCase { flows: 17, ..case() },
+            LinkCase { seconds: f64::NAN, ..case() },
+            LinkCase { seconds: 1e9, ..case() },
+            LinkCase { cipher: Some(Cipher::None), ..case() },
         ] {
             assert!(bad.clone().checked().is_err(), "{bad:?}");
         }

@@ -7,14 +7,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_net::{Link, RecvBatch, SendBatch, Sent, UdpLink, wait};
-use farhaul_proto::{HEADER_LEN, Header};
+use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus, UdpLink, wait};
+use farhaul_proto::{HEADER_LEN, PacketHeader};
 use farhaul_session::{Packets, Payload};
 
-use super::case::{Case, OVERHEAD};
-use super::meet::{Badge, Word};
-use super::window::Window;
-use crate::sealed::packet;
+use super::case::{LinkCase, OVERHEAD};
+use super::meeting::{FlowBadge, MeetingMessage};
+use super::window::FlowWindow;
+use crate::seal::packet;
 use crate::stopwatch::{Stopwatch, starved_seconds};
 
 /// After so long without news, what is on the way is taken as lost; a flow that never had any ends.
@@ -33,7 +33,7 @@ const CATCH_UP: f64 = 0.01;
 
 /// What a flow has counted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct FlowTotals {
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
     pub(super) first: Instant,
@@ -44,10 +44,10 @@ pub(super) struct Counted {
     pub(super) overflows: u64,
 }
 
-impl Counted {
-    fn nothing() -> Counted {
+impl FlowTotals {
+    fn nothing() -> FlowTotals {
         let now = Instant::now();
-        Counted {
+        FlowTotals {
             datagrams: 0,
             bytes: 0,
             first: now,
@@ -61,17 +61,17 @@ impl Counted {
 }
 
 /// Where a sender stands.
-struct Outgoing {
+struct SendState {
     next: u64,
     /// The number behind the newest that has arrived, or been given up.
     arrived: u64,
     /// When news came, or were given up.
     heard: Instant,
     has_news: bool,
-    window: Window,
+    window: FlowWindow,
 }
 
-impl Outgoing {
+impl SendState {
     fn on_the_way(&self) -> u64 {
         self.next - self.arrived
     }
@@ -99,23 +99,23 @@ impl Outgoing {
 
 pub(super) fn send(
     link: &mut UdpLink,
-    badge: &Badge,
+    badge: &FlowBadge,
     packets: &mut Packets,
-    case: &Case,
+    case: &LinkCase,
     stop: &AtomicBool,
-) -> io::Result<Counted> {
+) -> io::Result<FlowTotals> {
     let room = link.capabilities().batch_bytes;
     let len = case.datagram_bytes;
     let payload = vec![0x5a; len - OVERHEAD];
     let (mut batch, mut news) = (SendBatch::new(room), RecvBatch::new());
-    let mut pace = Pace::new(case.flow_rate());
-    let mut counted = Counted::nothing();
+    let mut pace = BytePacer::new(case.flow_rate());
+    let mut counted = FlowTotals::nothing();
     let (watch, starved) = (Stopwatch::start(), starved_seconds());
     let window = match case.rate_bps {
-        Some(_) => Window::fixed(len, case.flow_window()),
-        None => Window::adapting(len, case.flow_window()),
+        Some(_) => FlowWindow::fixed(len, case.flow_window()),
+        None => FlowWindow::adapting(len, case.flow_window()),
     };
-    let mut out = Outgoing { next: 0, arrived: 0, heard: Instant::now(), has_news: false, window };
+    let mut out = SendState { next: 0, arrived: 0, heard: Instant::now(), has_news: false, window };
     while watch.wall() < case.seconds && !stop.load(Relaxed) {
         hear(link, badge, &mut news, &mut out)?;
         let window = out.window.bytes().saturating_sub(out.on_the_way() * len as u64) / len as u64;
@@ -125,13 +125,13 @@ pub(super) fn send(
             }
             out.give_up();
             let waited = Instant::now();
-            sleep(link, Duration::from_millis(10), Direction::In)?;
+            sleep(link, Duration::from_millis(10), FlowRole::In)?;
             counted.window_seconds += waited.elapsed().as_secs_f64();
             continue;
         }
         let paced = pace.room(watch.wall()) / len as u64;
         if paced == 0 {
-            sleep(link, pace.pause(watch.wall(), len), Direction::In)?;
+            sleep(link, pace.pause(watch.wall(), len), FlowRole::In)?;
             continue;
         }
         batch.clear();
@@ -142,17 +142,17 @@ pub(super) fn send(
                 let content = Payload::Content(&payload);
                 packets.seal(&packet(out.next, 0, payload.len()), &[], content, bytes);
             } else {
-                let header = Header { flow_id: badge.flow, number: out.next };
+                let header = PacketHeader { flow_id: badge.flow, number: out.next };
                 bytes[..HEADER_LEN].copy_from_slice(&header.encode());
             }
             out.next += 1;
         }
         pace.took(batch.bytes() as u64);
-        while link.send(&mut batch)? == Sent::Blocked {
+        while link.send(&mut batch)? == SendStatus::Blocked {
             if stop.load(Relaxed) {
                 break;
             }
-            sleep(link, Duration::from_millis(10), Direction::Out)?;
+            sleep(link, Duration::from_millis(10), FlowRole::Out)?;
         }
     }
     counted.datagrams = out.next;
@@ -163,10 +163,10 @@ pub(super) fn send(
     Ok(counted)
 }
 
-fn hear(link: &mut UdpLink, badge: &Badge, news: &mut RecvBatch, out: &mut Outgoing) -> io::Result<()> {
+fn hear(link: &mut UdpLink, badge: &FlowBadge, news: &mut RecvBatch, out: &mut SendState) -> io::Result<()> {
     while link.recv(news)? > 0 {
         for datagram in news.datagrams() {
-            if let Some(Word::News { next, count }) = badge.decode(datagram.bytes) {
+            if let Some(MeetingMessage::News { next, count }) = badge.decode(datagram.bytes) {
                 out.on_news(next, count);
             }
         }
@@ -176,14 +176,14 @@ fn hear(link: &mut UdpLink, badge: &Badge, news: &mut RecvBatch, out: &mut Outgo
 
 pub(super) fn receive(
     link: &mut UdpLink,
-    badge: &Badge,
+    badge: &FlowBadge,
     packets: &mut Packets,
-    case: &Case,
+    case: &LinkCase,
     ending: &AtomicBool,
     stop: &AtomicBool,
-) -> io::Result<Counted> {
+) -> io::Result<FlowTotals> {
     let (mut arrived, mut out) = (RecvBatch::new(), SendBatch::new(0));
-    let mut counted = Counted::nothing();
+    let mut counted = FlowTotals::nothing();
     let (mut watch, mut starved) = (Stopwatch::start(), starved_seconds());
     let (mut next, mut told, mut told_at) = (0, 0, Instant::now());
     let news_bytes = NEWS_BYTES.min(case.flow_window() / 4);
@@ -197,10 +197,10 @@ pub(super) fn receive(
             let mut is_called = false;
             for datagram in arrived.datagrams() {
                 let bytes = datagram.bytes.len();
-                is_called |= matches!(badge.decode(datagram.bytes), Some(Word::Meet { .. }));
+                is_called |= matches!(badge.decode(datagram.bytes), Some(MeetingMessage::Meet { .. }));
                 let number = match case.cipher {
                     Some(_) => packets.open(datagram.bytes).map(|opened| opened.number),
-                    None => Header::decode(datagram.bytes).map(|header| header.number),
+                    None => PacketHeader::decode(datagram.bytes).map(|header| header.number),
                 };
                 if let Some(number) = number {
                     next = next.max(number + 1);
@@ -216,18 +216,18 @@ pub(super) fn receive(
                 }
             }
             if is_called {
-                badge.say(link, &mut out, None, Word::Meet { heard: true })?;
+                badge.say(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
             }
             if counted.bytes - told >= news_bytes {
                 (told, told_at) = (counted.bytes, Instant::now());
-                badge.say(link, &mut out, None, Word::News { next, count: counted.datagrams })?;
+                badge.say(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
             }
         }
         if counted.bytes > told || counted.bytes > 0 && told_at.elapsed() > NEWS_AGAIN {
             (told, told_at) = (counted.bytes, Instant::now());
-            badge.say(link, &mut out, None, Word::News { next, count: counted.datagrams })?;
+            badge.say(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
         }
-        sleep(link, Duration::from_millis(20), Direction::In)?;
+        sleep(link, Duration::from_millis(20), FlowRole::In)?;
     }
     counted.cpu_seconds = watch.cpu();
     counted.starved_seconds = starved_seconds() - starved;
@@ -236,20 +236,20 @@ pub(super) fn receive(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum FlowRole {
     In,
     Out,
 }
 
-fn sleep(link: &UdpLink, time: Duration, direction: Direction) -> io::Result<()> {
+fn sleep(link: &UdpLink, time: Duration, direction: FlowRole) -> io::Result<()> {
     let mut fds = Vec::new();
-    link.poll_fds(direction == Direction::Out, &mut fds);
+    link.poll_fds(direction == FlowRole::Out, &mut fds);
     wait(&mut fds, Some(time))
 }
 
 /// How many bytes may be sent by when.
 #[derive(Debug)]
-struct Pace {
+struct BytePacer {
     /// Bytes a second; none: as many as will go.
     rate: Option<f64>,
     /// Bytes that the rate had allowed at the time of the last look.
@@ -257,9 +257,9 @@ struct Pace {
     looked: f64,
 }
 
-impl Pace {
-    fn new(rate: Option<f64>) -> Pace {
-        Pace { rate, allowed: 0.0, looked: 0.0 }
+impl BytePacer {
+    fn new(rate: Option<f64>) -> BytePacer {
+        BytePacer { rate, allowed: 0.0, looked: 0.0 }
     }
 
     /// Bytes that may be sent now, `seconds` after the beginning.
@@ -287,13 +287,13 @@ mod tests {
     use farhaul_connect::hello::Token;
 
     use super::*;
-    use crate::link::Which;
-    use crate::sealed;
+    use crate::link::LinkSide;
+    use crate::seal;
 
     /// Ends the threads of a test that fails, too.
-    struct Ends<'a>(&'a AtomicBool);
+    struct EndOnDrop<'a>(&'a AtomicBool);
 
-    impl Drop for Ends<'_> {
+    impl Drop for EndOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Relaxed);
         }
@@ -302,15 +302,15 @@ mod tests {
     /// A flow's other end, which answers each datagram as it is told.
     fn other_end(
         mut link: UdpLink,
-        badge: &Badge,
+        badge: &FlowBadge,
         stop: &AtomicBool,
-        mut answer: impl FnMut(&[u8]) -> Option<Word>,
+        mut answer: impl FnMut(&[u8]) -> Option<MeetingMessage>,
     ) {
         let (mut arrived, mut out) = (RecvBatch::new(), SendBatch::new(0));
         while !stop.load(Relaxed) {
-            sleep(&link, Duration::from_millis(5), Direction::In).unwrap();
+            sleep(&link, Duration::from_millis(5), FlowRole::In).unwrap();
             while link.recv(&mut arrived).unwrap() > 0 {
-                let words: Vec<Word> =
+                let words: Vec<MeetingMessage> =
                     arrived.datagrams().filter_map(|datagram| answer(datagram.bytes)).collect();
                 for word in words {
                     badge.say(&mut link, &mut out, None, word).unwrap();
@@ -327,9 +327,9 @@ mod tests {
         (one, two)
     }
 
-    fn plain(seconds: f64) -> Case {
-        Case {
-            sender: Which::Near,
+    fn plain(seconds: f64) -> LinkCase {
+        LinkCase {
+            sender: LinkSide::Near,
             datagram_bytes: 1472,
             cipher: None,
             flows: 1,
@@ -342,23 +342,23 @@ mod tests {
     #[test]
     fn a_first_window_that_nobody_read_is_sent_again() {
         let (mut link, other) = pair();
-        let badge = Badge { token: Token([1; 32]), flow: 0 };
-        let (mut packets, _) = sealed::ends(&[2; 32], 0, farhaul::Cipher::default());
+        let badge = FlowBadge { token: Token([1; 32]), flow: 0 };
+        let (mut packets, _) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
         let stop = AtomicBool::new(false);
         let counted = std::thread::scope(|scope| {
             let (mut count, stop) = (0, &stop);
             let answer = move |bytes: &[u8]| {
-                let number = Header::decode(bytes)?.number;
+                let number = PacketHeader::decode(bytes)?.number;
                 stop.fetch_or(count > 100, Relaxed);
                 // The other end was still looking for this one when the first sixteen came.
                 (number >= 16).then(|| {
                     count += 1;
-                    Word::News { next: number + 1, count }
+                    MeetingMessage::News { next: number + 1, count }
                 })
             };
             let badge = &badge;
             scope.spawn(move || other_end(other, badge, stop, answer));
-            let _ends = Ends(stop);
+            let _ends = EndOnDrop(stop);
             send(&mut link, badge, &mut packets, &plain(9.0), stop).unwrap()
         });
         assert!(counted.datagrams > 100, "{counted:?}");
@@ -367,26 +367,26 @@ mod tests {
     #[test]
     fn news_that_were_lost_are_said_again() {
         let (mut link, mut other) = pair();
-        let badge = Badge { token: Token([1; 32]), flow: 0 };
-        let (_, mut packets) = sealed::ends(&[2; 32], 0, farhaul::Cipher::default());
+        let badge = FlowBadge { token: Token([1; 32]), flow: 0 };
+        let (_, mut packets) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let receiver =
                 scope.spawn(|| receive(&mut link, &badge, &mut packets, &plain(9.0), &ending, &stop));
-            let _ends = Ends(&stop);
+            let _ends = EndOnDrop(&stop);
             let mut batch = SendBatch::new(1 << 16);
             let bytes = batch.datagram(1472).unwrap();
-            bytes[..HEADER_LEN].copy_from_slice(&Header { flow_id: 0, number: 4 }.encode());
-            assert_eq!(other.send(&mut batch).unwrap(), Sent::All);
+            bytes[..HEADER_LEN].copy_from_slice(&PacketHeader { flow_id: 0, number: 4 }.encode());
+            assert_eq!(other.send(&mut batch).unwrap(), SendStatus::All);
             let (mut arrived, mut news) = (RecvBatch::new(), Vec::new());
             // Whoever lost the first must hear a second; one that never comes keeps this going until the test is ended.
             while news.len() < 2 {
-                sleep(&other, Duration::from_millis(100), Direction::In).unwrap();
+                sleep(&other, Duration::from_millis(100), FlowRole::In).unwrap();
                 while other.recv(&mut arrived).unwrap() > 0 {
                     news.extend(arrived.datagrams().filter_map(|datagram| badge.decode(datagram.bytes)));
                 }
             }
-            assert!(news.iter().all(|&word| word == Word::News { next: 5, count: 1 }), "{news:?}");
+            assert!(news.iter().all(|&word| word == MeetingMessage::News { next: 5, count: 1 }), "{news:?}");
             ending.store(true, Relaxed);
             assert_eq!(receiver.join().unwrap().unwrap().datagrams, 1);
         });
@@ -394,8 +394,8 @@ mod tests {
 
     #[test]
     fn news_of_a_window_given_up_count_and_old_ones_keep_nobody_waiting() {
-        let window = Window::adapting(1000, 1 << 20);
-        let mut out = Outgoing { next: 32, arrived: 32, heard: Instant::now(), has_news: false, window };
+        let window = FlowWindow::adapting(1000, 1 << 20);
+        let mut out = SendState { next: 32, arrived: 32, heard: Instant::now(), has_news: false, window };
         out.on_news(16, 16);
         assert!(out.has_news && out.on_the_way() == 0 && out.window.bytes() == 32_000);
         out.next = 64;
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_whatever_the_rhythm() {
-        let mut pace = Pace::new(Some(1e6));
+        let mut pace = BytePacer::new(Some(1e6));
         let (mut sent, mut now) = (0, 0.0);
         for step in 0..10_000 {
             now += if step % 7 == 0 { 0.000_9 } else { 0.000_05 };
@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_caught_up_with_in_part_only() {
-        let mut pace = Pace::new(Some(1e9));
+        let mut pace = BytePacer::new(Some(1e9));
         assert_eq!(pace.room(100.0), 10_000_000);
-        assert_eq!(Pace::new(None).room(0.0), u64::MAX);
-        let mut slow = Pace::new(Some(1000.0));
+        assert_eq!(BytePacer::new(None).room(0.0), u64::MAX);
+        let mut slow = BytePacer::new(Some(1000.0));
         slow.room(1.0);
         slow.took(1400);
         assert!(slow.pause(1.0, 1472) <= Duration::from_millis(100));

@@ -1,16 +1,16 @@
 //! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, one and more flows, both ways.
 //!
 //! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end to take part;
-//! `running.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meet.rs` the datagrams beside the
+//! `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meeting.rs` the datagrams beside the
 //! measured ones.
 //!
 //! Always true: with a rate given no more is sent; without one, no more than a window is on the way at any time, and less
 //! when datagrams are lost; no case lasts longer than it was told to.
 
 mod case;
+mod case_run;
 mod flow;
-mod meet;
-mod running;
+mod meeting;
 mod window;
 
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use farhaul::{Cipher, Code, Error, SshTarget};
 use farhaul_connect::hello::Token;
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 
-use crate::Watch;
+use crate::Monitor;
 use crate::bps;
-use crate::findings::{Expected, Findings, LinkRow, Row};
-use crate::messages::{Answer, Opening, Question};
-use crate::near::FarEnd;
+use crate::far_end::FarEnd;
+use crate::findings::{ExpectedRate, FindingRow, Findings, LinkRow};
+use crate::messages::{CaseOpening, EndpointAnswer, EndpointQuestion};
 
-pub(crate) use case::{Case, Totals, Which};
-use running::Way;
-pub(crate) use running::{Keys, Running, bind, ends, ports, recv_buffer_bytes};
+pub(crate) use case::{CaseTotals, LinkCase, LinkSide};
+use case_run::CaseRoute;
+pub(crate) use case_run::{CaseKeys, CaseRun, bind, ends, ports, recv_buffer_bytes};
 
 /// Bytes on the way without a rate given: what keeps a link of 10 Gbit/s and 1 ms busy, and what a switch can hold.
 const WINDOW: u64 = 2 << 20;
@@ -42,7 +42,7 @@ const FULL: f64 = 0.9;
 
 /// Which way the datagrams go, seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Direction {
+pub enum DatagramDirection {
     To,
     From,
     #[default]
@@ -51,13 +51,13 @@ pub enum Direction {
 
 /// What to measure.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct LinkConfig {
     pub target: SshTarget,
     /// Time of each case, at most a minute.
     pub time: Duration,
     /// Highest rate of all flows together, in UDP payload bits a second.
     pub rate_bps: Option<u64>,
-    pub direction: Direction,
+    pub direction: DatagramDirection,
     /// Numbers of flows. Empty: one and two.
     pub flows: Vec<usize>,
     /// IP packets in bytes. Empty: 1500 and 9000, as the path allows.
@@ -68,7 +68,7 @@ pub struct Config {
 }
 
 /// Sends and receives in every case that was asked for.
-pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &LinkConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     judge(config)?;
     watch.begin("connecting")?;
     let far = FarEnd::start(&config.target, watch)?;
@@ -76,7 +76,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
     let mut link = LinkBench { config, watch, far, far_buffer_bytes: None };
     let way = link.find_way()?;
     for packet in link.packets(way, findings) {
-        for direction in [Which::Near, Which::Far].into_iter().filter(|&sender| config.wants(sender)) {
+        for direction in [LinkSide::Near, LinkSide::Far].into_iter().filter(|&sender| config.wants(sender)) {
             for cipher in [None, Some(config.cipher)] {
                 for &flows in config.flows() {
                     link.case(direction, packet, way, cipher, flows, findings)?;
@@ -89,7 +89,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
 }
 
 /// Refuses what cannot work, before anything is connected.
-fn judge(config: &Config) -> Result<(), Error> {
+fn judge(config: &LinkConfig) -> Result<(), Error> {
     let usage = |text: String| Err(Error::new(Code::BadOption, text));
     if config.cipher == Cipher::None {
         return usage("--cipher none: the plain datagrams are measured anyway".into());
@@ -111,12 +111,12 @@ fn judge(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-impl Config {
-    fn wants(&self, sender: Which) -> bool {
+impl LinkConfig {
+    fn wants(&self, sender: LinkSide) -> bool {
         match self.direction {
-            Direction::Both => true,
-            Direction::To => sender == Which::Near,
-            Direction::From => sender == Which::Far,
+            DatagramDirection::Both => true,
+            DatagramDirection::To => sender == LinkSide::Near,
+            DatagramDirection::From => sender == LinkSide::Far,
         }
     }
 
@@ -146,8 +146,8 @@ fn datagram_bytes(max: usize, cipher: Option<Cipher>) -> usize {
 }
 
 struct LinkBench<'a> {
-    config: &'a Config,
-    watch: &'a Watch<'a>,
+    config: &'a LinkConfig,
+    watch: &'a Monitor<'a>,
     far: FarEnd<'a>,
     /// What its sockets hold until it receives; known after the first case.
     far_buffer_bytes: Option<usize>,
@@ -155,9 +155,9 @@ struct LinkBench<'a> {
 
 impl LinkBench<'_> {
     /// Meets the far end once and sends nothing.
-    fn find_way(&mut self) -> Result<Way, Error> {
-        let case = Case {
-            sender: Which::Near,
+    fn find_way(&mut self) -> Result<CaseRoute, Error> {
+        let case = LinkCase {
+            sender: LinkSide::Near,
             datagram_bytes: 1200,
             cipher: None,
             flows: 1,
@@ -179,7 +179,7 @@ impl LinkBench<'_> {
     }
 
     /// The sizes to measure; why others are not.
-    fn packets(&self, way: Way, findings: &mut Findings) -> Vec<usize> {
+    fn packets(&self, way: CaseRoute, findings: &mut Findings) -> Vec<usize> {
         let asked = if self.config.packets.is_empty() { &PACKETS[..] } else { &self.config.packets };
         let fits = |&&packet: &&usize| way.mtu.is_none_or(|mtu| packet <= usize::from(mtu));
         for packet in asked.iter().filter(|packet| !fits(packet)) {
@@ -191,21 +191,21 @@ impl LinkBench<'_> {
 
     fn case(
         &mut self,
-        sender: Which,
+        sender: LinkSide,
         packet_bytes: usize,
-        way: Way,
+        way: CaseRoute,
         cipher: Option<Cipher>,
         flows: usize,
         findings: &mut Findings,
     ) -> Result<(), Error> {
-        let direction = if sender == Which::Near { "to" } else { "from" };
+        let direction = if sender == LinkSide::Near { "to" } else { "from" };
         let name = cipher.map_or("plain", Cipher::name);
         let what = format!(
             "{direction} {}, packets of {packet_bytes} bytes, {name}, flows: {flows}",
             self.far.host()
         );
         self.watch.begin(&what)?;
-        let case = Case {
+        let case = LinkCase {
             sender,
             datagram_bytes: datagram_bytes(packet_bytes - headers(way.is_six), cipher),
             cipher,
@@ -231,40 +231,40 @@ impl LinkBench<'_> {
                 ran.recv_buffer_bytes >> 10
             ));
         }
-        findings.rows.push(Row::Link(row(direction, packet_bytes, &ran)));
+        findings.rows.push(FindingRow::Link(row(direction, packet_bytes, &ran)));
         Ok(())
     }
 
     /// One case from its sockets to its figures.
-    fn run(&mut self, mut case: Case) -> Result<Ran, Error> {
+    fn run(&mut self, mut case: LinkCase) -> Result<FinishedCase, Error> {
         let io = |source| Error::of_host("cannot open a UDP socket", source);
         let sockets = (0..case.flows).map(|_| bind(None)).collect::<std::io::Result<Vec<_>>>().map_err(io)?;
         let near_buffer = recv_buffer_bytes(&sockets);
         let receiver_buffer = match case.sender {
-            Which::Near => self.far_buffer_bytes.unwrap_or(near_buffer),
-            Which::Far => near_buffer,
+            LinkSide::Near => self.far_buffer_bytes.unwrap_or(near_buffer),
+            LinkSide::Far => near_buffer,
         };
         case.window_bytes = self.config.window_bytes(case.flows, receiver_buffer);
         let case = case.checked()?;
-        let keys = Keys { token: Token::random()?, secret: Token::random()? };
-        let opening = Opening {
+        let keys = CaseKeys { token: Token::random()?, secret: Token::random()? };
+        let opening = CaseOpening {
             case: case.clone(),
             token: keys.token.clone(),
             secret: keys.secret.clone(),
             ports: ports(&sockets),
             udp_ports: self.config.udp_ports,
         };
-        let (far_ports, recv_buffer_bytes) = match self.far.ask(&Question::Open(Box::new(opening)))? {
-            Answer::Opened { ports, recv_buffer_bytes } if ports.len() == case.flows => {
+        let (far_ports, recv_buffer_bytes) = match self.far.ask(&EndpointQuestion::Open(Box::new(opening)))? {
+            EndpointAnswer::Opened { ports, recv_buffer_bytes } if ports.len() == case.flows => {
                 (ports, recv_buffer_bytes)
             }
             other => return Err(FarEnd::strange(&other)),
         };
         self.far_buffer_bytes = Some(recv_buffer_bytes);
         let ends = ends(sockets, self.far.addresses(), &far_ports);
-        let running = Running::start(&case, Which::Near, ends, &keys, Arc::default())?;
+        let running = CaseRun::start(&case, LinkSide::Near, ends, &keys, Arc::default())?;
         self.await_end(&case, &running)?;
-        let (near, way, far) = if case.sender == Which::Near {
+        let (near, way, far) = if case.sender == LinkSide::Near {
             let (near, way) = running.finish_with_way();
             (near, way, self.close()?)
         } else {
@@ -272,20 +272,20 @@ impl LinkBench<'_> {
             let (near, way) = running.finish_with_way();
             (near, way, far)
         };
-        let (sent, received) = if case.sender == Which::Near { (near, far) } else { (far, near) };
-        let recv_buffer_bytes = if case.sender == Which::Near { recv_buffer_bytes } else { near_buffer };
-        Ok(Ran { case, sent, received, way, ports: far_ports, recv_buffer_bytes })
+        let (sent, received) = if case.sender == LinkSide::Near { (near, far) } else { (far, near) };
+        let recv_buffer_bytes = if case.sender == LinkSide::Near { recv_buffer_bytes } else { near_buffer };
+        Ok(FinishedCase { case, sent, received, way, ports: far_ports, recv_buffer_bytes })
     }
 
     /// Until the own flows are through, or the far ones should be.
-    fn await_end(&self, case: &Case, running: &Running) -> Result<(), Error> {
+    fn await_end(&self, case: &LinkCase, running: &CaseRun) -> Result<(), Error> {
         let begun = Instant::now();
         while !running.is_through() {
             if self.watch.stop.load(Relaxed) {
                 // Dropped, both ends stop sending.
                 return Err(Error::interrupted());
             }
-            if case.sender == Which::Far && begun.elapsed().as_secs_f64() >= case.seconds {
+            if case.sender == LinkSide::Far && begun.elapsed().as_secs_f64() >= case.seconds {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -293,31 +293,31 @@ impl LinkBench<'_> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<Totals, Error> {
-        match self.far.ask(&Question::Close)? {
-            Answer::Closed(totals) => Ok(totals),
+    fn close(&mut self) -> Result<CaseTotals, Error> {
+        match self.far.ask(&EndpointQuestion::Close)? {
+            EndpointAnswer::Closed(totals) => Ok(totals),
             other => Err(FarEnd::strange(&other)),
         }
     }
 }
 
 /// A case that is over.
-struct Ran {
-    case: Case,
-    sent: Totals,
-    received: Totals,
-    way: Option<Way>,
+struct FinishedCase {
+    case: LinkCase,
+    sent: CaseTotals,
+    received: CaseTotals,
+    way: Option<CaseRoute>,
     /// The far end's.
     ports: Vec<u16>,
     /// Of the receiver.
     recv_buffer_bytes: usize,
 }
 
-fn row(direction: &str, packet_bytes: usize, ran: &Ran) -> LinkRow {
-    let Ran { case, sent, received, .. } = ran;
+fn row(direction: &str, packet_bytes: usize, ran: &FinishedCase) -> LinkRow {
+    let FinishedCase { case, sent, received, .. } = ran;
     let bits = received.bytes as f64 * 8.0;
     let per_core = |cpu: f64| if cpu > 0.0 { bits / cpu } else { 0.0 };
-    let share = |totals: &Totals| totals.cpu_seconds / totals.seconds.max(1e-9);
+    let share = |totals: &CaseTotals| totals.cpu_seconds / totals.seconds.max(1e-9);
     let row = LinkRow {
         direction: direction.into(),
         packet_bytes,
@@ -337,12 +337,12 @@ fn row(direction: &str, packet_bytes: usize, ran: &Ran) -> LinkRow {
 }
 
 /// A thread that waits for a core counts as one that has it, or a busy host would look like a slow path.
-fn limit(bps: f64, case: &Case, sent: &Totals, received: &Totals) -> &'static str {
+fn limit(bps: f64, case: &LinkCase, sent: &CaseTotals, received: &CaseTotals) -> &'static str {
     let is_at_rate = case.rate_bps.is_some_and(|rate| bps >= 0.95 * rate as f64);
-    let wanted = |totals: &Totals| {
+    let wanted = |totals: &CaseTotals| {
         (totals.cpu_seconds + totals.starved_seconds) / totals.seconds.max(1e-9) / case.flows as f64
     };
-    let core = |totals: &Totals, own, shared| {
+    let core = |totals: &CaseTotals, own, shared| {
         if totals.starved_seconds > 0.2 * totals.cpu_seconds { shared } else { own }
     };
     let (sender, receiver) = (wanted(sent), wanted(received));
@@ -360,8 +360,9 @@ fn limit(bps: f64, case: &Case, sent: &Totals, received: &Totals) -> &'static st
 }
 
 /// The slower way of the best sealed case, as a transfer may go either way.
-fn expected(findings: &Findings) -> Option<Expected> {
-    let rows = findings.rows.iter().filter_map(|row| if let Row::Link(row) = row { Some(row) } else { None });
+fn expected(findings: &Findings) -> Option<ExpectedRate> {
+    let rows =
+        findings.rows.iter().filter_map(|row| if let FindingRow::Link(row) = row { Some(row) } else { None });
     let best = |direction: &'static str| {
         let sealed = rows.clone().filter(move |row| row.direction == direction && row.cipher.is_some());
         sealed.max_by(|one, other| one.bps.total_cmp(&other.bps))
@@ -374,7 +375,7 @@ fn expected(findings: &Findings) -> Option<Expected> {
     let host = findings.there.as_ref().map_or("the host", |there| there.name.as_str());
     // Headers and tag of the transport are no content.
     let content = (row.datagram_bytes - case::OVERHEAD) as f64 / row.datagram_bytes as f64;
-    Some(Expected {
+    Some(ExpectedRate {
         bps: row.bps * content,
         limit: limit.clone(),
         of: format!(
@@ -389,12 +390,12 @@ mod tests {
 
     use super::*;
 
-    fn config() -> Config {
-        Config {
+    fn config() -> LinkConfig {
+        LinkConfig {
             target: SshTarget::default(),
             time: Duration::from_secs(3),
             rate_bps: None,
-            direction: Direction::Both,
+            direction: DatagramDirection::Both,
             flows: Vec::new(),
             packets: Vec::new(),
             cipher: Cipher::default(),
@@ -403,26 +404,26 @@ mod tests {
     }
 
     /// Both ends of a case in this process.
-    fn both(case: &Case) -> (Totals, Totals) {
-        let keys = Keys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+    fn both(case: &LinkCase) -> (CaseTotals, CaseTotals) {
+        let keys = CaseKeys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
         let sockets = || (0..case.flows).map(|_| bind(None).unwrap()).collect::<Vec<_>>();
         let (near, far) = (sockets(), sockets());
         let (near_ports, far_ports) = (ports(&near), ports(&far));
         let loopback = ["127.0.0.1".parse().unwrap()];
         let start = |own, sockets, ports: &[u16]| {
-            Running::start(case, own, ends(sockets, &loopback, ports), &keys, Arc::default()).unwrap()
+            CaseRun::start(case, own, ends(sockets, &loopback, ports), &keys, Arc::default()).unwrap()
         };
-        let (near, far) = (start(Which::Near, near, &far_ports), start(Which::Far, far, &near_ports));
-        let (sender, receiver) = if case.sender == Which::Near { (near, far) } else { (far, near) };
+        let (near, far) = (start(LinkSide::Near, near, &far_ports), start(LinkSide::Far, far, &near_ports));
+        let (sender, receiver) = if case.sender == LinkSide::Near { (near, far) } else { (far, near) };
         let sent = sender.finish();
         (sent, receiver.finish())
     }
 
     #[test]
     fn datagrams_go_both_ways_plain_and_sealed() {
-        for sender in [Which::Near, Which::Far] {
+        for sender in [LinkSide::Near, LinkSide::Far] {
             for cipher in [None, Some(Cipher::Aes128Gcm)] {
-                let case = Case {
+                let case = LinkCase {
                     sender,
                     datagram_bytes: 1472,
                     cipher,
@@ -446,8 +447,8 @@ mod tests {
 
     #[test]
     fn a_stop_ends_a_flow_that_meets_nobody() {
-        let case = Case {
-            sender: Which::Near,
+        let case = LinkCase {
+            sender: LinkSide::Near,
             datagram_bytes: 1472,
             cipher: None,
             flows: 1,
@@ -455,10 +456,11 @@ mod tests {
             rate_bps: None,
             window_bytes: 100_000,
         };
-        let keys = Keys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+        let keys = CaseKeys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
         let stop = Arc::new(AtomicBool::new(true));
         let ends = ends(vec![bind(None).unwrap()], &[], &[9]);
-        let (totals, way) = Running::start(&case, Which::Near, ends, &keys, stop).unwrap().finish_with_way();
+        let (totals, way) =
+            CaseRun::start(&case, LinkSide::Near, ends, &keys, stop).unwrap().finish_with_way();
         assert_eq!((totals.met, totals.datagrams, way), (0, 0, None));
     }
 
@@ -467,15 +469,15 @@ mod tests {
         let plain = config();
         assert_eq!(plain.window_bytes(1, 8 << 20), WINDOW);
         assert_eq!(plain.window_bytes(2, 100 << 10), 200 << 10);
-        let rated = Config { rate_bps: Some(8_000_000_000), ..config() };
+        let rated = LinkConfig { rate_bps: Some(8_000_000_000), ..config() };
         assert_eq!(rated.window_bytes(1, 100 << 10), 500_000_000);
-        assert_eq!(Config { rate_bps: Some(8000), ..config() }.window_bytes(1, 0), WINDOW);
+        assert_eq!(LinkConfig { rate_bps: Some(8000), ..config() }.window_bytes(1, 0), WINDOW);
     }
 
     #[test]
     fn what_holds_a_case_is_named() {
-        let case = Case {
-            sender: Which::Near,
+        let case = LinkCase {
+            sender: LinkSide::Near,
             datagram_bytes: 1472,
             cipher: None,
             flows: 1,
@@ -483,12 +485,12 @@ mod tests {
             rate_bps: Some(1_000_000),
             window_bytes: WINDOW,
         };
-        let totals = |cpu_seconds, starved_seconds, window_seconds| Totals {
+        let totals = |cpu_seconds, starved_seconds, window_seconds| CaseTotals {
             seconds: 1.0,
             cpu_seconds,
             starved_seconds,
             window_seconds,
-            ..Totals::default()
+            ..CaseTotals::default()
         };
         let idle = totals(0.1, 0.0, 0.0);
         assert_eq!(limit(1e6, &case, &totals(1.0, 0.0, 0.0), &idle), "--rate");
@@ -504,11 +506,11 @@ mod tests {
     fn what_cannot_be_measured_is_refused() {
         assert!(judge(&config()).is_ok());
         for bad in [
-            Config { flows: vec![17], ..config() },
-            Config { packets: vec![100], ..config() },
-            Config { packets: vec![70_000], ..config() },
-            Config { cipher: Cipher::None, ..config() },
-            Config { time: Duration::from_secs(61), ..config() },
+            LinkConfig { flows: vec![17], ..config() },
+            LinkConfig { packets: vec![100], ..config() },
+            LinkConfig { packets: vec![70_000], ..config() },
+            LinkConfig { cipher: Cipher::None, ..config() },
+            LinkConfig { time: Duration::from_secs(61), ..config() },
         ] {
             assert_eq!(judge(&bad).unwrap_err().exit_code() as u8, 2, "{bad:?}");
         }

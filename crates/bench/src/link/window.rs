@@ -10,7 +10,7 @@ const BORNE: u64 = 50;
 const SMALLEST: u64 = 16;
 
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct FlowWindow {
     /// Length of a datagram.
     len: u64,
     bytes: u64,
@@ -23,17 +23,17 @@ pub(super) struct Window {
     count: u64,
 }
 
-impl Window {
+impl FlowWindow {
     /// A window that adapts, for a flow whose rate nobody has named.
-    pub(super) fn adapting(len: usize, most: u64) -> Window {
+    pub(super) fn adapting(len: usize, most: u64) -> FlowWindow {
         let len = len as u64;
         let bytes = (SMALLEST * len).min(most);
-        Window { len, bytes, most, is_starting: true, answered: 0, arrived: 0, count: 0 }
+        FlowWindow { len, bytes, most, is_starting: true, answered: 0, arrived: 0, count: 0 }
     }
 
     /// A window that stays, for a flow whose rate the user has named.
-    pub(super) fn fixed(len: usize, most: u64) -> Window {
-        Window { bytes: most, is_starting: false, answered: u64::MAX, ..Window::adapting(len, most) }
+    pub(super) fn fixed(len: usize, most: u64) -> FlowWindow {
+        FlowWindow { bytes: most, is_starting: false, answered: u64::MAX, ..FlowWindow::adapting(len, most) }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_clean_path_gets_all_that_is_allowed() {
-        let mut window = Window::adapting(1000, 2 << 20);
+        let mut window = FlowWindow::adapting(1000, 2 << 20);
         let mut number = 0;
         for _ in 0..8 {
             number += window.bytes() / 1000;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_path_that_drops_what_is_too_much_is_not_flooded() {
-        let mut window = Window::adapting(1000, 2 << 20);
+        let mut window = FlowWindow::adapting(1000, 2 << 20);
         let (mut number, mut count, mut lost, mut rounds_lost) = (0, 0, 0, 0);
         for _ in 0..100 {
             let round = window.bytes() / 1000;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_loss_is_answered_once_and_a_little_of_it_borne_with() {
-        let mut window = Window::adapting(1000, 64_000);
+        let mut window = FlowWindow::adapting(1000, 64_000);
         window.on_news(100, 99, 300);
         let full = window.bytes();
         assert_eq!(full, 64_000);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(window.bytes(), full / 2);
         window.on_news(400, 250, 600);
         assert_eq!(window.bytes(), full / 4);
-        let mut fixed = Window::fixed(1000, 64_000);
+        let mut fixed = FlowWindow::fixed(1000, 64_000);
         fixed.on_news(100, 1, 200);
         assert_eq!(fixed.bytes(), 64_000);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
 use farhaul::Cipher;
-use farhaul_bench::link::Direction;
+use farhaul_bench::link::DatagramDirection;
 
 use super::{Connection, EXIT_CODES, Transfer};
 use crate::values;
@@ -78,7 +78,7 @@ pub struct Link {
     pub rate: Option<u64>,
     /// Which way the datagrams go
     #[arg(long, value_name = "WAY", default_value = "both", value_parser = direction, help_heading = MEASUREMENT)]
-    pub direction: Direction,
+    pub direction: DatagramDirection,
     /// Number of flows, 1 to 16; may be repeated [default: 1 and 2]
     #[arg(long, value_name = "N", help_heading = MEASUREMENT)]
     pub flows: Vec<usize>,
@@ -176,11 +176,11 @@ pub struct BenchOutput {
     pub quiet: bool,
 }
 
-fn direction(text: &str) -> Result<Direction, String> {
+fn direction(text: &str) -> Result<DatagramDirection, String> {
     match text {
-        "to" => Ok(Direction::To),
-        "from" => Ok(Direction::From),
-        "both" => Ok(Direction::Both),
+        "to" => Ok(DatagramDirection::To),
+        "from" => Ok(DatagramDirection::From),
+        "both" => Ok(DatagramDirection::Both),
         _ => Err(format!("'{text}' is no direction; write to, from or both")),
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
-use farhaul_wanem::{Change, HostId, Plan, Settings};
+use farhaul_wanem::{HostId, LabChange, LabPlan, LinkSettings};
 
 const LINK: &str = "Link (X for both directions, X/Y for A to B and B to A)";
 const LAB: &str = "Lab";
@@ -234,13 +234,13 @@ impl LinkOptions {
 
 impl Build {
     /// The lab that was asked for.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> LabPlan {
         let given: Vec<String> =
             self.link.given().iter().map(|(name, value)| format!("{name}={value}")).collect();
         let first = given.join(",");
         let mut links = vec![first.clone()];
         links.extend(self.links.iter().map(|own| format!("{first},{own}")));
-        Plan {
+        LabPlan {
             name: self.lab.clone(),
             links,
             hosts: self.hosts,
@@ -253,8 +253,8 @@ impl Build {
 
 impl Set {
     /// The change that was asked for.
-    pub fn change(&self) -> Change {
-        Change { link: self.only, changes: self.link.given(), cut: self.cut.clone() }
+    pub fn change(&self) -> LabChange {
+        LabChange { link: self.only, changes: self.link.given(), cut: self.cut.clone() }
     }
 }
 
@@ -265,7 +265,7 @@ fn one(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + 
         if text.contains(',') {
             return Err("one value, without a comma".into());
         }
-        let judged = Settings::default().set(name, text);
+        let judged = LinkSettings::default().set(name, text);
         judged.map(|()| text.to_string()).map_err(|error| error.to_string())
     }
 }
@@ -273,13 +273,13 @@ fn one(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + 
 /// With the file's whole name: who reads it may be in another folder.
 fn rate_motion(text: &str) -> Result<String, String> {
     one("rate-motion")(text)?;
-    let mut settings = Settings::default();
+    let mut settings = LinkSettings::default();
     settings.set("rate-motion", text).map_err(|error| error.to_string())?;
     Ok(format!("{}/{}", settings.forward.rate_motion, settings.backward.rate_motion))
 }
 
 fn settings(text: &str) -> Result<String, String> {
-    Settings::default().set_all(text).map(|()| text.to_string()).map_err(|error| error.to_string())
+    LinkSettings::default().set_all(text).map(|()| text.to_string()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place};
-use farhaul_bench::transfer::Target;
-use farhaul_bench::{Findings, Watch, cpu, disk, link, read, transfer};
+use farhaul_bench::transfer::BenchTarget;
+use farhaul_bench::{Findings, Monitor, cpu, disk, link, read, transfer};
 
 use super::cp::{daemon_target, ssh_target};
 use crate::args::Connection;
@@ -19,12 +19,12 @@ pub fn run(args: &Bench) -> ExitCode {
     log::to_stderr("off");
     match &args.part {
         BenchPart::Cpu(args) => {
-            let config = cpu::Config { time: time(args.seconds) };
+            let config = cpu::CpuConfig { time: time(args.seconds) };
             show("cpu", &args.output, |watch, findings| cpu::measure(&config, watch, findings))
         }
         BenchPart::Disk(args) => {
             let (path, write, size) = (args.path.clone(), args.write, args.size);
-            let config = disk::Config { path, write, size, time: time(args.seconds) };
+            let config = disk::DiskConfig { path, write, size, time: time(args.seconds) };
             show("disk", &args.output, |watch, findings| disk::measure(&config, watch, findings))
         }
         BenchPart::Link(args) => {
@@ -49,7 +49,7 @@ fn time(seconds: f64) -> Duration {
 fn show(
     bench: &str,
     output: &BenchOutput,
-    measure: impl FnOnce(&Watch<'_>, &mut Findings) -> Result<(), Error>,
+    measure: impl FnOnce(&Monitor<'_>, &mut Findings) -> Result<(), Error>,
 ) -> ExitCode {
     let mut findings = Findings::new(bench);
     let outcome = watched(output, |watch| measure(watch, &mut findings));
@@ -74,13 +74,16 @@ fn show(
 }
 
 /// With a line that says what is measured now, and an ear for Ctrl-C.
-fn watched(output: &BenchOutput, measure: impl FnOnce(&Watch<'_>) -> Result<(), Error>) -> Result<(), Error> {
+fn watched(
+    output: &BenchOutput,
+    measure: impl FnOnce(&Monitor<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let handle = Handle::new();
     signals::cancel_on_signal(handle.clone())
         .map_err(|source| Error::of_host("cannot listen for signals", source))?;
     let waiting = Waiting::start(!output.quiet);
     let tell = |what: &str| waiting.tell(what);
-    measure(&Watch { stop: handle.cancel_flag(), tell: &tell })
+    measure(&Monitor { stop: handle.cancel_flag(), tell: &tell })
 }
 
 /// A measurement does not go on where it stopped.
@@ -98,7 +101,7 @@ fn complain(error: &Error) {
     }
 }
 
-fn link_config(args: &Link) -> Result<link::Config, Error> {
+fn link_config(args: &Link) -> Result<link::LinkConfig, Error> {
     let Place::Ssh(host, _) = Place::parse_host(&args.host)? else {
         return Err(Error::new(
             Code::BadLocation,
@@ -108,7 +111,7 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
             ),
         ));
     };
-    Ok(link::Config {
+    Ok(link::LinkConfig {
         target: ssh_target(&host, &args.connection, args.output.quiet),
         time: time(args.seconds),
         rate_bps: args.rate,
@@ -120,11 +123,11 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
     })
 }
 
-fn read_config(args: &ReadBench) -> Result<read::Config, Error> {
+fn read_config(args: &ReadBench) -> Result<read::ReadConfig, Error> {
     let [location] = &args.look.locations[..] else {
         return Err(Error::new(Code::BadLocation, "one file is measured at a time"));
     };
-    Ok(read::Config {
+    Ok(read::ReadConfig {
         location: super::cp::location(&Place::parse(location)?, &args.look.connection, args.look.quiet)?,
         network: args.look.network(),
         len: args.size,
@@ -136,20 +139,24 @@ fn read_config(args: &ReadBench) -> Result<read::Config, Error> {
     })
 }
 
-fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
+fn transfer_config(args: &TransferBench) -> Result<transfer::TransferConfig, Error> {
     if !args.transfer.spread.is_empty() {
         return Err(Error::new(Code::BadOption, "--spread is for cp and sync"));
     }
     let place = Place::parse_host(&args.host)?;
     let target = match &place {
-        Place::Ssh(host, _) => Target::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
+        Place::Ssh(host, _) => BenchTarget::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
         Place::Daemon(host, _) => daemon(host, &args.connection)?,
         Place::Local(_) | Place::Pipe => unreachable!("a host was parsed"),
     };
     let there = args.there.as_ref().map_or(b".".to_vec(), |path| path.as_bytes().to_vec());
-    Ok(transfer::Config {
+    Ok(transfer::TransferConfig {
         target,
-        direction: if args.pull { transfer::Direction::Pull } else { transfer::Direction::Push },
+        direction: if args.pull {
+            transfer::TransferDirection::Pull
+        } else {
+            transfer::TransferDirection::Push
+        },
         write: args.write,
         here: args.here.clone(),
         there,
@@ -160,12 +167,12 @@ fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
     })
 }
 
-fn daemon(host: &Host, connection: &Connection) -> Result<Target, Error> {
+fn daemon(host: &Host, connection: &Connection) -> Result<BenchTarget, Error> {
     if connection.ipv4 || connection.ipv6 {
         return Err(Error::new(
             Code::BadOption,
             "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]",
         ));
     }
-    Ok(Target::Daemon(daemon_target(host, connection)))
+    Ok(BenchTarget::Daemon(daemon_target(host, connection)))
 }

@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 
-use farhaul_bench::{Findings, HostFacts, LinkRow, Row};
+use farhaul_bench::{FindingRow, Findings, HostFacts, LinkRow};
 
 use super::{printer, summary, units};
 
@@ -44,13 +44,15 @@ fn host(name: &str, facts: &HostFacts) -> String {
 
 type Line = Vec<String>;
 
-fn heading(row: &Row) -> &'static [&'static str] {
+fn heading(row: &FindingRow) -> &'static [&'static str] {
     match row {
-        Row::Cipher(_) => &["cipher", "segment", "seal, a core", "open, a core", "seal", "open"],
-        Row::Digest(_) => &["digest", "segment", "a core"],
-        Row::Copy(_) => &["memory copy", "segment", "a core", "working set"],
-        Row::Disk(_) => &["disk", "block", "depth", "rate", "a second", "a block", "busy cores", "moved"],
-        Row::Link(_) => &[
+        FindingRow::Cipher(_) => &["cipher", "segment", "seal, a core", "open, a core", "seal", "open"],
+        FindingRow::Digest(_) => &["digest", "segment", "a core"],
+        FindingRow::Copy(_) => &["memory copy", "segment", "a core", "working set"],
+        FindingRow::Disk(_) => {
+            &["disk", "block", "depth", "rate", "a second", "a block", "busy cores", "moved"]
+        }
+        FindingRow::Link(_) => &[
             "datagrams",
             "packet",
             "flows",
@@ -62,18 +64,18 @@ fn heading(row: &Row) -> &'static [&'static str] {
             "a core",
             "limit",
         ],
-        Row::Read(_) => {
+        FindingRow::Read(_) => {
             &["reads", "each", "at once", "in one", "rate", "a second", "median", "99 %", "slowest", "beside"]
         }
-        Row::Transfer(_) => {
+        FindingRow::Transfer(_) => {
             &["transfer", "rate", "moved", "time", "over", "cpu here", "cpu there", "slowest"]
         }
     }
 }
 
-fn line(row: &Row) -> Line {
+fn line(row: &FindingRow) -> Line {
     match row {
-        Row::Cipher(row) => vec![
+        FindingRow::Cipher(row) => vec![
             row.cipher.clone(),
             bytes(row.segment_bytes),
             units::rate(row.seal_bps),
@@ -81,14 +83,14 @@ fn line(row: &Row) -> Line {
             format!("{:.0} ns", row.seal_ns),
             format!("{:.0} ns", row.open_ns),
         ],
-        Row::Digest(row) => vec!["blake3".into(), bytes(row.segment_bytes), units::rate(row.bps)],
-        Row::Copy(row) => vec![
+        FindingRow::Digest(row) => vec!["blake3".into(), bytes(row.segment_bytes), units::rate(row.bps)],
+        FindingRow::Copy(row) => vec![
             row.how.clone(),
             bytes(row.segment_bytes),
             units::rate(row.bps),
             units::size(row.working_set_bytes),
         ],
-        Row::Disk(row) => vec![
+        FindingRow::Disk(row) => vec![
             format!("{} {}", row.way, row.operation),
             bytes(row.block_bytes),
             row.depth.to_string(),
@@ -98,8 +100,8 @@ fn line(row: &Row) -> Line {
             format!("{:.2}", row.cpu),
             units::size(row.bytes),
         ],
-        Row::Link(row) => link(row),
-        Row::Read(row) => vec![
+        FindingRow::Link(row) => link(row),
+        FindingRow::Read(row) => vec![
             row.reads.to_string(),
             units::size(row.bytes_each),
             row.at_once.to_string(),
@@ -111,7 +113,7 @@ fn line(row: &Row) -> Line {
             format!("{:.1} ms", row.max_ms),
             row.beside_bps.map_or_else(|| "-".into(), units::rate),
         ],
-        Row::Transfer(row) => vec![
+        FindingRow::Transfer(row) => vec![
             format!("{} to {}", row.from, row.to),
             units::rate(row.bps),
             format!("{}{}", units::size(row.bytes), if row.cut { " (time was up)" } else { "" }),
@@ -166,7 +168,7 @@ fn aligned(lines: &[Line]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_bench::{CipherRow, DigestRow, Expected, Skipped};
+    use farhaul_bench::{CipherRow, DigestRow, ExpectedRate, SkippedStage};
 
     use super::*;
 
@@ -182,12 +184,12 @@ mod tests {
         Findings {
             here: HostFacts { version: "1".into(), cores: 2, kernel: "6.1".into(), ..HostFacts::default() },
             rows: vec![
-                Row::Cipher(cipher),
-                Row::Digest(DigestRow { segment_bytes: 1 << 20, bps: 20e9 }),
-                Row::Digest(DigestRow { segment_bytes: 1 << 16, bps: 9e9 }),
+                FindingRow::Cipher(cipher),
+                FindingRow::Digest(DigestRow { segment_bytes: 1 << 20, bps: 20e9 }),
+                FindingRow::Digest(DigestRow { segment_bytes: 1 << 16, bps: 9e9 }),
             ],
-            skipped: vec![Skipped { what: "a".into(), why: "b".into() }],
-            expected: Some(Expected { bps: 20e9, limit: "digest".into(), of: "one flow".into() }),
+            skipped: vec![SkippedStage { what: "a".into(), why: "b".into() }],
+            expected: Some(ExpectedRate { bps: 20e9, limit: "digest".into(), of: "one flow".into() }),
             ..Findings::new("cpu")
         }
     }

@@ -7,7 +7,7 @@ pub use receive::{Datagram, Datagrams, RecvBatch};
 pub use send::SendBatch;
 
 pub(crate) use receive::SLOT_LEN;
-pub(crate) use send::{Payload, TRAIN_DATAGRAMS_MAX};
+pub(crate) use send::{PendingPayload, TRAIN_DATAGRAMS_MAX};
 
 /// The longest datagram that a batch carries: the longest payload of UDP over IPv4.
 pub const DATAGRAM_LEN_MAX: usize = 65_507;

@@ -10,7 +10,7 @@ pub(crate) const SLOT_LEN: usize = 1 << 16;
 const SLOTS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct MergedRead {
     start: u32,
     len: u32,
     source: u16,
@@ -32,7 +32,7 @@ pub struct Datagram<'a> {
 #[derive(Debug)]
 pub struct RecvBatch {
     buffer: Box<[u8]>,
-    pieces: Vec<Piece>,
+    pieces: Vec<MergedRead>,
     sources: Vec<Option<SocketAddr>>,
 }
 
@@ -117,7 +117,7 @@ impl RecvBatch {
         let end = start + len;
         while at < end {
             let len = stride.min(end - at);
-            self.pieces.push(Piece { start: at as u32, len: len as u32, source, ecn_ce });
+            self.pieces.push(MergedRead { start: at as u32, len: len as u32, source, ecn_ce });
             at += len;
         }
     }
@@ -134,7 +134,7 @@ impl Default for RecvBatch {
 pub struct Datagrams<'a> {
     rest: &'a mut [u8],
     base: usize,
-    pieces: std::slice::Iter<'a, Piece>,
+    pieces: std::slice::Iter<'a, MergedRead>,
     sources: &'a [Option<SocketAddr>],
 }
 

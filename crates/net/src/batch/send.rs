@@ -13,7 +13,7 @@ const TRAIN_LEN_MAX: usize = DATAGRAM_LEN_MAX;
 pub(crate) const TRAIN_DATAGRAMS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
-struct Train {
+struct GsoTrain {
     start: usize,
     len: usize,
     /// Length of every datagram but the last.
@@ -24,14 +24,14 @@ struct Train {
 
 /// Bytes of one or several datagrams that are still to be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Payload<'a> {
+pub(crate) struct PendingPayload<'a> {
     pub bytes: &'a [u8],
     /// Where to cut; at least `bytes.len()` when this is one datagram.
     pub gso_size: usize,
     pub to: Option<SocketAddr>,
 }
 
-impl Payload<'_> {
+impl PendingPayload<'_> {
     pub fn datagrams(&self) -> usize {
         self.bytes.len().div_ceil(self.gso_size)
     }
@@ -42,7 +42,7 @@ impl Payload<'_> {
 pub struct SendBatch {
     buffer: Box<[u8]>,
     used: usize,
-    trains: Vec<Train>,
+    trains: Vec<GsoTrain>,
     datagrams: usize,
     to: Option<SocketAddr>,
     /// Cursor: the first train that is not sent, and the bytes of it that are.
@@ -87,7 +87,7 @@ impl SendBatch {
                 train.len += len;
                 train.open = len == train.gso_size;
             }
-            _ => self.trains.push(Train { start, len, gso_size: len, open: true, to: self.to }),
+            _ => self.trains.push(GsoTrain { start, len, gso_size: len, open: true, to: self.to }),
         }
         self.used += len;
         self.datagrams += 1;
@@ -150,20 +150,20 @@ impl SendBatch {
     }
 
     /// What is unsent, train by train.
-    pub(crate) fn unsent_trains(&self) -> impl Iterator<Item = Payload<'_>> {
+    pub(crate) fn unsent_trains(&self) -> impl Iterator<Item = PendingPayload<'_>> {
         let mut offset = self.next_offset;
         self.trains[self.next_train..].iter().map(move |train| {
             let from = train.start + std::mem::take(&mut offset);
             let bytes = &self.buffer[from..train.start + train.len];
-            Payload { bytes, gso_size: train.gso_size, to: train.to }
+            PendingPayload { bytes, gso_size: train.gso_size, to: train.to }
         })
     }
 
     /// What is unsent, one datagram after another.
-    pub(crate) fn unsent_datagrams(&self) -> impl Iterator<Item = Payload<'_>> {
+    pub(crate) fn unsent_datagrams(&self) -> impl Iterator<Item = PendingPayload<'_>> {
         self.unsent_trains().flat_map(|train| {
-            let Payload { gso_size, to, .. } = train;
-            train.bytes.chunks(gso_size).map(move |bytes| Payload { bytes, gso_size, to })
+            let PendingPayload { gso_size, to, .. } = train;
+            train.bytes.chunks(gso_size).map(move |bytes| PendingPayload { bytes, gso_size, to })
         })
     }
 
@@ -190,7 +190,7 @@ impl SendBatch {
     }
 }
 
-impl Train {
+impl GsoTrain {
     fn takes(&self, len: usize) -> bool {
         self.open
             && len <= self.gso_size

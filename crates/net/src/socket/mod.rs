@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::sys::{self, Messages};
-use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
+use crate::sys::{self, MessageArrays};
+use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus};
 
 use receive::Senders;
 use send::Gso;
@@ -29,7 +29,7 @@ pub struct UdpLink {
     anchored: bool,
     ecn: bool,
     remote: Option<SocketAddr>,
-    messages: Box<Messages>,
+    messages: Box<MessageArrays>,
     gso: Gso,
     senders: Senders,
     recv_buffer_bytes: usize,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for UdpLink {
 impl UdpLink {
     /// A socket bound to `local`; `[::]` takes IPv4 too.
     pub fn bind(local: SocketAddr) -> io::Result<UdpLink> {
-        let mut link = UdpLink::from_socket(open::bound(local, open::Port::Own)?)?;
+        let mut link = UdpLink::from_socket(open::bound(local, open::PortSharing::Own)?)?;
         link.anchored = !local.ip().is_unspecified();
         Ok(link)
     }
@@ -70,13 +70,13 @@ impl UdpLink {
 
     /// A socket for [`UdpLink::reuseport_connected`] to stand beside: bound, non-blocking, its port shared.
     pub fn bind_listening(local: SocketAddr) -> io::Result<UdpSocket> {
-        open::bound(local, open::Port::Shared)
+        open::bound(local, open::PortSharing::Shared)
     }
 
     /// Makes of a bound socket that somebody else has opened what [`UdpLink::bind_listening`] makes.
     pub fn share_listening(socket: &UdpSocket) -> io::Result<()> {
         socket.set_nonblocking(true)?;
-        open::share(socket.as_fd(), open::Port::SharedWithAny)
+        open::share(socket.as_fd(), open::PortSharing::SharedWithAny)
     }
 
     /// A twin of a listening socket on the same port, which receives what comes from `remote` to `local`; the listening
@@ -85,10 +85,10 @@ impl UdpLink {
     /// Datagrams of others that arrive between bind and connect (microseconds) are dropped, as the network may do.
     pub fn reuseport_connected(local: SocketAddr, remote: SocketAddr) -> io::Result<UdpLink> {
         let (local, remote) = (sys::canonical(local), sys::canonical(remote));
-        let socket = match open::bound(local, open::Port::Shared) {
+        let socket = match open::bound(local, open::PortSharing::Shared) {
             // The listening socket is one that another user has opened.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                open::bound(local, open::Port::SharedWithAny)?
+                open::bound(local, open::PortSharing::SharedWithAny)?
             }
             bound => bound?,
         };
@@ -104,7 +104,7 @@ impl UdpLink {
         let (recv_buffer_bytes, send_buffer_bytes) = open::grow_buffers(&socket, SOCKET_BUFFER_BYTES);
         let gso = if open::has_gso(&socket) { Gso::On } else { Gso::Off };
         let senders = if remote.is_some() { Senders::Doubtful } else { Senders::Any };
-        let messages = Messages::new();
+        let messages = MessageArrays::new();
         let stats = LinkStats::default();
         Ok(UdpLink {
             socket,
@@ -145,7 +145,7 @@ impl Link for UdpLink {
         }
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         self.send_batch(batch)
     }
 

@@ -11,7 +11,7 @@ use crate::sys::{option, set_option};
 
 /// Whether other sockets may have the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Port {
+pub(super) enum PortSharing {
     Own,
     /// Those that are shared, too, and that our own user has opened: the kernel looks who it was.
     Shared,
@@ -20,7 +20,7 @@ pub(super) enum Port {
 }
 
 /// A bound socket. One of IPv6 takes IPv4 too when it is bound to the wildcard.
-pub(super) fn bound(local: SocketAddr, port: Port) -> io::Result<UdpSocket> {
+pub(super) fn bound(local: SocketAddr, port: PortSharing) -> io::Result<UdpSocket> {
     let socket =
         Socket::new(Domain::for_address(local), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
     if local.is_ipv6() {
@@ -32,13 +32,13 @@ pub(super) fn bound(local: SocketAddr, port: Port) -> io::Result<UdpSocket> {
 }
 
 /// Lets others have the port of this socket.
-pub(super) fn share(socket: BorrowedFd<'_>, port: Port) -> io::Result<()> {
-    if port != Port::Own {
+pub(super) fn share(socket: BorrowedFd<'_>, port: PortSharing) -> io::Result<()> {
+    if port != PortSharing::Own {
         set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
     match port {
-        Port::Own | Port::Shared => Ok(()),
-        Port::SharedWithAny => set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
+        PortSharing::Own | PortSharing::Shared => Ok(()),
+        PortSharing::SharedWithAny => set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::batch::Payload;
-use crate::sys::{self, Message};
-use crate::{SendBatch, Sent};
+use crate::batch::PendingPayload;
+use crate::sys::{self, OutgoingMessage};
+use crate::{SendBatch, SendStatus};
 
 use super::UdpLink;
 
@@ -20,7 +20,7 @@ pub(super) enum Gso {
 
 /// What an error of a send call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum SendRefusal {
     /// No room now.
     Full,
     /// Interrupted before anything was sent.
@@ -35,21 +35,21 @@ enum Refusal {
     Fatal,
 }
 
-fn judge(error: &io::Error) -> Refusal {
+fn judge(error: &io::Error) -> SendRefusal {
     match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Refusal::Full,
-        Some(libc::EINTR) => Refusal::Again,
-        Some(libc::EIO | libc::EINVAL) => Refusal::Cutting,
-        Some(libc::ECONNREFUSED) => Refusal::ClosedPort,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => SendRefusal::Full,
+        Some(libc::EINTR) => SendRefusal::Again,
+        Some(libc::EIO | libc::EINVAL) => SendRefusal::Cutting,
+        Some(libc::ECONNREFUSED) => SendRefusal::ClosedPort,
         Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EDESTADDRREQ | libc::EOPNOTSUPP) | None => {
-            Refusal::Fatal
+            SendRefusal::Fatal
         }
-        Some(_) => Refusal::Network,
+        Some(_) => SendRefusal::Network,
     }
 }
 
 impl UdpLink {
-    pub(super) fn send_batch(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+    pub(super) fn send_batch(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
         // An error may be left from an earlier datagram, so the first try of a message proves nothing against it.
         let mut tried = false;
         while batch.has_unsent() {
@@ -61,13 +61,13 @@ impl UdpLink {
                 Err(error) => error,
             };
             match judge(&error) {
-                Refusal::Full => {
+                SendRefusal::Full => {
                     self.stats.blocked += 1;
-                    return Ok(Sent::Blocked);
+                    return Ok(SendStatus::Blocked);
                 }
-                Refusal::Again => {}
-                Refusal::Fatal => return Err(error),
-                Refusal::Cutting if self.gso == Gso::On && is_train(batch) => self.gso = Gso::Doubted,
+                SendRefusal::Again => {}
+                SendRefusal::Fatal => return Err(error),
+                SendRefusal::Cutting if self.gso == Gso::On && is_train(batch) => self.gso = Gso::Doubted,
                 refusal => {
                     self.count(refusal);
                     if tried {
@@ -77,7 +77,7 @@ impl UdpLink {
                 }
             }
         }
-        Ok(Sent::All)
+        Ok(SendStatus::All)
     }
 
     /// One system call, as many messages as it takes.
@@ -112,16 +112,16 @@ impl UdpLink {
         }
     }
 
-    fn count(&mut self, refusal: Refusal) {
+    fn count(&mut self, refusal: SendRefusal) {
         match refusal {
-            Refusal::ClosedPort => self.stats.refused += 1,
+            SendRefusal::ClosedPort => self.stats.refused += 1,
             _ => self.stats.network_errors += 1,
         }
     }
 }
 
 impl crate::LinkStats {
-    fn count_sent<'a>(&mut self, payloads: impl Iterator<Item = Payload<'a>>) {
+    fn count_sent<'a>(&mut self, payloads: impl Iterator<Item = PendingPayload<'a>>) {
         for payload in payloads {
             self.datagrams_sent += payload.datagrams() as u64;
             self.bytes_sent += payload.bytes.len() as u64;
@@ -133,11 +133,11 @@ fn is_train(batch: &SendBatch) -> bool {
     batch.unsent_trains().next().is_some_and(|train| train.datagrams() > 1)
 }
 
-fn message(payload: Payload<'_>, six: bool) -> Message<'_> {
+fn message(payload: PendingPayload<'_>, six: bool) -> OutgoingMessage<'_> {
     // A batch holds no datagram longer than DATAGRAM_LEN_MAX, which is below 2^16.
     let gso_size = (payload.datagrams() > 1).then_some(payload.gso_size as u16);
     let to = payload.to.map(|to| if six { sys::mapped(to) } else { to });
-    Message { bytes: payload.bytes, gso_size, to }
+    OutgoingMessage { bytes: payload.bytes, gso_size, to }
 }
 
 #[cfg(test)]
@@ -147,18 +147,18 @@ mod tests {
     #[test]
     fn every_error_has_its_meaning() {
         let table = [
-            (libc::EAGAIN, Refusal::Full),
-            (libc::ENOBUFS, Refusal::Full),
-            (libc::EINTR, Refusal::Again),
-            (libc::EIO, Refusal::Cutting),
-            (libc::EINVAL, Refusal::Cutting),
-            (libc::ECONNREFUSED, Refusal::ClosedPort),
-            (libc::EMSGSIZE, Refusal::Network),
-            (libc::EPERM, Refusal::Network),
-            (libc::EHOSTUNREACH, Refusal::Network),
-            (libc::ENETDOWN, Refusal::Network),
-            (libc::EBADF, Refusal::Fatal),
-            (libc::EDESTADDRREQ, Refusal::Fatal),
+            (libc::EAGAIN, SendRefusal::Full),
+            (libc::ENOBUFS, SendRefusal::Full),
+            (libc::EINTR, SendRefusal::Again),
+            (libc::EIO, SendRefusal::Cutting),
+            (libc::EINVAL, SendRefusal::Cutting),
+            (libc::ECONNREFUSED, SendRefusal::ClosedPort),
+            (libc::EMSGSIZE, SendRefusal::Network),
+            (libc::EPERM, SendRefusal::Network),
+            (libc::EHOSTUNREACH, SendRefusal::Network),
+            (libc::ENETDOWN, SendRefusal::Network),
+            (libc::EBADF, SendRefusal::Fatal),
+            (libc::EDESTADDRREQ, SendRefusal::Fatal),
         ];
         for (error, refusal) in table {
             assert_eq!(judge(&io::Error::from_raw_os_error(error)), refusal, "{error}");
@@ -174,7 +174,7 @@ mod tests {
             anchored: false,
             ecn: false,
             remote: None,
-            messages: crate::sys::Messages::new(),
+            messages: crate::sys::MessageArrays::new(),
             gso: Gso::Off,
             senders: super::super::receive::Senders::Remote,
             recv_buffer_bytes: 0,
@@ -195,7 +195,7 @@ mod tests {
         let (mut seen, mut blocked, mut bytes) = (0, 0, [0; 2000]);
         other.set_nonblocking(true).expect("non-blocking");
         while seen < lens.len() {
-            blocked += u64::from(link.send_batch(&mut batch).expect("send") == Sent::Blocked);
+            blocked += u64::from(link.send_batch(&mut batch).expect("send") == SendStatus::Blocked);
             while let Ok(len) = other.recv(&mut bytes) {
                 assert_eq!((len, bytes[0]), (lens[seen], seen as u8));
                 seen += 1;
@@ -206,7 +206,7 @@ mod tests {
         drop(other);
         batch.clear();
         batch.datagram(100).expect("room");
-        assert_eq!(link.send_batch(&mut batch).expect("a peer that is gone is no error"), Sent::All);
+        assert_eq!(link.send_batch(&mut batch).expect("a peer that is gone is no error"), SendStatus::All);
         assert!(link.stats.refused >= 1, "nobody takes it: {:?}", link.stats);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct RecvControl([u8; 96]);
 
 /// What is known of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct ReadInfo {
     pub len: usize,
     /// Length of the datagrams in it; 0 when it is one.
     pub stride: usize,
@@ -46,15 +46,15 @@ pub(crate) struct Received {
     pub overflows: Option<u32>,
 }
 
-impl Received {
+impl ReadInfo {
     pub fn datagrams(&self) -> usize {
         if self.stride == 0 { 1 } else { self.len.div_ceil(self.stride) }
     }
 }
 
 /// Walks over the control messages that the kernel wrote: plain bytes, so no pointer is followed.
-pub(super) fn read_control(control: &RecvControl, len: usize) -> Received {
-    let mut received = Received::default();
+pub(super) fn read_control(control: &RecvControl, len: usize) -> ReadInfo {
+    let mut received = ReadInfo::default();
     let mut rest = &control.0[..len.min(control.0.len())];
     while let Some((header, _)) = rest.split_at_checked(HEADER_LEN) {
         let size = usize::from_ne_bytes(header[..8].try_into().expect("8 of 16 bytes"));
@@ -92,7 +92,7 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Received {
+    fn read(bytes: &[u8]) -> ReadInfo {
         let mut control = RecvControl([0; 96]);
         control.0[..bytes.len()].copy_from_slice(bytes);
         read_control(&control, bytes.len())
@@ -106,7 +106,7 @@ mod tests {
             message(libc::SOL_UDP, libc::UDP_GRO, &1472_i32.to_ne_bytes()),
         ]
         .concat();
-        let expected = Received { stride: 1472, ecn_ce: true, overflows: Some(7), ..Received::default() };
+        let expected = ReadInfo { stride: 1472, ecn_ce: true, overflows: Some(7), ..ReadInfo::default() };
         assert_eq!(read(&bytes), expected);
         assert!(read(&message(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &3_i32.to_ne_bytes())).ecn_ce);
         assert!(!read(&message(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2_i32.to_ne_bytes())).ecn_ce);
@@ -116,10 +116,10 @@ mod tests {
     fn cut_off_messages_end_the_walk() {
         let bytes = message(libc::SOL_UDP, libc::UDP_GRO, &1472_i32.to_ne_bytes());
         for len in 0..HEADER_LEN + 4 {
-            assert_eq!(read(&bytes[..len]), Received::default());
+            assert_eq!(read(&bytes[..len]), ReadInfo::default());
         }
         let mut endless = bytes.clone();
         endless[..8].copy_from_slice(&0_usize.to_ne_bytes());
-        assert_eq!(read(&endless), Received::default());
+        assert_eq!(read(&endless), ReadInfo::default());
     }
 }

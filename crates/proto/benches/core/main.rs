@@ -7,11 +7,11 @@
 mod path;
 
 use criterion::{Criterion, criterion_group};
-use path::{Cost, Path};
+use path::{Cost, TestPath};
 use std::time::Duration;
 
 fn cost(c: &mut Criterion) {
-    let mut path = Path::warm();
+    let mut path = TestPath::warm();
     let mut group = c.benchmark_group("a segment");
     let mut measure = |name: &str, end: fn(&Cost) -> Duration| {
         group.bench_function(name, |bencher| {
@@ -37,7 +37,7 @@ fn main() {
     if let [_, flag, count, ..] = &arguments[..]
         && flag == "--count"
     {
-        let mut path = Path::warm();
+        let mut path = TestPath::warm();
         path.run(count.parse().expect("a number of segments"));
         println!("{} segments, {:.2} Gbit/s", path.cost().segments, path.rate_bps() / 1e9);
         return;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use farhaul_proto::{
-    ControlStream, Controller, Event, Flow, FlowConfig, Plan, RateConfig, Received, Remembered, Segment,
-    Timestamp, Verdict,
+    ControlStream, Controller, Flow, FlowConfig, FlowEvent, PacketPlan, PathMemory, RateConfig,
+    ReceivedPacket, Segment, SegmentVerdict, Timestamp,
 };
 
 const RATE_BPS: u64 = 10_000_000_000;
@@ -27,25 +27,25 @@ struct Packet {
     segment: Option<Segment>,
 }
 
-struct End {
+struct FlowSide {
     flow: Flow,
     control: ControlStream,
     controller: Controller,
-    plan: Plan,
+    plan: PacketPlan,
     inbox: VecDeque<Packet>,
     busy: Duration,
 }
 
-impl End {
-    fn new() -> End {
+impl FlowSide {
+    fn new() -> FlowSide {
         let config =
             FlowConfig { payload_max_initial: DATAGRAM, mtu_candidates: Vec::new(), ..FlowConfig::default() };
-        let remembered = Some(Remembered { rate_bps: RATE_BPS, rtt: RTT, loss_ppm: 0 });
-        End {
+        let remembered = Some(PathMemory { rate_bps: RATE_BPS, rtt: RTT, loss_ppm: 0 });
+        FlowSide {
             flow: Flow::new(config, Timestamp::ZERO),
             control: ControlStream::new(1 << 20),
             controller: Controller::new(RateConfig { remembered, ..RateConfig::default() }),
-            plan: Plan::new(512),
+            plan: PacketPlan::new(512),
             inbox: VecDeque::new(),
             busy: Duration::ZERO,
         }
@@ -55,7 +55,7 @@ impl End {
     #[inline]
     fn turn(&mut self, now: Timestamp, due: usize) {
         for packet in self.inbox.iter().take(due) {
-            let received = Received {
+            let received = ReceivedPacket {
                 number: packet.number,
                 control: &packet.control,
                 segment: packet.segment.as_ref(),
@@ -63,7 +63,7 @@ impl End {
                 ecn_ce: false,
             };
             let verdict = self.flow.handle_packet(now, &received, &mut self.control, &mut self.controller);
-            assert!(verdict.is_ok_and(|verdict| verdict != Verdict::Refused), "an honest peer");
+            assert!(verdict.is_ok_and(|verdict| verdict != SegmentVerdict::Refused), "an honest peer");
         }
         self.flow.handle_timeout(now, &mut self.control, &mut self.controller);
         self.plan.clear();
@@ -77,7 +77,7 @@ impl End {
 
 /// A sender's turn, by a name that a profiler can tell from everything else.
 #[inline(never)]
-fn sender_turn(end: &mut End, now: Timestamp, due: usize) {
+fn sender_turn(end: &mut FlowSide, now: Timestamp, due: usize) {
     end.turn(now, due);
     // Two functions with the same body would become one.
     std::hint::black_box("sender");
@@ -85,7 +85,7 @@ fn sender_turn(end: &mut End, now: Timestamp, due: usize) {
 
 /// A receiver's.
 #[inline(never)]
-fn receiver_turn(end: &mut End, now: Timestamp, due: usize) {
+fn receiver_turn(end: &mut FlowSide, now: Timestamp, due: usize) {
     end.turn(now, due);
     std::hint::black_box("receiver");
 }
@@ -99,21 +99,21 @@ pub struct Cost {
 }
 
 /// A path of 10 Gbit/s, 100 ms and 1 % loss each way, with a transfer without end on it.
-pub struct Path {
-    sender: End,
-    receiver: End,
+pub struct TestPath {
+    sender: FlowSide,
+    receiver: FlowSide,
     now: Timestamp,
     link_free_at: Timestamp,
     completed: u64,
     random: u64,
 }
 
-impl Path {
+impl TestPath {
     /// In its steady state.
-    pub fn warm() -> Path {
-        let mut path = Path {
-            sender: End::new(),
-            receiver: End::new(),
+    pub fn warm() -> TestPath {
+        let mut path = TestPath {
+            sender: FlowSide::new(),
+            receiver: FlowSide::new(),
             now: Timestamp::ZERO,
             link_free_at: Timestamp::ZERO,
             completed: 0,
@@ -161,7 +161,7 @@ impl Path {
         self.carry_back();
         while self.sender.flow.poll_event().is_some() {}
         while let Some(event) = self.receiver.flow.poll_event() {
-            self.completed += u64::from(matches!(event, Event::BlockComplete { .. }));
+            self.completed += u64::from(matches!(event, FlowEvent::BlockComplete { .. }));
         }
         self.receiver.flow.grant(self.completed + POOL);
     }

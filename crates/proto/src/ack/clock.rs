@@ -18,7 +18,7 @@ pub(crate) struct FeedbackClock {
 
 /// What makes a feedback due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum FeedbackCause {
     /// Content arrived: its acknowledgement must not be lost easily.
     Content,
     /// The peer asked for everything.
@@ -29,11 +29,11 @@ pub(crate) enum Cause {
 
 impl FeedbackClock {
     #[inline]
-    pub(crate) fn want(&mut self, now: Timestamp, interval: Duration, cause: Cause) {
+    pub(crate) fn want(&mut self, now: Timestamp, interval: Duration, cause: FeedbackCause) {
         match cause {
-            Cause::Content => self.repeats_left = REPEATS,
-            Cause::Report => (self.repeats_left, self.everything) = (REPEATS, true),
-            Cause::Notice => {}
+            FeedbackCause::Content => self.repeats_left = REPEATS,
+            FeedbackCause::Report => (self.repeats_left, self.everything) = (REPEATS, true),
+            FeedbackCause::Notice => {}
         }
         if self.due.is_none() {
             self.due = Some(self.last.map_or(now, |last| (last + interval).max(now)));
@@ -77,18 +77,18 @@ mod tests {
     fn rhythm_then_repeats_then_silence() {
         let (mut clock, interval) = (FeedbackClock::default(), Duration::from_millis(1));
         let at = |micros: u64| Timestamp::from_nanos(micros * 1_000);
-        clock.want(at(10), interval, Cause::Content);
+        clock.want(at(10), interval, FeedbackCause::Content);
         assert_eq!(clock.take(at(10), interval, false), Some(false));
-        clock.want(at(20), interval, Cause::Content);
+        clock.want(at(20), interval, FeedbackCause::Content);
         assert_eq!(clock.take(at(30), interval, false), None);
         let times: Vec<u64> =
             (0..10_000).filter(|&micros| clock.take(at(micros), interval, false).is_some()).collect();
         assert_eq!(times, [1010, 2010, 3010, 4010], "one for the arrival at 20, three repeats");
         assert_eq!(clock.due(), None);
-        clock.want(at(20_000), interval, Cause::Notice);
+        clock.want(at(20_000), interval, FeedbackCause::Notice);
         assert_eq!(clock.take(at(20_000), interval, false), Some(false));
         assert_eq!(clock.due(), None);
-        clock.want(at(20_100), interval, Cause::Report);
+        clock.want(at(20_100), interval, FeedbackCause::Report);
         assert_eq!(clock.due(), Some(at(21_000)));
         assert_eq!(clock.take(at(21_000), interval, true), Some(true));
         assert_eq!(clock.due(), None);
@@ -100,7 +100,7 @@ mod tests {
         let mut clock = FeedbackClock::default();
         clock.on_first_round_trip(interval);
         assert_eq!(clock.due(), None, "nothing is to be said");
-        clock.want(Timestamp::ZERO, guess, Cause::Content);
+        clock.want(Timestamp::ZERO, guess, FeedbackCause::Content);
         assert_eq!(clock.take(Timestamp::ZERO, guess, false), Some(false));
         assert_eq!(clock.due(), Some(Timestamp::ZERO + guess));
         clock.on_first_round_trip(interval);

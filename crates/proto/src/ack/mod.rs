@@ -6,8 +6,8 @@
 mod clock;
 mod train;
 
-pub(crate) use clock::{Cause, FeedbackClock};
-pub(crate) use train::{Note, Notes, Train};
+pub(crate) use clock::{FeedbackCause, FeedbackClock};
+pub(crate) use train::{FirstTrain, TrainArrival, TrainArrivals};
 
 use crate::time::Timestamp;
 use crate::wire::varint;

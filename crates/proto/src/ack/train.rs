@@ -18,20 +18,20 @@ const HALF_MIN: Duration = Duration::from_micros(150);
 
 /// A packet number, and when it was the newest to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct TrainArrival {
     pub number: u64,
     pub at_us: u64,
 }
 
 /// When the first segments arrived: the receiver's side.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
-    notes: Vec<Note>,
+pub(crate) struct TrainArrivals {
+    notes: Vec<TrainArrival>,
     segments: u64,
     repeats_left: u8,
 }
 
-impl Notes {
+impl TrainArrivals {
     #[inline]
     pub(crate) fn on_segment(&mut self, number: u64, now: Timestamp) {
         if self.segments < NOTED_SEGMENTS {
@@ -42,7 +42,7 @@ impl Notes {
     #[cold]
     fn note(&mut self, number: u64, now: Timestamp) {
         self.segments += 1;
-        let note = Note { number, at_us: now.as_micros() };
+        let note = TrainArrival { number, at_us: now.as_micros() };
         match self.notes.last_mut() {
             Some(last) if number <= last.number => return,
             Some(last) if last.at_us == note.at_us => *last = note,
@@ -52,7 +52,7 @@ impl Notes {
     }
 
     /// What the next feedback should tell.
-    pub(crate) fn take(&mut self) -> &[Note] {
+    pub(crate) fn take(&mut self) -> &[TrainArrival] {
         if self.repeats_left == 0 {
             return &[];
         }
@@ -63,19 +63,19 @@ impl Notes {
 
 /// The first train: the sender's side.
 #[derive(Debug, Default)]
-pub(crate) struct Train {
-    sent: Option<Sent>,
+pub(crate) struct FirstTrain {
+    sent: Option<SentTrain>,
     rate: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct SentTrain {
     first: u64,
     last: u64,
     packet: f64,
 }
 
-impl Train {
+impl FirstTrain {
     /// No content has been sent yet: the first may leave all at once.
     pub(crate) fn is_due(&self) -> bool {
         self.sent.is_none()
@@ -83,12 +83,12 @@ impl Train {
 
     /// The first content has left, in packets of `packet` bytes.
     pub(crate) fn on_sent(&mut self, first: u64, last: u64, packet: u16) {
-        self.sent = Some(Sent { first, last, packet: f64::from(packet) });
+        self.sent = Some(SentTrain { first, last, packet: f64::from(packet) });
     }
 
-    pub(crate) fn on_notes(&mut self, notes: impl Iterator<Item = Note>) {
+    pub(crate) fn on_notes(&mut self, notes: impl Iterator<Item = TrainArrival>) {
         let Some(sent) = self.sent.filter(|sent| sent.last - sent.first + 1 >= TRAIN_MIN) else { return };
-        let notes: Vec<Note> =
+        let notes: Vec<TrainArrival> =
             notes.filter(|note| (sent.first..=sent.last).contains(&note.number)).take(64).collect();
         self.rate = rate_of(&notes).map(|packets| packets * sent.packet);
     }
@@ -100,14 +100,14 @@ impl Train {
 }
 
 /// Packets a second: the slower half's, if both halves can be trusted.
-fn rate_of(notes: &[Note]) -> Option<f64> {
+fn rate_of(notes: &[TrainArrival]) -> Option<f64> {
     let (first, last) = (notes.first()?, notes.last()?);
     if last.number < first.number + TRAIN_MIN / 2 {
         return None;
     }
     let half = (first.number + last.number) / 2;
     let middle = notes.iter().min_by_key(|note| note.number.abs_diff(half))?;
-    let rate = |from: &Note, to: &Note| {
+    let rate = |from: &TrainArrival, to: &TrainArrival| {
         let elapsed = Duration::from_micros(to.at_us.checked_sub(from.at_us)?);
         (elapsed >= HALF_MIN).then(|| (to.number - from.number) as f64 / elapsed.as_secs_f64())
     };
@@ -119,8 +119,8 @@ fn rate_of(notes: &[Note]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn arrivals(times_us: impl IntoIterator<Item = u64>) -> Notes {
-        let mut notes = Notes::default();
+    fn arrivals(times_us: impl IntoIterator<Item = u64>) -> TrainArrivals {
+        let mut notes = TrainArrivals::default();
         for (number, micros) in times_us.into_iter().enumerate() {
             notes.on_segment(10 + number as u64, Timestamp::from_nanos(micros * 1_000));
         }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn rate(times_us: impl IntoIterator<Item = u64>) -> Option<f64> {
-        let mut train = Train::default();
+        let mut train = FirstTrain::default();
         train.on_sent(10, 41, 1500);
         train.on_notes(arrivals(times_us).take().iter().copied());
         train.rate()
@@ -162,7 +162,7 @@ mod tests {
         let mut notes = arrivals((0..1000).map(|step| step * 100));
         assert_eq!(notes.take().len() as u64, NOTED_SEGMENTS);
         assert_eq!((0..6).filter(|_| !notes.take().is_empty()).count(), 3);
-        let mut out_of_order = Notes::default();
+        let mut out_of_order = TrainArrivals::default();
         [3, 1, 2, 5]
             .iter()
             .for_each(|&number| out_of_order.on_segment(number, Timestamp::from_nanos(number * 9_000)));

@@ -5,7 +5,7 @@
 //! From: RFC 9001 sections 5 and 6 (labels, nonce, limits). Differs: epochs are counted by packet number, so nothing announces
 //! them; an epoch's secret comes from the flow's secret and the epoch's number.
 
-use crate::wire::Header;
+use crate::wire::PacketHeader;
 use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
@@ -31,7 +31,7 @@ pub trait CipherSuite {
 
 /// The way a packet goes. The initiator is the side that opened the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum KeyDirection {
     /// Sealed by the initiator.
     ToAcceptor,
     /// Sealed by the acceptor.
@@ -65,12 +65,12 @@ impl<S: CipherSuite> PacketKeys<S> {
         suite: S,
         session_secret: &[u8; 32],
         flow_index: u16,
-        dir: Direction,
+        dir: KeyDirection,
         epoch_bits: u32,
     ) -> Self {
         let dir = match dir {
-            Direction::ToAcceptor => 0u8,
-            Direction::ToInitiator => 1,
+            KeyDirection::ToAcceptor => 0u8,
+            KeyDirection::ToInitiator => 1,
         };
         let [high, low] = flow_index.to_be_bytes();
         let mut flow_secret = Box::new(Zeroizing::new([0; 32]));
@@ -134,7 +134,7 @@ impl<S: CipherSuite> PacketKeys<S> {
 /// The secret IV, changed by a header of the flow's index and the packet's number.
 #[inline]
 fn nonce(iv: &[u8; 12], flow_index: u16, number: u64) -> [u8; 12] {
-    let header = u64::from_ne_bytes(Header { flow_id: flow_index, number }.encode());
+    let header = u64::from_ne_bytes(PacketHeader { flow_id: flow_index, number }.encode());
     let mut nonce = *iv;
     if let Some(last) = nonce.last_chunk_mut::<8>() {
         *last = (u64::from_ne_bytes(*last) ^ header).to_ne_bytes();

@@ -27,7 +27,7 @@ impl CipherSuite for Counting {
     }
 }
 
-fn keys(suite: &Counting, flow: u16, dir: Direction) -> PacketKeys<Counting> {
+fn keys(suite: &Counting, flow: u16, dir: KeyDirection) -> PacketKeys<Counting> {
     PacketKeys::new(suite.clone(), &[7; 32], flow, dir, 2)
 }
 
@@ -36,7 +36,7 @@ fn flows_directions_and_epochs_never_share_a_key_or_nonce() {
     let suite = Counting::default();
     let mut seen = BTreeSet::new();
     for flow in 0..3 {
-        for dir in [Direction::ToAcceptor, Direction::ToInitiator] {
+        for dir in [KeyDirection::ToAcceptor, KeyDirection::ToInitiator] {
             let mut keys = keys(&suite, flow, dir);
             for number in 0..40 {
                 let (key, nonce) = keys.seal_key(number);
@@ -51,8 +51,8 @@ fn flows_directions_and_epochs_never_share_a_key_or_nonce() {
 #[test]
 fn both_sides_agree_while_epochs_roll() {
     let suite = Counting::default();
-    let mut sealing = keys(&suite, 1, Direction::ToAcceptor);
-    let mut opening = keys(&suite, 1, Direction::ToAcceptor);
+    let mut sealing = keys(&suite, 1, KeyDirection::ToAcceptor);
+    let mut opening = keys(&suite, 1, KeyDirection::ToAcceptor);
     // Every second packet is lost; packet 3 comes late, within the next epoch.
     for number in [0, 1, 4, 3, 6, 8, 10, 12, 11, 14] {
         let (key, nonce) = sealing.seal_key(number);
@@ -67,7 +67,7 @@ fn both_sides_agree_while_epochs_roll() {
 #[test]
 fn forged_numbers_derive_one_key_ahead_and_forget_nothing() {
     let suite = Counting::default();
-    let mut keys = keys(&suite, 1, Direction::ToAcceptor);
+    let mut keys = keys(&suite, 1, KeyDirection::ToAcceptor);
     keys.opened(4);
     let good = keys.open_key(5).map(|(key, _)| key.0.clone());
     let before = suite.0.get();
@@ -86,6 +86,6 @@ fn the_first_key_is_the_documented_one() {
     expand(&[7; 32], b"farhaul flow", &[0, 1, 0], &mut flow);
     let mut expected = [0; 16];
     expand(&flow, b"farhaul key", &[0; 8], &mut expected);
-    let mut keys = keys(&Counting::default(), 1, Direction::ToAcceptor);
+    let mut keys = keys(&Counting::default(), 1, KeyDirection::ToAcceptor);
     assert_eq!(keys.seal_key(0).0.0, expected);
 }

@@ -16,7 +16,7 @@ pub(super) const BULK_EVERY: u32 = 16;
 /// half of the credit they leave the others a quarter, as long as the receiver is done with them when they
 /// come. Between bulk and blocks with a deadline, credit is whose comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Class {
+pub enum BlockClass {
     /// Whatever takes as long as it takes.
     #[default]
     Bulk,

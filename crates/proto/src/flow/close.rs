@@ -7,7 +7,7 @@ const TIMES: u8 = 4;
 
 /// Whether the flow lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CloseState {
     Open,
     /// We have ended it, and say so `left` times more.
     Closing {
@@ -20,9 +20,9 @@ pub(super) enum State {
     Closed,
 }
 
-impl State {
-    pub(super) fn closing(code: u16, reason: &str, reliable: bool) -> State {
-        State::Closing {
+impl CloseState {
+    pub(super) fn closing(code: u16, reason: &str, reliable: bool) -> CloseState {
+        CloseState::Closing {
             code,
             reason: reason.to_owned(),
             left: if reliable { 1 } else { TIMES },
@@ -33,19 +33,19 @@ impl State {
     /// Code and reason, if they are to be said now.
     pub(super) fn take_word(&mut self, now: Timestamp, pause: Duration) -> Option<(u16, &str)> {
         match self {
-            State::Closing { code, reason, left, next } if *left > 0 && now >= *next => {
+            CloseState::Closing { code, reason, left, next } if *left > 0 && now >= *next => {
                 *left -= 1;
                 *next = now + pause;
                 Some((*code, reason))
             }
-            State::Open | State::Closing { .. } | State::Closed => None,
+            CloseState::Open | CloseState::Closing { .. } | CloseState::Closed => None,
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match self {
-            State::Closing { left, next, .. } if *left > 0 => Some(*next),
-            State::Open | State::Closing { .. } | State::Closed => None,
+            CloseState::Closing { left, next, .. } if *left > 0 => Some(*next),
+            CloseState::Open | CloseState::Closing { .. } | CloseState::Closed => None,
         }
     }
 }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_last_word_is_said_four_times() {
-        let mut state = State::closing(3, "done", false);
+        let mut state = CloseState::closing(3, "done", false);
         let pause = Duration::from_millis(50);
         let said =
             (0..1000).filter(|&ms| state.take_word(Timestamp::from_nanos(ms * 1_000_000), pause).is_some());

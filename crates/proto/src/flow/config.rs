@@ -137,7 +137,7 @@ impl Add for FlowStats {
 
 /// What kept the last [`super::Flow::poll_transmit`] from planning more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Limit {
+pub enum SendLimit {
     /// There was nothing more to send.
     #[default]
     Application,
@@ -154,11 +154,11 @@ pub enum Limit {
 /// There is no room for a block now, or its length is zero or above the agreed maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for this block now")]
-pub struct Full;
+pub struct BlockQueueFull;
 
 /// A packet that was opened, its tag verified.
 #[derive(Debug, Clone, Copy)]
-pub struct Received<'a> {
+pub struct ReceivedPacket<'a> {
     /// From the header.
     pub number: u64,
     /// Control frames, as [`crate::split`] returned them.
@@ -173,7 +173,7 @@ pub struct Received<'a> {
 
 /// What to do with a received segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SegmentVerdict {
     /// Copy the payload to its place.
     Place,
     /// All of it was here before, or its block was given up.
@@ -189,7 +189,7 @@ pub enum Verdict {
 /// What a flow has to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum FlowEvent {
     /// The peer has all of this block.
     BlockAcked(u64),
     /// Nothing more is sent of this block: [`Flow::give_up`](super::Flow::give_up) was called or its deadline
@@ -222,16 +222,16 @@ pub enum Event {
     CreditAvailable,
 }
 
-/// A stretch of [`Plan::control`].
+/// A stretch of [`PacketPlan::control`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct ControlSpan {
     /// First byte.
     pub start: u32,
     /// Number of bytes.
     pub len: u32,
 }
 
-impl Span {
+impl ControlSpan {
     /// As a range of indices.
     pub fn range(self) -> Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
@@ -243,8 +243,8 @@ impl Span {
 pub struct PlannedPacket {
     /// Its packet number.
     pub number: u64,
-    /// Control frames, in [`Plan::control`].
-    pub control: Span,
+    /// Control frames, in [`PacketPlan::control`].
+    pub control: ControlSpan,
     /// The segment, whose payload is the caller's to fill in.
     pub segment: Option<Segment>,
     /// Zero bytes at the end; only without a segment.
@@ -266,7 +266,7 @@ impl PlannedPacket {
 
 /// Packets to send, in order. Full-size segments of one block come in a row, so that they form one batch.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct PacketPlan {
     /// The packets.
     pub packets: Vec<PlannedPacket>,
     /// Bytes of their control frames.
@@ -274,10 +274,10 @@ pub struct Plan {
     limit: usize,
 }
 
-impl Plan {
+impl PacketPlan {
     /// Room for `limit` packets.
     pub fn new(limit: usize) -> Self {
-        Plan { packets: Vec::with_capacity(limit), control: Vec::with_capacity(4096), limit }
+        PacketPlan { packets: Vec::with_capacity(limit), control: Vec::with_capacity(4096), limit }
     }
 
     /// Forgets all packets, keeps the memory.

@@ -3,33 +3,33 @@
 //! Always true: a packet number is used once; credit, control window and acknowledgements are repeated until the peer has
 //! evidently seen them, so that no single loss can stop both sides.
 
-mod ahead;
 mod class;
 mod close;
 mod config;
-mod incoming;
+mod incoming_blocks;
 mod notices;
-mod outgoing;
+mod outgoing_blocks;
+mod priority;
 mod receive;
 mod send;
 
-pub use class::Class;
+pub use class::BlockClass;
 pub use config::{
-    CIPHER_BLOCK, Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict,
-    segment_datagram,
+    BlockQueueFull, CIPHER_BLOCK, ControlSpan, FlowConfig, FlowEvent, FlowStats, PacketPlan, PlannedPacket,
+    ReceivedPacket, SegmentVerdict, SendLimit, segment_datagram,
 };
 
-use crate::ack::{Arrivals, FeedbackClock, Notes, Rotation, Train};
+use crate::ack::{Arrivals, FeedbackClock, FirstTrain, Rotation, TrainArrivals};
 use crate::control::ControlStream;
 use crate::mtu::Mtu;
-use crate::random::Random;
-use crate::rate::{FlowIndex, Pacer, Report};
-use crate::recovery::{Kind, Ledger, Outcome, ProbeTimer, Rtt, Tail};
+use crate::random::HashRandom;
+use crate::rate::{FeedbackReport, FlowIndex, Pacer};
+use crate::recovery::{FeedbackOutcome, Ledger, PacketKind, ProbeTimer, Rtt, TailRepair};
 use crate::time::Timestamp;
-use close::State;
-use incoming::Incoming;
+use close::CloseState;
+use incoming_blocks::IncomingBlocks;
 use notices::Notices;
-use outgoing::Outgoing;
+use outgoing_blocks::OutgoingBlocks;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -42,46 +42,46 @@ const FEEDBACK_FREQUENT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Flow {
     config: FlowConfig,
-    state: State,
+    state: CloseState,
     stats: FlowStats,
     /// Datagram length of the longest segment lost since one of that length got through.
     lost_len_max: u16,
-    events: VecDeque<Event>,
+    events: VecDeque<FlowEvent>,
     index: Option<FlowIndex>,
     /// The part of the rate that was set as the most which is this flow's, on a reliable carrier.
     ceiling_share: f64,
     rtt: Rtt,
     last_heard: Timestamp,
 
-    outgoing: Outgoing,
+    outgoing: OutgoingBlocks,
     notices: Notices,
     ledger: Ledger,
-    outcome: Outcome,
+    outcome: FeedbackOutcome,
     probe_timer: ProbeTimer,
-    tail: Tail,
+    tail: TailRepair,
     pacer: Pacer,
     mtu: Mtu,
-    random: Random,
-    want: Want,
-    progress: Progress,
+    random: HashRandom,
+    want: PendingFrames,
+    progress: LastFeedback,
 
-    incoming: Incoming,
+    incoming: IncomingBlocks,
     arrivals: Arrivals,
     feedback: FeedbackClock,
     /// When the first segments arrived, and how those went that were sent.
-    notes: Notes,
-    train: Train,
+    notes: TrainArrivals,
+    train: FirstTrain,
     /// What the controller has not been told yet: of a feedback whose packets have not all come, and losses found meanwhile.
-    untold: Report,
+    untold: FeedbackReport,
     is_feedback_open: bool,
-    announced: Announced,
+    announced: AnnouncedCredit,
     /// Where feedback maps are built.
     map: Vec<u8>,
 }
 
 /// What the next call of `poll_transmit` is to send besides content.
 #[derive(Debug, Default)]
-struct Want {
+struct PendingFrames {
     ping: bool,
     /// A probe timeout has passed.
     report: bool,
@@ -95,20 +95,20 @@ struct Want {
     skip_at: u64,
     /// When the pacer lets more out.
     paced_until: Option<Timestamp>,
-    limit: Limit,
+    limit: SendLimit,
     /// Window or pacer have held us back since the last report.
     saturated: bool,
 }
 
 /// The last feedback, for rates.
 #[derive(Debug, Default)]
-struct Progress {
+struct LastFeedback {
     arrived_us: Option<u64>,
 }
 
 /// What the peer knows of credit and control window.
 #[derive(Debug, Default)]
-struct Announced {
+struct AnnouncedCredit {
     credit_confirmed: u64,
     /// The packet that carries the newest values and asks for an answer, with those values.
     asked: Option<(u64, u64, u64)>,
@@ -123,11 +123,11 @@ struct Announced {
 impl Flow {
     /// A flow that has sent nothing yet. Its first packet asks for an answer, so that both sides learn the round trip time.
     pub fn new(config: FlowConfig, now: Timestamp) -> Flow {
-        let mut random = Random::new(config.seed);
-        let want = Want { ping: true, skip_at: random.below(64), ..Want::default() };
+        let mut random = HashRandom::new(config.seed);
+        let want = PendingFrames { ping: true, skip_at: random.below(64), ..PendingFrames::default() };
         let initial = config.payload_max_initial.max(256);
         Flow {
-            state: State::Open,
+            state: CloseState::Open,
             stats: FlowStats::default(),
             lost_len_max: 0,
             events: VecDeque::new(),
@@ -135,25 +135,29 @@ impl Flow {
             ceiling_share: 1.0,
             rtt: Rtt::default(),
             last_heard: now,
-            outgoing: Outgoing::new(config.blocks_in_advance, config.block_len_max, config.urgent_reserve),
+            outgoing: OutgoingBlocks::new(
+                config.blocks_in_advance,
+                config.block_len_max,
+                config.urgent_reserve,
+            ),
             notices: Notices::default(),
             ledger: Ledger::new(),
-            outcome: Outcome::default(),
+            outcome: FeedbackOutcome::default(),
             probe_timer: ProbeTimer::default(),
-            tail: Tail::default(),
+            tail: TailRepair::default(),
             pacer: Pacer::default(),
             mtu: Mtu::new(initial, &config.mtu_candidates, config.reliable),
             random,
             want,
-            progress: Progress::default(),
-            incoming: Incoming::new(config.block_len_max),
+            progress: LastFeedback::default(),
+            incoming: IncomingBlocks::new(config.block_len_max),
             arrivals: Arrivals::new(),
             feedback: FeedbackClock::default(),
-            notes: Notes::default(),
-            train: Train::default(),
-            untold: Report::default(),
+            notes: TrainArrivals::default(),
+            train: FirstTrain::default(),
+            untold: FeedbackReport::default(),
             is_feedback_open: false,
-            announced: Announced::default(),
+            announced: AnnouncedCredit::default(),
             map: Vec::new(),
             config,
         }
@@ -190,7 +194,7 @@ impl Flow {
     }
 
     /// What kept the last [`Flow::poll_transmit`] from planning more.
-    pub fn limited_by(&self) -> Limit {
+    pub fn limited_by(&self) -> SendLimit {
         self.want.limit
     }
 
@@ -217,34 +221,34 @@ impl Flow {
     /// Blocks of bulk that may be queued now: granted by the peer, and within
     /// [`FlowConfig::blocks_in_advance`].
     pub fn block_room(&self) -> usize {
-        self.room_for(Class::Bulk)
+        self.room_for(BlockClass::Bulk)
     }
 
     /// The same for blocks of this class.
-    pub fn room_for(&self, class: Class) -> usize {
-        if self.state == State::Open { self.outgoing.room(class) } else { 0 }
+    pub fn room_for(&self, class: BlockClass) -> usize {
+        if self.state == CloseState::Open { self.outgoing.room(class) } else { 0 }
     }
 
     /// Queues a block of `len` bytes of bulk and returns its number: 0, 1, 2 and so on.
-    pub fn queue_block(&mut self, len: u32) -> Result<u64, Full> {
-        self.queue_block_as(Class::Bulk, len)
+    pub fn queue_block(&mut self, len: u32) -> Result<u64, BlockQueueFull> {
+        self.queue_block_as(BlockClass::Bulk, len)
     }
 
     /// The same for a block of this class; all classes share the numbers. Once it is over the caller is told,
-    /// once: with [`Event::BlockAcked`] or [`Event::BlockGivenUp`], if the flow lasts so long.
-    pub fn queue_block_as(&mut self, class: Class, len: u32) -> Result<u64, Full> {
-        if self.state == State::Open { self.outgoing.queue(len, class) } else { Err(Full) }
+    /// once: with [`FlowEvent::BlockAcked`] or [`FlowEvent::BlockGivenUp`], if the flow lasts so long.
+    pub fn queue_block_as(&mut self, class: BlockClass, len: u32) -> Result<u64, BlockQueueFull> {
+        if self.state == CloseState::Open { self.outgoing.queue(len, class) } else { Err(BlockQueueFull) }
     }
 
     /// Gives a block up: nothing more is sent of it, and the peer is told until it knows. What is under way
     /// is let go. The peer may complete it nevertheless. Says whether the block was there and not over; then
-    /// [`Event::BlockGivenUp`] follows.
+    /// [`FlowEvent::BlockGivenUp`] follows.
     pub fn give_up(&mut self, block: u64) -> bool {
-        let given_up = self.state == State::Open && self.outgoing.give_up(block);
+        let given_up = self.state == CloseState::Open && self.outgoing.give_up(block);
         if given_up {
             self.outgoing.trim();
             self.notices.add(block);
-            self.events.push_back(Event::BlockGivenUp(block));
+            self.events.push_back(FlowEvent::BlockGivenUp(block));
         }
         given_up
     }
@@ -260,7 +264,7 @@ impl Flow {
 
     /// Takes the newest block back, if nothing of it was sent yet, and returns its number, which the next block will have.
     pub fn take_back(&mut self) -> Option<u64> {
-        if self.state == State::Open { self.outgoing.take_back() } else { None }
+        if self.state == CloseState::Open { self.outgoing.take_back() } else { None }
     }
 
     /// Bytes of queued blocks that were not sent yet.
@@ -277,12 +281,12 @@ impl Flow {
     /// Forgets what was measured of the path: the flow goes on over another one. Datagrams are as short as at first.
     pub fn restart_path(&mut self, now: Timestamp) {
         self.rtt = Rtt::default();
-        (self.untold, self.is_feedback_open) = (Report::default(), false);
+        (self.untold, self.is_feedback_open) = (FeedbackReport::default(), false);
         self.probe_timer = ProbeTimer::default();
         self.probe_timer.on_sent(now);
         let initial = self.config.payload_max_initial.max(256);
         self.mtu = Mtu::new(initial, &self.config.mtu_candidates, self.config.reliable);
-        self.events.push_back(Event::DatagramMax(initial));
+        self.events.push_back(FlowEvent::DatagramMax(initial));
     }
 
     /// Allows the peer to send all blocks with numbers below `blocks_total`. Never takes anything back.
@@ -297,31 +301,31 @@ impl Flow {
 
     /// Ends the session: from now on only this is said, a few times.
     pub fn close(&mut self, code: u16, reason: &str) {
-        if self.state == State::Open {
-            self.state = State::closing(code, reason, self.config.reliable);
+        if self.state == CloseState::Open {
+            self.state = CloseState::closing(code, reason, self.config.reliable);
         }
     }
 
     /// Gives the flow up. Returns the blocks that the peer does not have for certain, with their classes,
     /// without those that were given up; what it carried of the control stream is to be sent again by others.
-    pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<(u64, Class)> {
-        for sent in self.ledger.open().filter(|sent| sent.kind == Kind::Stream) {
+    pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<(u64, BlockClass)> {
+        for sent in self.ledger.open().filter(|sent| sent.kind == PacketKind::Stream) {
             control.on_lost(sent.what, usize::from(sent.len));
         }
         self.ledger = Ledger::new();
         self.notices.clear();
-        self.state = State::Closed;
+        self.state = CloseState::Closed;
         self.outgoing.abandon()
     }
 
     /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
     }
 
     /// When to call [`Flow::handle_timeout`] and [`Flow::poll_transmit`], if nothing else happens before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        if self.state != State::Open {
+        if self.state != CloseState::Open {
             return self.state.deadline();
         }
         let deadlines = [

@@ -1,14 +1,14 @@
 //! What happens when a packet arrives, or a time has come.
 
-use super::close::State;
-use super::config::{Event, Received, Verdict};
-use super::incoming::Arrived;
+use super::close::CloseState;
+use super::config::{FlowEvent, ReceivedPacket, SegmentVerdict};
+use super::incoming_blocks::SegmentArrival;
 use super::{Flow, FlowIndex};
-use crate::ack::Cause;
+use crate::ack::FeedbackCause;
 use crate::control::ControlStream;
-use crate::error::{Error, Misbehaviour};
-use crate::rate::{Controller, Report};
-use crate::recovery::Kind;
+use crate::error::{Error, TransportMisbehaviour};
+use crate::rate::{Controller, FeedbackReport};
+use crate::recovery::PacketKind;
 use crate::time::Timestamp;
 use crate::wire::frame::{self, Feedback, Frame};
 use std::time::Duration;
@@ -27,12 +27,12 @@ impl Flow {
     pub fn handle_packet(
         &mut self,
         now: Timestamp,
-        received: &Received<'_>,
+        received: &ReceivedPacket<'_>,
         control: &mut ControlStream,
         controller: &mut Controller,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<SegmentVerdict, Error> {
         if !self.count(now, received) {
-            return Ok(Verdict::Replayed);
+            return Ok(SegmentVerdict::Replayed);
         }
         if !received.control.is_empty() {
             self.handle_control(now, received, control, controller)?;
@@ -41,14 +41,22 @@ impl Flow {
     }
 
     /// The same for a packet without control frames, most of those with content: it needs nothing that flows share.
-    pub fn handle_content(&mut self, now: Timestamp, received: &Received<'_>) -> Result<Verdict, Error> {
+    pub fn handle_content(
+        &mut self,
+        now: Timestamp,
+        received: &ReceivedPacket<'_>,
+    ) -> Result<SegmentVerdict, Error> {
         debug_assert!(received.control.is_empty(), "control frames need the control stream");
-        if self.count(now, received) { self.take_segment(now, received) } else { Ok(Verdict::Replayed) }
+        if self.count(now, received) {
+            self.take_segment(now, received)
+        } else {
+            Ok(SegmentVerdict::Replayed)
+        }
     }
 
     /// Counts an authentic packet; `false` if it has been here.
     #[inline]
-    fn count(&mut self, now: Timestamp, received: &Received<'_>) -> bool {
+    fn count(&mut self, now: Timestamp, received: &ReceivedPacket<'_>) -> bool {
         if self.arrivals.is_replay(received.number) {
             self.stats.packets_replayed += 1;
             return false;
@@ -61,33 +69,37 @@ impl Flow {
     }
 
     #[inline]
-    fn take_segment(&mut self, now: Timestamp, received: &Received<'_>) -> Result<Verdict, Error> {
-        if self.state != State::Open {
-            return Ok(Verdict::Nothing);
+    fn take_segment(
+        &mut self,
+        now: Timestamp,
+        received: &ReceivedPacket<'_>,
+    ) -> Result<SegmentVerdict, Error> {
+        if self.state != CloseState::Open {
+            return Ok(SegmentVerdict::Nothing);
         }
         let Some(segment) = received.segment else {
             self.stats.control_bytes_received += u64::from(received.wire_len);
             self.arrivals.insert(received.number, now);
-            return Ok(Verdict::Nothing);
+            return Ok(SegmentVerdict::Nothing);
         };
         let arrived = self.incoming.insert(segment)?;
-        if arrived == Arrived::NotGranted {
-            return Ok(Verdict::Refused);
+        if arrived == SegmentArrival::NotGranted {
+            return Ok(SegmentVerdict::Refused);
         }
         self.arrivals.insert(received.number, now);
         self.notes.on_segment(received.number, now);
         self.stats.segments_received += 1;
-        self.feedback.want(now, self.feedback_interval(), Cause::Content);
+        self.feedback.want(now, self.feedback_interval(), FeedbackCause::Content);
         match arrived {
-            Arrived::New | Arrived::NotGranted => Ok(Verdict::Place),
-            Arrived::Completed(len) => {
+            SegmentArrival::New | SegmentArrival::NotGranted => Ok(SegmentVerdict::Place),
+            SegmentArrival::Completed(len) => {
                 self.announced.granted_more |= self.incoming.grant_allowed();
-                self.events.push_back(Event::BlockComplete { block: segment.block, len });
-                Ok(Verdict::Place)
+                self.events.push_back(FlowEvent::BlockComplete { block: segment.block, len });
+                Ok(SegmentVerdict::Place)
             }
-            Arrived::Known => {
+            SegmentArrival::Known => {
                 self.stats.segments_duplicate += 1;
-                Ok(Verdict::Duplicate)
+                Ok(SegmentVerdict::Duplicate)
             }
         }
     }
@@ -95,7 +107,7 @@ impl Flow {
     fn handle_control(
         &mut self,
         now: Timestamp,
-        received: &Received<'_>,
+        received: &ReceivedPacket<'_>,
         control: &mut ControlStream,
         controller: &mut Controller,
     ) -> Result<(), Error> {
@@ -103,28 +115,28 @@ impl Flow {
         let mut rest = received.control;
         while !rest.is_empty() {
             let frame = frame::take(&mut rest)?;
-            if self.state != State::Open && !matches!(frame, Frame::Close { .. }) {
+            if self.state != CloseState::Open && !matches!(frame, Frame::Close { .. }) {
                 continue;
             }
             match frame {
-                Frame::Ping => self.feedback.want(now, interval, Cause::Notice),
-                Frame::Report => self.feedback.want(now, interval, Cause::Report),
+                Frame::Ping => self.feedback.want(now, interval, FeedbackCause::Notice),
+                Frame::Report => self.feedback.want(now, interval, FeedbackCause::Report),
                 Frame::Feedback(feedback) => self.handle_feedback(now, &feedback, control, controller)?,
                 Frame::Stream { offset, bytes } => {
-                    self.feedback.want(now, interval, Cause::Content);
+                    self.feedback.want(now, interval, FeedbackCause::Content);
                     if control.on_received(offset, bytes)? {
-                        self.events.push_back(Event::ControlReadable);
+                        self.events.push_back(FlowEvent::ControlReadable);
                     }
                 }
                 Frame::Floor(floor) => self.arrivals.set_floor(floor),
                 Frame::Close { code, reason } => {
-                    if self.state != State::Closed {
-                        self.events.push_back(Event::PeerClosed { code, reason: reason.to_owned() });
+                    if self.state != CloseState::Closed {
+                        self.events.push_back(FlowEvent::PeerClosed { code, reason: reason.to_owned() });
                     }
-                    self.state = State::Closed;
+                    self.state = CloseState::Closed;
                 }
                 Frame::Challenge(token) => self.want.answer = Some(token),
-                Frame::Answer(token) => self.events.push_back(Event::PathAnswered(token)),
+                Frame::Answer(token) => self.events.push_back(FlowEvent::PathAnswered(token)),
                 Frame::Arrivals(body) => self.train.on_notes(frame::notes(body)),
                 Frame::GivenUp(body) => self.handle_given_up(now, body)?,
                 Frame::Unknown => {}
@@ -135,9 +147,9 @@ impl Flow {
     }
 
     fn handle_given_up(&mut self, now: Timestamp, body: &[u8]) -> Result<(), Error> {
-        self.feedback.want(now, self.feedback_interval(), Cause::Content);
+        self.feedback.want(now, self.feedback_interval(), FeedbackCause::Content);
         for blocks in frame::given_up(body) {
-            self.incoming.give_up(blocks?, |gone| self.events.push_back(Event::PeerGaveUp(gone)))?;
+            self.incoming.give_up(blocks?, |gone| self.events.push_back(FlowEvent::PeerGaveUp(gone)))?;
         }
         self.announced.granted_more |= self.incoming.grant_allowed();
         Ok(())
@@ -154,10 +166,10 @@ impl Flow {
         self.stats.segments_duplicate_at_peer =
             self.stats.segments_duplicate_at_peer.max(feedback.duplicates);
         if feedback.credit > CREDIT_MAX {
-            return Err(Misbehaviour::Credit.into());
+            return Err(TransportMisbehaviour::Credit.into());
         }
         if self.outgoing.set_credit(feedback.credit) {
-            self.events.push_back(Event::CreditAvailable);
+            self.events.push_back(FlowEvent::CreditAvailable);
         }
         control.on_peer_limit(feedback.max_data);
         if feedback.map.is_empty() {
@@ -183,7 +195,7 @@ impl Flow {
         self.apply_outcome(now, control);
         let packets_marked = feedback.ecn_ce.saturating_sub(self.stats.packets_marked);
         self.stats.packets_marked += packets_marked;
-        let report = Report {
+        let report = FeedbackReport {
             delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
             packets_delivered: self.outcome.settled.arrived,
@@ -210,7 +222,7 @@ impl Flow {
         &mut self,
         now: Timestamp,
         index: FlowIndex,
-        report: Report,
+        report: FeedbackReport,
         is_to_the_end: bool,
         controller: &mut Controller,
     ) {
@@ -248,32 +260,32 @@ impl Flow {
         }
         for acked in &outcome.acked {
             match acked.kind {
-                Kind::Segment => {
+                PacketKind::Segment => {
                     // A short segment says nothing of a path that swallows the long ones.
                     if acked.wire_len >= self.lost_len_max.min(self.segment_datagram()) {
                         self.stats.segments_proven += u64::from(acked.count);
                         self.lost_len_max = 0;
                     }
                     if self.outgoing.on_acked(acked.what, acked.offset, acked.len) {
-                        self.events.push_back(Event::BlockAcked(acked.what));
+                        self.events.push_back(FlowEvent::BlockAcked(acked.what));
                     }
                     self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
                 }
-                Kind::Stream => {
+                PacketKind::Stream => {
                     control.on_acked(acked.what, acked.len as usize);
                     self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
                 }
-                Kind::MtuProbe => {
+                PacketKind::MtuProbe => {
                     if let Some(size) = self.mtu.on_probe_acked(acked.wire_len) {
-                        self.events.push_back(Event::DatagramMax(size));
+                        self.events.push_back(FlowEvent::DatagramMax(size));
                     }
                 }
-                Kind::Ping => self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed),
-                Kind::GivenUp => {
+                PacketKind::Ping => self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed),
+                PacketKind::GivenUp => {
                     self.notices.on_acked(acked.what);
                     self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
                 }
-                Kind::Passive | Kind::Skipped => {}
+                PacketKind::Passive | PacketKind::Skipped => {}
             }
         }
         self.outgoing.trim();
@@ -294,27 +306,27 @@ impl Flow {
         self.ledger.sweep(now, &self.rtt);
     }
 
-    fn apply_losses(&mut self, lost: &[crate::recovery::Sent], control: &mut ControlStream) {
+    fn apply_losses(&mut self, lost: &[crate::recovery::SentPacket], control: &mut ControlStream) {
         for sent in lost {
-            if sent.kind == Kind::Segment {
+            if sent.kind == PacketKind::Segment {
                 self.lost_len_max = self.lost_len_max.max(sent.wire_len);
             }
             match sent.kind {
-                Kind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
-                Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
-                Kind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
-                Kind::GivenUp => self.notices.on_lost(sent.what),
-                Kind::MtuProbe => {
+                PacketKind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
+                PacketKind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
+                PacketKind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
+                PacketKind::GivenUp => self.notices.on_lost(sent.what),
+                PacketKind::MtuProbe => {
                     self.mtu.on_probe_lost(sent.wire_len);
                     continue;
                 }
                 // A number that was never sent cannot have been lost.
-                Kind::Skipped => continue,
-                Kind::Ping | Kind::Passive => {}
+                PacketKind::Skipped => continue,
+                PacketKind::Ping | PacketKind::Passive => {}
             }
             self.stats.packets_lost += 1;
             if let Some(size) = self.mtu.on_lost(sent.wire_len) {
-                self.events.push_back(Event::DatagramMax(size));
+                self.events.push_back(FlowEvent::DatagramMax(size));
             }
         }
     }
@@ -326,7 +338,7 @@ impl Flow {
         control: &mut ControlStream,
         controller: &mut Controller,
     ) {
-        if self.state != State::Open {
+        if self.state != CloseState::Open {
             return;
         }
         self.give_up_expired(now);
@@ -337,12 +349,12 @@ impl Flow {
             self.outcome.clear();
             self.ledger.on_time(now, &self.rtt, &mut self.outcome);
             self.apply_outcome(now, control);
-            let lost = Report {
+            let lost = FeedbackReport {
                 lost: self.outcome.lost_bytes,
                 packets_lost: self.outcome.settled.lost,
                 loss_runs: self.outcome.settled.runs,
                 in_flight: self.ledger.open_bytes(),
-                ..Report::default()
+                ..FeedbackReport::default()
             };
             let index = self.register(controller);
             if self.is_feedback_open {

@@ -1,14 +1,14 @@
 //! What goes out: feedback first, then what keeps the flow alive, then the control stream, repairs and new segments.
 
 use super::Flow;
-use super::ahead::Pace;
-use super::close::State;
-use super::config::{Limit, Plan, PlannedPacket, Span, segment_datagram};
-use super::outgoing::Next;
-use crate::ack::{Cause, WordRange};
+use super::close::CloseState;
+use super::config::{ControlSpan, PacketPlan, PlannedPacket, SendLimit, segment_datagram};
+use super::outgoing_blocks::NextSegment;
+use super::priority::DeliveryEstimate;
+use crate::ack::{FeedbackCause, WordRange};
 use crate::control::ControlStream;
-use crate::rate::{Asked, Controller};
-use crate::recovery::{Kind, Sent};
+use crate::rate::{Controller, PacerRequest};
+use crate::recovery::{PacketKind, SentPacket};
 use crate::time::Timestamp;
 use crate::wire::frame::{self, FEEDBACK_OVERHEAD, Feedback, STREAM_OVERHEAD};
 use crate::wire::{HEADER_LEN, SEGMENT_OVERHEAD, Segment, TAG_LEN};
@@ -30,7 +30,7 @@ const WINDOW_MIN: u64 = 2 * 1500;
 const RELIABLE_WINDOW: u64 = 64 << 20;
 
 /// What may still be sent in this call.
-struct Budget {
+struct SendBudget {
     window: u64,
     rate: Option<f64>,
     /// The rate is what was set, and not what the path allows.
@@ -45,11 +45,11 @@ impl Flow {
         now: Timestamp,
         control: &mut ControlStream,
         controller: &Controller,
-        out: &mut Plan,
+        out: &mut PacketPlan,
     ) -> usize {
         let before = out.packets.len();
         self.want.paced_until = None;
-        if self.state != State::Open {
+        if self.state != CloseState::Open {
             self.send_close(now, control, out);
             return out.packets.len() - before;
         }
@@ -68,15 +68,15 @@ impl Flow {
 
     /// Plans a packet that asks for an answer from where it is sent to: [`Event::PathAnswered`](super::Event::PathAnswered) tells when that has come. The
     /// caller sends it to the address in question and repeats it, as it may get lost.
-    pub fn plan_challenge(&mut self, now: Timestamp, token: [u8; 8], out: &mut Plan) {
-        if out.room() > 0 && self.state == State::Open {
+    pub fn plan_challenge(&mut self, now: Timestamp, token: [u8; 8], out: &mut PacketPlan) {
+        if out.room() > 0 && self.state == CloseState::Open {
             let start = out.control.len();
             frame::put_challenge(&mut out.control, token);
-            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
         }
     }
 
-    fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
+    fn budget(&mut self, now: Timestamp, controller: &Controller) -> SendBudget {
         let (share, pace, window) = if self.config.reliable {
             // It has a rate control of its own.
             (self.ceiling_share, controller.ceiling(), RELIABLE_WINDOW)
@@ -87,13 +87,13 @@ impl Flow {
         };
         let rate = pace.map(|rate| rate * share);
         let packet = usize::from(self.segment_datagram());
-        let asked = Asked { share, packet, is_first: self.train.is_due() };
+        let asked = PacerRequest { share, packet, is_first: self.train.is_due() };
         let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, &asked));
-        Budget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
+        SendBudget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
     }
 
     /// With the close goes what the peer may not have of the control stream, if it is little: nobody will be there to repair it.
-    fn send_close(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
+    fn send_close(&mut self, now: Timestamp, control: &ControlStream, out: &mut PacketPlan) {
         let pause = self.rtt.smoothed.max(Duration::from_millis(50));
         let packets = out.room().min(LAST_WORDS_PACKETS);
         if packets == 0 {
@@ -119,20 +119,20 @@ impl Flow {
                 // In one packet with the last piece: who has heard a close no longer listens.
                 out.control.extend_from_slice(&close);
             }
-            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
             if is_last {
                 return;
             }
         }
     }
 
-    fn send_feedback(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
+    fn send_feedback(&mut self, now: Timestamp, control: &ControlStream, out: &mut PacketPlan) {
         if out.room() == 0 {
             return;
         }
         let interval = self.feedback_interval();
         if self.announced.granted_more {
-            self.feedback.want(now, interval, Cause::Notice);
+            self.feedback.want(now, interval, FeedbackCause::Notice);
         }
         let announce = self.announce_deadline().is_some_and(|at| at <= now);
         match self.feedback.take(now, interval, self.config.reliable) {
@@ -149,7 +149,7 @@ impl Flow {
         everything: bool,
         ask: bool,
         control: &ControlStream,
-        out: &mut Plan,
+        out: &mut PacketPlan,
     ) {
         let none = WordRange { start: 0, end: 0 };
         let [mut older, mut recent] = match self.arrivals.newest() {
@@ -178,8 +178,8 @@ impl Flow {
                 frame::put_arrivals(&mut out.control, notes);
             }
             self.put_floor(now, &mut out.control);
-            let kind = if std::mem::take(&mut ask) { Kind::Ping } else { Kind::Passive };
-            if kind == Kind::Ping {
+            let kind = if std::mem::take(&mut ask) { PacketKind::Ping } else { PacketKind::Passive };
+            if kind == PacketKind::Ping {
                 frame::put_ping(&mut out.control);
                 let values = (self.ledger_number(), self.incoming.granted(), control.limit_for_peer());
                 self.announced.asked = Some(values);
@@ -232,7 +232,7 @@ impl Flow {
     }
 
     /// Pings, reports that a probe timeout asks for, tries of datagram sizes, the floor if it has not been told for long.
-    fn send_requests(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
+    fn send_requests(&mut self, now: Timestamp, control: &ControlStream, out: &mut PacketPlan) {
         if self.want.report && out.room() >= 2 {
             self.want.report = false;
             let start = out.control.len();
@@ -242,7 +242,7 @@ impl Flow {
             self.put_floor(now, &mut out.control);
             let copied =
                 std::mem::take(&mut self.want.copy).then(|| self.ledger.oldest_open_segment()).flatten();
-            self.push_control(now, start, Kind::Ping, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Ping, (0, 0), 0, out);
             let again =
                 copied.and_then(|sent| self.outgoing.unacked(sent.what, sent.offset, u32::from(sent.len)));
             if let Some(segment) = again.filter(|segment| segment.len <= self.segment_max()) {
@@ -260,20 +260,20 @@ impl Flow {
             }
             let start = out.control.len();
             frame::put_ping(&mut out.control);
-            self.push_control(now, start, Kind::Ping, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Ping, (0, 0), 0, out);
         }
         if let Some(token) = self.want.answer.filter(|_| out.room() > 0) {
             self.want.answer = None;
             let start = out.control.len();
             frame::put_answer(&mut out.control, token);
-            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
         }
         self.send_mtu_probes(now, out);
         let floor_due = self.want.floor_told_at.is_none_or(|at| now - at >= self.floor_pause());
         if self.ledger.floor() > self.want.floor_told + 64 && floor_due && out.room() > 0 {
             let start = out.control.len();
             self.put_floor(now, &mut out.control);
-            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+            self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
         }
     }
 
@@ -281,23 +281,23 @@ impl Flow {
         (self.rtt.smoothed / 4).max(Duration::from_millis(2))
     }
 
-    fn send_mtu_probes(&mut self, now: Timestamp, out: &mut Plan) {
+    fn send_mtu_probes(&mut self, now: Timestamp, out: &mut PacketPlan) {
         while self.rtt.samples > 0 && self.mtu.wants_probe() && out.room() > 0 {
             let Some(size) = self.mtu.next_probe() else { return };
             let start = out.control.len();
             frame::put_ping(&mut out.control);
             let padding = size - (HEADER_LEN + TAG_LEN + 2) as u16;
-            self.push_control(now, start, Kind::MtuProbe, (0, 0), padding, out);
+            self.push_control(now, start, PacketKind::MtuProbe, (0, 0), padding, out);
         }
     }
 
     /// Says which blocks were given up. Ahead of window and pacer, as it is little and the receiver can give
     /// credit back.
-    fn send_notices(&mut self, now: Timestamp, out: &mut Plan) {
+    fn send_notices(&mut self, now: Timestamp, out: &mut PacketPlan) {
         while self.notices.has_pending() && out.room() > 0 {
             let start = out.control.len();
             let notice = self.notices.put(self.control_room(), &mut out.control);
-            self.push_control(now, start, Kind::GivenUp, (notice, 0), 0, out);
+            self.push_control(now, start, PacketKind::GivenUp, (notice, 0), 0, out);
         }
     }
 
@@ -305,8 +305,8 @@ impl Flow {
         &mut self,
         now: Timestamp,
         control: &mut ControlStream,
-        budget: &mut Budget,
-        out: &mut Plan,
+        budget: &mut SendBudget,
+        out: &mut PacketPlan,
     ) {
         let max = self.control_room() - STREAM_OVERHEAD;
         while control.has_pending() && self.may_send(budget, out) {
@@ -314,7 +314,7 @@ impl Flow {
             let start = out.control.len();
             frame::put_stream_head(&mut out.control, offset, len);
             control.copy_piece(offset, len, &mut out.control);
-            let sent = self.push_control(now, start, Kind::Stream, (offset, len), 0, out);
+            let sent = self.push_control(now, start, PacketKind::Stream, (offset, len), 0, out);
             self.pay(budget, sent);
         }
     }
@@ -323,8 +323,8 @@ impl Flow {
         &mut self,
         now: Timestamp,
         controller: &Controller,
-        budget: &mut Budget,
-        out: &mut Plan,
+        budget: &mut SendBudget,
+        out: &mut PacketPlan,
     ) {
         let max = self.segment_max();
         let first = self.ledger.next_number();
@@ -349,13 +349,13 @@ impl Flow {
         now: Timestamp,
         max: u32,
         controller: &Controller,
-        budget: &Budget,
+        budget: &SendBudget,
     ) -> Option<Segment> {
         let loss = controller.path_loss().max(controller.loss());
-        let pace = Pace { now, rate: budget.rate, rtt: self.rtt.smoothed, loss };
+        let pace = DeliveryEstimate { now, rate: budget.rate, rtt: self.rtt.smoothed, loss };
         match self.outgoing.next_of_others(max, pace)? {
-            Next::New(segment) => Some(segment),
-            Next::Repair(segment) => {
+            NextSegment::New(segment) => Some(segment),
+            NextSegment::Repair(segment) => {
                 self.stats.segments_retransmitted += 1;
                 self.tail.on_repair(segment);
                 Some(segment)
@@ -364,7 +364,13 @@ impl Flow {
     }
 
     /// With nothing else to send at the end, repeats what may be lost.
-    fn send_tail(&mut self, now: Timestamp, controller: &Controller, budget: &mut Budget, out: &mut Plan) {
+    fn send_tail(
+        &mut self,
+        now: Timestamp,
+        controller: &Controller,
+        budget: &mut SendBudget,
+        out: &mut PacketPlan,
+    ) {
         let over = !self.outgoing.has_uncut() && !self.outgoing.has_repairs();
         if !over || self.config.reliable || self.rtt.smoothed < TAIL_RTT_MIN || !controller.has_spare_rate() {
             return;
@@ -398,32 +404,33 @@ impl Flow {
     }
 
     #[inline]
-    fn may_send(&self, budget: &Budget, out: &Plan) -> bool {
+    fn may_send(&self, budget: &SendBudget, out: &PacketPlan) -> bool {
         let within = self.ledger.open_bytes() < budget.window && budget.tokens >= 0.0;
         within && self.ledger.has_room() && out.room() > 0
     }
 
     #[inline]
-    fn pay(&mut self, budget: &mut Budget, bytes: usize) {
+    fn pay(&mut self, budget: &mut SendBudget, bytes: usize) {
         if budget.rate.is_some() {
             self.pacer.on_sent(bytes);
             budget.tokens -= bytes as f64;
         }
     }
 
-    fn note_limit(&mut self, now: Timestamp, control: &ControlStream, budget: &Budget, out: &Plan) {
+    fn note_limit(&mut self, now: Timestamp, control: &ControlStream, budget: &SendBudget, out: &PacketPlan) {
         let waiting = control.has_pending() || self.outgoing.has_repairs() || self.outgoing.has_uncut();
         self.want.limit = if !waiting {
-            if self.outgoing.lacks_credit() { Limit::Credit } else { Limit::Application }
+            if self.outgoing.lacks_credit() { SendLimit::Credit } else { SendLimit::Application }
         } else if self.ledger.open_bytes() >= budget.window || !self.ledger.has_room() {
-            Limit::Window
+            SendLimit::Window
         } else if budget.tokens < 0.0 {
-            if budget.is_ceiling { Limit::Ceiling } else { Limit::Pacing }
+            if budget.is_ceiling { SendLimit::Ceiling } else { SendLimit::Pacing }
         } else {
-            Limit::Application
+            SendLimit::Application
         };
-        self.want.saturated |= matches!(self.want.limit, Limit::Window | Limit::Pacing | Limit::Ceiling);
-        if let (Limit::Pacing | Limit::Ceiling, Some(rate)) = (self.want.limit, budget.rate) {
+        self.want.saturated |=
+            matches!(self.want.limit, SendLimit::Window | SendLimit::Pacing | SendLimit::Ceiling);
+        if let (SendLimit::Pacing | SendLimit::Ceiling, Some(rate)) = (self.want.limit, budget.rate) {
             self.want.paced_until = Some(self.pacer.wake_at(now, rate));
         } else if waiting && out.room() == 0 {
             self.want.paced_until = Some(now);
@@ -462,36 +469,36 @@ impl Flow {
             // An idle flow keeps nothing, so it could not tell a guess.
             return number;
         }
-        self.ledger.push(Sent {
+        self.ledger.push(SentPacket {
             at: Timestamp::ZERO,
             what: 0,
             offset: 0,
             len: 0,
             wire_len: 0,
-            kind: Kind::Skipped,
+            kind: PacketKind::Skipped,
             suspect: false,
         });
         number + 1
     }
 
     #[inline]
-    fn push_segment(&mut self, now: Timestamp, segment: Segment, out: &mut Plan) -> usize {
+    fn push_segment(&mut self, now: Timestamp, segment: Segment, out: &mut PacketPlan) -> usize {
         let wire_len = segment.len as usize + SEGMENT_OVERHEAD;
         let number = self.ledger_number();
-        self.ledger.push(Sent {
+        self.ledger.push(SentPacket {
             at: now,
             what: segment.block,
             offset: segment.offset,
             len: segment.len as u16,
             wire_len: wire_len as u16,
-            kind: Kind::Segment,
+            kind: PacketKind::Segment,
             suspect: false,
         });
         self.probe_timer.on_sent(now);
         self.stats.segments_sent += 1;
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += wire_len as u64;
-        let control = Span { start: out.control.len() as u32, len: 0 };
+        let control = ControlSpan { start: out.control.len() as u32, len: 0 };
         out.packets.push(PlannedPacket { number, control, segment: Some(segment), padding: 0 });
         wire_len
     }
@@ -500,22 +507,22 @@ impl Flow {
         &mut self,
         now: Timestamp,
         start: usize,
-        kind: Kind,
+        kind: PacketKind,
         (what, len): (u64, usize),
         padding: u16,
-        out: &mut Plan,
+        out: &mut PacketPlan,
     ) -> usize {
-        let control = Span { start: start as u32, len: (out.control.len() - start) as u32 };
+        let control = ControlSpan { start: start as u32, len: (out.control.len() - start) as u32 };
         let wire_len = HEADER_LEN + control.len as usize + usize::from(padding) + TAG_LEN;
         let number = self.ledger_number();
         let (len, wire) = (len as u16, wire_len as u16);
-        self.ledger.push(Sent { at: now, what, offset: 0, len, wire_len: wire, kind, suspect: false });
-        if kind != Kind::Passive {
+        self.ledger.push(SentPacket { at: now, what, offset: 0, len, wire_len: wire, kind, suspect: false });
+        if kind != PacketKind::Passive {
             self.probe_timer.on_sent(now);
         }
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += wire_len as u64;
-        if kind != Kind::Stream {
+        if kind != PacketKind::Stream {
             self.stats.unpaced_packets_sent += 1;
             self.stats.unpaced_bytes_sent += wire_len as u64;
         }

@@ -1,27 +1,27 @@
 use super::*;
-use crate::error::{Error, Misbehaviour};
+use crate::error::{Error, TransportMisbehaviour};
 use crate::rate::{Controller, RateConfig};
 use crate::wire::Segment;
 use crate::wire::frame::{self, Feedback, Frame, MapPiece, MapPieces};
 
-struct End {
+struct TestFlow {
     flow: Flow,
     control: ControlStream,
     controller: Controller,
-    plan: Plan,
+    plan: PacketPlan,
 }
 
-impl End {
-    fn new() -> End {
-        End::with(FlowConfig::default())
+impl TestFlow {
+    fn new() -> TestFlow {
+        TestFlow::with(FlowConfig::default())
     }
 
-    fn with(config: FlowConfig) -> End {
-        End {
+    fn with(config: FlowConfig) -> TestFlow {
+        TestFlow {
             flow: Flow::new(config, Timestamp::ZERO),
             control: ControlStream::new(1 << 16),
             controller: Controller::new(RateConfig::default()),
-            plan: Plan::new(64),
+            plan: PacketPlan::new(64),
         }
     }
 
@@ -31,8 +31,9 @@ impl End {
         number: u64,
         control: &[u8],
         segment: Option<Segment>,
-    ) -> Result<Verdict, Error> {
-        let received = Received { number, control, segment: segment.as_ref(), wire_len: 100, ecn_ce: false };
+    ) -> Result<SegmentVerdict, Error> {
+        let received =
+            ReceivedPacket { number, control, segment: segment.as_ref(), wire_len: 100, ecn_ce: false };
         self.flow.handle_packet(now, &received, &mut self.control, &mut self.controller)
     }
 
@@ -44,7 +45,7 @@ impl End {
         self.plan.packets.iter().map(|packet| (*packet, self.plan.control_of(packet).to_vec())).collect()
     }
 
-    fn give(&mut self, now: Timestamp, packets: &[(PlannedPacket, Vec<u8>)]) -> Vec<Verdict> {
+    fn give(&mut self, now: Timestamp, packets: &[(PlannedPacket, Vec<u8>)]) -> Vec<SegmentVerdict> {
         let verdicts =
             packets.iter().map(|(packet, control)| self.handle(now, packet.number, control, packet.segment));
         verdicts.collect::<Result<_, _>>().expect("an honest peer")
@@ -54,7 +55,7 @@ impl End {
         (0..blocks).for_each(|_| assert!(self.flow.queue_block(len).is_ok()));
     }
 
-    fn events(&mut self) -> Vec<Event> {
+    fn events(&mut self) -> Vec<FlowEvent> {
         std::iter::from_fn(|| self.flow.poll_event()).collect()
     }
 }
@@ -104,13 +105,13 @@ fn word(bits: u64) -> Vec<u8> {
 }
 
 /// Sender and receiver that know each other: credit has been granted and seen.
-fn pair() -> (End, End) {
+fn pair() -> (TestFlow, TestFlow) {
     pair_of(FlowConfig::default())
 }
 
-fn pair_of(config: FlowConfig) -> (End, End) {
+fn pair_of(config: FlowConfig) -> (TestFlow, TestFlow) {
     let reserve = config.urgent_reserve as usize;
-    let (mut sender, mut receiver) = (End::with(config), End::new());
+    let (mut sender, mut receiver) = (TestFlow::with(config), TestFlow::new());
     receiver.flow.grant(8);
     for step in 0..6 {
         let (out, back) = (sender.send(ms(step)), receiver.send(ms(step)));
@@ -148,10 +149,10 @@ fn a_block_goes_over_and_comes_back_as_acknowledged() {
     );
     assert!(packets.iter().all(|(packet, _)| packet.wire_len() <= 1200));
     receiver.give(ms(15), &packets);
-    assert!(receiver.events().contains(&Event::BlockComplete { block: 0, len: 3000 }));
+    assert!(receiver.events().contains(&FlowEvent::BlockComplete { block: 0, len: 3000 }));
     let back = receiver.send(ms(20));
     sender.give(ms(25), &back);
-    assert!(sender.events().contains(&Event::BlockAcked(0)));
+    assert!(sender.events().contains(&FlowEvent::BlockAcked(0)));
     assert!(sender.flow.is_idle());
 }
 
@@ -161,10 +162,10 @@ fn a_replayed_packet_changes_nothing() {
     sender.flow.queue_block(500).expect("room");
     let packets = sender.send(ms(10));
     let first = receiver.give(ms(15), &packets);
-    assert!(first.contains(&Verdict::Place));
+    assert!(first.contains(&SegmentVerdict::Place));
     let before = *receiver.flow.stats();
     assert!(packets.iter().all(|(packet, _)| receiver.flow.is_replay(packet.number)));
-    assert!(receiver.give(ms(16), &packets).iter().all(|&verdict| verdict == Verdict::Replayed));
+    assert!(receiver.give(ms(16), &packets).iter().all(|&verdict| verdict == SegmentVerdict::Replayed));
     let after = *receiver.flow.stats();
     assert_eq!(after.packets_replayed, before.packets_replayed + packets.len() as u64);
     assert_eq!((after.segments_received, after.segments_duplicate), (before.segments_received, 0));
@@ -172,12 +173,12 @@ fn a_replayed_packet_changes_nothing() {
 
 #[test]
 fn blocks_beyond_the_credit_are_refused_and_not_acknowledged() {
-    let mut end = End::new();
+    let mut end = TestFlow::new();
     end.flow.grant(2);
-    assert_eq!(end.handle(ms(1), 5, &[], segment(2, 0, 10, true)), Ok(Verdict::Refused));
+    assert_eq!(end.handle(ms(1), 5, &[], segment(2, 0, 10, true)), Ok(SegmentVerdict::Refused));
     assert!(!end.flow.is_replay(5));
-    assert_eq!(end.handle(ms(1), 6, &[], segment(1, 0, 10, true)), Ok(Verdict::Place));
-    assert_eq!(end.handle(ms(1), 7, &[], segment(1, 0, 10, true)), Ok(Verdict::Duplicate));
+    assert_eq!(end.handle(ms(1), 6, &[], segment(1, 0, 10, true)), Ok(SegmentVerdict::Place));
+    assert_eq!(end.handle(ms(1), 7, &[], segment(1, 0, 10, true)), Ok(SegmentVerdict::Duplicate));
     assert_eq!(end.flow.stats().segments_duplicate, 1);
 }
 
@@ -202,30 +203,30 @@ fn each_way_to_break_the_protocol_is_noticed() {
         map: &[],
     };
     frame::put_feedback(&mut credit, &huge);
-    let cases: Vec<(Vec<u8>, Misbehaviour)> = vec![
-        (vec![0x33, 0], Misbehaviour::UnknownFrame),
-        (vec![frame::kind::CLOSE, 0], Misbehaviour::MalformedFrame),
-        (vec![frame::kind::PING, 9], Misbehaviour::MalformedFrame),
-        (stream(1 << 16), Misbehaviour::ControlWindow),
-        (credit, Misbehaviour::Credit),
-        (feedback(1000, &word(1)), Misbehaviour::AckOfUnsent),
-        (feedback(0, &word(1 << 40)), Misbehaviour::AckOfUnsent),
-        (feedback(0, &[60]), Misbehaviour::AckOfUnsent),
-        (feedback(0, &[0, 200]), Misbehaviour::MalformedFrame),
-        (given_up_frame(&[(0, 1)]), Misbehaviour::GivenUp),
-        (given_up_frame(&[(1 << 61, 1 << 61)]), Misbehaviour::GivenUp),
-        (given_up_frame(&[(0, 0)]), Misbehaviour::MalformedFrame),
-        (vec![frame::kind::GIVEN_UP, 1, 0], Misbehaviour::MalformedFrame),
+    let cases: Vec<(Vec<u8>, TransportMisbehaviour)> = vec![
+        (vec![0x33, 0], TransportMisbehaviour::UnknownFrame),
+        (vec![frame::kind::CLOSE, 0], TransportMisbehaviour::MalformedFrame),
+        (vec![frame::kind::PING, 9], TransportMisbehaviour::MalformedFrame),
+        (stream(1 << 16), TransportMisbehaviour::ControlWindow),
+        (credit, TransportMisbehaviour::Credit),
+        (feedback(1000, &word(1)), TransportMisbehaviour::AckOfUnsent),
+        (feedback(0, &word(1 << 40)), TransportMisbehaviour::AckOfUnsent),
+        (feedback(0, &[60]), TransportMisbehaviour::AckOfUnsent),
+        (feedback(0, &[0, 200]), TransportMisbehaviour::MalformedFrame),
+        (given_up_frame(&[(0, 1)]), TransportMisbehaviour::GivenUp),
+        (given_up_frame(&[(1 << 61, 1 << 61)]), TransportMisbehaviour::GivenUp),
+        (given_up_frame(&[(0, 0)]), TransportMisbehaviour::MalformedFrame),
+        (vec![frame::kind::GIVEN_UP, 1, 0], TransportMisbehaviour::MalformedFrame),
     ];
     for (bytes, expected) in cases {
-        let mut end = End::new();
+        let mut end = TestFlow::new();
         end.send(ms(0));
         assert_eq!(end.handle(ms(1), 0, &bytes, None), Err(Error::Misbehaved(expected)), "{bytes:?}");
     }
-    let mut end = End::new();
+    let mut end = TestFlow::new();
     end.flow.grant(1);
     let too_long = segment(0, u32::MAX - 10, 10, false);
-    assert_eq!(end.handle(ms(1), 0, &[], too_long), Err(Misbehaviour::BlockLength.into()));
+    assert_eq!(end.handle(ms(1), 0, &[], too_long), Err(TransportMisbehaviour::BlockLength.into()));
 }
 
 #[test]
@@ -240,7 +241,10 @@ fn acknowledging_a_number_that_was_left_out_ends_the_session() {
         };
         assert!(gap < 64, "the first number left out is an early one");
         let bytes = feedback(gap, &word(1 << gap));
-        assert_eq!(sender.handle(ms(99), 1 << 20, &bytes, None), Err(Misbehaviour::AckOfUnsent.into()));
+        assert_eq!(
+            sender.handle(ms(99), 1 << 20, &bytes, None),
+            Err(TransportMisbehaviour::AckOfUnsent.into())
+        );
         caught += 1;
     }
     assert!(caught > 3, "{caught} of 40 seeds left out a number in the first flight");
@@ -248,7 +252,7 @@ fn acknowledging_a_number_that_was_left_out_ends_the_session() {
 
 #[test]
 fn credit_is_repeated_until_it_was_seen() {
-    let (mut sender, mut receiver) = (End::new(), End::new());
+    let (mut sender, mut receiver) = (TestFlow::new(), TestFlow::new());
     receiver.flow.grant(3);
     let mut now = 0;
     // Everything is lost for a second, whatever the receiver says.
@@ -274,7 +278,7 @@ fn credit_is_repeated_until_it_was_seen() {
 #[test]
 fn silence_costs_few_packets() {
     // Only the receiver was heard so far.
-    let (mut sender, mut receiver) = (End::new(), End::new());
+    let (mut sender, mut receiver) = (TestFlow::new(), TestFlow::new());
     receiver.flow.grant(8);
     let granted = receiver.send(ms(0));
     sender.give(ms(0), &granted);
@@ -293,7 +297,7 @@ fn silence_costs_few_packets() {
 #[test]
 fn every_number_is_told_however_many_are_kept() {
     const NUMBERS: u64 = 8_000_000;
-    let mut receiver = End::new();
+    let mut receiver = TestFlow::new();
     (0..NUMBERS).step_by(2).for_each(|number| receiver.flow.arrivals.insert(number, ms(0)));
     let mut told = vec![false; (NUMBERS / 64) as usize];
     for step in 1..100 {
@@ -334,14 +338,16 @@ fn mark_told(mut control: &[u8], told: &mut [bool]) {
 fn closing_is_said_and_heard_once() {
     let (mut sender, mut receiver) = pair();
     sender.flow.close(7, "done");
-    assert_eq!(sender.flow.queue_block(10), Err(Full));
+    assert_eq!(sender.flow.queue_block(10), Err(BlockQueueFull));
     let mut heard = Vec::new();
     for now in 10..1000 {
         let packets = sender.send(ms(now));
         receiver.give(ms(now), &packets);
-        heard.extend(receiver.events().into_iter().filter(|event| matches!(event, Event::PeerClosed { .. })));
+        heard.extend(
+            receiver.events().into_iter().filter(|event| matches!(event, FlowEvent::PeerClosed { .. })),
+        );
     }
-    assert_eq!(heard, [Event::PeerClosed { code: 7, reason: "done".to_owned() }]);
+    assert_eq!(heard, [FlowEvent::PeerClosed { code: 7, reason: "done".to_owned() }]);
     assert_eq!(sender.flow.poll_timeout(), None);
     assert!(receiver.send(ms(2000)).is_empty());
 }
@@ -361,7 +367,10 @@ fn a_close_carries_what_the_peer_may_not_have_of_the_control_stream() {
         let mut heard = Vec::new();
         receiver.control.read(&mut heard);
         assert_eq!(heard.len(), if is_little { words } else { 0 }, "{words}");
-        assert!(receiver.events().contains(&Event::PeerClosed { code: 0, reason: String::new() }), "{words}");
+        assert!(
+            receiver.events().contains(&FlowEvent::PeerClosed { code: 0, reason: String::new() }),
+            "{words}"
+        );
     }
 }
 
@@ -409,13 +418,13 @@ fn abandoning_returns_blocks_and_control_bytes() {
     receiver.give(ms(11), &of_one);
     let back = receiver.send(ms(40));
     sender.give(ms(41), &back);
-    assert_eq!(sender.flow.abandon(&mut sender.control), [(0, Class::Bulk), (2, Class::Bulk)]);
+    assert_eq!(sender.flow.abandon(&mut sender.control), [(0, BlockClass::Bulk), (2, BlockClass::Bulk)]);
     assert!(sender.control.has_pending());
     assert!(sender.send(ms(42)).is_empty());
     // Another flow carries on.
-    let mut other = End { control: sender.control, ..End::new() };
+    let mut other = TestFlow { control: sender.control, ..TestFlow::new() };
     let packets = other.send(ms(43));
-    let mut fresh = End { control: receiver.control, ..End::new() };
+    let mut fresh = TestFlow { control: receiver.control, ..TestFlow::new() };
     fresh.give(ms(44), &packets);
     let mut read = Vec::new();
     fresh.control.read(&mut read);
@@ -427,7 +436,7 @@ proptest::proptest! {
     fn a_hostile_peer_with_keys_can_only_be_refused(
         packets in proptest::collection::vec((0u64..5000, proptest::collection::vec(proptest::num::u8::ANY, 0..60), 0u64..4, 0u32..70_000, 1u32..2000, proptest::bool::ANY), 1..80)
     ) {
-        let mut end = End::new();
+        let mut end = TestFlow::new();
         end.flow.grant(3);
         for (step, (number, control, block, offset, len, last)) in packets.into_iter().enumerate() {
             let now = ms(step as u64 * 3);
@@ -457,11 +466,11 @@ fn a_challenge_is_answered_with_its_bytes() {
     asking.flow.plan_challenge(ms(10), *b"whoisit?", &mut asking.plan);
     let packet = asking.plan.packets[0];
     let challenge = asking.plan.control_of(&packet).to_vec();
-    assert_eq!(asked.handle(ms(20), packet.number, &challenge, None), Ok(Verdict::Nothing));
+    assert_eq!(asked.handle(ms(20), packet.number, &challenge, None), Ok(SegmentVerdict::Nothing));
     assert_eq!(asked.flow.poll_timeout(), Some(Timestamp::ZERO), "at once");
     let answer = asked.send(ms(20));
     asking.give(ms(30), &answer);
-    assert!(asking.events().contains(&Event::PathAnswered(*b"whoisit?")));
+    assert!(asking.events().contains(&FlowEvent::PathAnswered(*b"whoisit?")));
     assert!(
         asked.send(ms(21)).iter().all(|(_, control)| control.first() != Some(&frame::kind::ANSWER)),
         "once"
@@ -486,7 +495,7 @@ fn what_is_given_up_is_told_until_it_is_known() {
             packets.into_iter().filter(|(packet, _)| packet.segment.is_none_or(|cut| !cut.last)).collect();
         receiver.give(ms(15), &cut_short);
         assert!(sender.flow.give_up(1) && !sender.flow.give_up(1) && !sender.flow.give_up(3));
-        assert_eq!(sender.events(), [Event::BlockGivenUp(1)]);
+        assert_eq!(sender.events(), [FlowEvent::BlockGivenUp(1)]);
         assert_eq!(sender.flow.poll_timeout(), Some(Timestamp::ZERO), "at once");
         let first = sender.send(ms(20));
         assert!(has_notice(&first));
@@ -510,9 +519,9 @@ fn what_is_given_up_is_told_until_it_is_known() {
             assert!(sender.flow.is_idle());
         }
         let events = receiver.events();
-        assert_eq!(events.iter().filter(|event| **event == Event::PeerGaveUp(1..2)).count(), 1);
+        assert_eq!(events.iter().filter(|event| **event == FlowEvent::PeerGaveUp(1..2)).count(), 1);
         let late = receiver.handle(ms(3000), 1 << 20, &[], segment(1, 2316, 684, true));
-        assert_eq!(late, Ok(Verdict::Duplicate));
+        assert_eq!(late, Ok(SegmentVerdict::Duplicate));
         assert_eq!(receiver.events(), []);
     }
 }
@@ -521,8 +530,8 @@ fn what_is_given_up_is_told_until_it_is_known() {
 fn a_deadline_is_on_the_clock_and_the_block_is_given_up_at_it() {
     for reliable in [false, true] {
         let (mut sender, mut receiver) = pair_of(FlowConfig { reliable, ..FlowConfig::default() });
-        assert_eq!(sender.flow.queue_block_as(Class::Until(ms(50)), 3000), Ok(0));
-        assert_eq!(sender.flow.queue_block_as(Class::Until(ms(40)), 3000), Ok(1));
+        assert_eq!(sender.flow.queue_block_as(BlockClass::Until(ms(50)), 3000), Ok(0));
+        assert_eq!(sender.flow.queue_block_as(BlockClass::Until(ms(40)), 3000), Ok(1));
         assert_eq!(sender.flow.poll_timeout().map(|at| at <= ms(40)), Some(true));
         let packets = sender.send(ms(10));
         assert_eq!(segments_of(&packets), [1, 1, 1, 0, 0, 0]);
@@ -530,16 +539,16 @@ fn a_deadline_is_on_the_clock_and_the_block_is_given_up_at_it() {
         receiver.give(ms(15), &second);
         let back = receiver.send(ms(16));
         sender.give(ms(20), &back);
-        assert_eq!(sender.events(), [Event::BlockAcked(1)]);
+        assert_eq!(sender.events(), [FlowEvent::BlockAcked(1)]);
         assert_eq!(sender.send(ms(49)).len(), usize::from(!reliable), "a probe at most");
         assert_eq!(sender.events(), []);
         let packets = sender.send(ms(50));
         assert!(has_notice(&packets) && segments_of(&packets).is_empty());
-        assert_eq!(sender.events(), [Event::BlockGivenUp(0)]);
+        assert_eq!(sender.events(), [FlowEvent::BlockGivenUp(0)]);
         receiver.give(ms(55), &packets);
         assert_eq!(
             receiver.events().last(),
-            Some(&Event::PeerGaveUp(0..1)),
+            Some(&FlowEvent::PeerGaveUp(0..1)),
             "also a block of which nothing has come"
         );
     }
@@ -552,26 +561,26 @@ fn what_was_complete_when_it_was_given_up_stays_complete() {
     let packets = sender.send(ms(10));
     receiver.give(ms(15), &packets);
     let complete = receiver.events();
-    assert!([0, 1].iter().all(|&block| complete.contains(&Event::BlockComplete { block, len: 500 })));
+    assert!([0, 1].iter().all(|&block| complete.contains(&FlowEvent::BlockComplete { block, len: 500 })));
     assert!(sender.flow.give_up(0));
     let notice = sender.send(ms(16));
     receiver.give(ms(20), &notice);
     assert_eq!(receiver.events(), []);
     let back = receiver.send(ms(60));
     sender.give(ms(65), &back);
-    assert_eq!(sender.events(), [Event::BlockGivenUp(0), Event::BlockAcked(1)], "each once");
+    assert_eq!(sender.events(), [FlowEvent::BlockGivenUp(0), FlowEvent::BlockAcked(1)], "each once");
     assert!(sender.flow.is_idle());
 }
 
 #[test]
 fn an_urgent_block_overtakes_bulk_that_waits_and_finds_credit() {
     let (mut sender, mut receiver) = pair_of(FlowConfig { urgent_reserve: 2, ..FlowConfig::default() });
-    assert_eq!((sender.flow.block_room(), sender.flow.room_for(Class::Urgent)), (6, 4));
+    assert_eq!((sender.flow.block_room(), sender.flow.room_for(BlockClass::Urgent)), (6, 4));
     sender.queue(6, 1 << 20);
-    assert_eq!(sender.flow.queue_block(10), Err(Full));
+    assert_eq!(sender.flow.queue_block(10), Err(BlockQueueFull));
     let first = sender.send(ms(10));
     assert!(segments_of(&first).iter().all(|&block| block == 0));
-    assert_eq!(sender.flow.queue_block_as(Class::Urgent, 4096), Ok(6));
+    assert_eq!(sender.flow.queue_block_as(BlockClass::Urgent, 4096), Ok(6));
     receiver.give(ms(11), &first);
     let mut order = Vec::new();
     for step in 12..30 {
@@ -582,13 +591,14 @@ fn an_urgent_block_overtakes_bulk_that_waits_and_finds_credit() {
         receiver.give(ms(step), &packets);
     }
     assert_eq!(order[..4], [6; 4]);
-    assert!(receiver.events().contains(&Event::BlockComplete { block: 6, len: 4096 }));
+    assert!(receiver.events().contains(&FlowEvent::BlockComplete { block: 6, len: 4096 }));
 }
 
 #[test]
 fn a_flow_that_dies_gives_blocks_back_with_their_classes() {
     let (mut sender, _) = pair();
-    let classes = [Class::Urgent, Class::Until(ms(500)), Class::Bulk, Class::Until(ms(20))];
+    let classes =
+        [BlockClass::Urgent, BlockClass::Until(ms(500)), BlockClass::Bulk, BlockClass::Until(ms(20))];
     for class in classes {
         assert!(sender.flow.queue_block_as(class, 500).is_ok());
     }
@@ -603,11 +613,14 @@ fn a_flow_that_dies_gives_blocks_back_with_their_classes() {
 /// A peer with the keys can have a table kept, and work done, but only as far as its credit goes.
 #[test]
 fn a_peer_that_gives_up_what_it_likes_gains_nothing() {
-    let mut end = End::new();
+    let mut end = TestFlow::new();
     end.flow.grant(1000);
-    assert_eq!(end.handle(ms(1), 0, &given_up_frame(&[(1, 999)]), None), Ok(Verdict::Nothing));
-    assert_eq!(end.events(), [Event::PeerGaveUp(1..1000)]);
-    assert_eq!(end.handle(ms(1), 1, &given_up_frame(&[(0, 1001)]), None), Err(Misbehaviour::GivenUp.into()));
+    assert_eq!(end.handle(ms(1), 0, &given_up_frame(&[(1, 999)]), None), Ok(SegmentVerdict::Nothing));
+    assert_eq!(end.events(), [FlowEvent::PeerGaveUp(1..1000)]);
+    assert_eq!(
+        end.handle(ms(1), 1, &given_up_frame(&[(0, 1001)]), None),
+        Err(TransportMisbehaviour::GivenUp.into())
+    );
     let again = given_up_frame(&[(1, 999)]);
     let refused = (2..1000).find(|&number| end.handle(ms(1), number, &again, None).is_err());
     assert!(refused.is_some_and(|number| number < 100), "{refused:?}");
@@ -639,25 +652,27 @@ fn deed() -> impl proptest::strategy::Strategy<Value = Deed> {
 }
 
 /// An end with what is on its way to it, and what it has said of each block.
-struct Side {
-    end: End,
+struct TestSide {
+    end: TestFlow,
     coming: Vec<(PlannedPacket, Vec<u8>)>,
     /// Complete or acknowledged, and given up.
     done: Vec<u64>,
     given_up: Vec<u64>,
 }
 
-impl Side {
-    fn new() -> Side {
-        Side { end: End::new(), coming: Vec::new(), done: Vec::new(), given_up: Vec::new() }
+impl TestSide {
+    fn new() -> TestSide {
+        TestSide { end: TestFlow::new(), coming: Vec::new(), done: Vec::new(), given_up: Vec::new() }
     }
 
     fn hear(&mut self) {
         for event in self.end.events() {
             match event {
-                Event::BlockAcked(block) | Event::BlockComplete { block, .. } => self.done.push(block),
-                Event::BlockGivenUp(block) => self.given_up.push(block),
-                Event::PeerGaveUp(blocks) => self.given_up.extend(blocks),
+                FlowEvent::BlockAcked(block) | FlowEvent::BlockComplete { block, .. } => {
+                    self.done.push(block)
+                }
+                FlowEvent::BlockGivenUp(block) => self.given_up.push(block),
+                FlowEvent::PeerGaveUp(blocks) => self.given_up.extend(blocks),
                 _ => {}
             }
         }
@@ -668,7 +683,7 @@ impl Side {
     }
 }
 
-fn exchange(now: Timestamp, sender: &mut Side, receiver: &mut Side) {
+fn exchange(now: Timestamp, sender: &mut TestSide, receiver: &mut TestSide) {
     let given_up = sender.given_up.clone();
     let packets = sender.end.send(now);
     assert!(
@@ -690,13 +705,13 @@ proptest::proptest! {
     fn whatever_the_path_does_each_block_is_over_once_at_either_end(
         deeds in proptest::collection::vec(deed(), 1..120),
     ) {
-        let (mut sender, mut receiver) = (Side::new(), Side::new());
+        let (mut sender, mut receiver) = (TestSide::new(), TestSide::new());
         receiver.end.flow.grant(8);
         let (mut now, mut queued) = (0, 0);
         for deed in deeds {
             match deed {
                 Deed::Queue(class, len) => {
-                    let classes = [Class::Bulk, Class::Bulk, Class::Urgent, Class::Until(ms(now + 30))];
+                    let classes = [BlockClass::Bulk, BlockClass::Bulk, BlockClass::Urgent, BlockClass::Until(ms(now + 30))];
                     let class = classes[usize::from(class)];
                     if sender.end.flow.queue_block_as(class, len).is_ok() {
                         queued += 1;

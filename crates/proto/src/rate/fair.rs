@@ -9,31 +9,31 @@
 //! (`target`). Random loss does not appear: the queue says when the link is full. Loss beyond the path's own
 //! (`loss`) is a second signal, for buffers too short to show a queue.
 //!
-//! A transfer is in one phase at a time ([`Phase`]); [`Fair::turn`] has all ways from one to another. Now and
-//! then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
+//! A transfer is in one phase at a time ([`Phase`]); [`FairLaw::turn`] has all ways from one to another. Now
+//! and then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls
 //! with the rate).
 
+mod buffer_overflow;
+mod competitor;
 mod delay;
-mod doubt;
-mod hold;
-mod overflow;
-mod stranger;
+mod queue_probe;
+mod rate_hold;
 
-use super::loss::{Count, PathLoss};
-use super::near;
-use super::path::Path;
-use super::start::{Seen, Start};
-use super::target::target;
-use super::{Remembered, Report, WINDOW_INITIAL};
+use super::loss::{LossCount, PathLoss};
+use super::path::PathModel;
+use super::start::{StartInput, StartPhase};
+use super::target_delay::target;
+use super::window_floor;
+use super::{FeedbackReport, PathMemory, WINDOW_INITIAL};
 use crate::time::Timestamp;
-use delay::Delay;
-use doubt::{Doubt, Step};
-use hold::{Hold, Moving};
-use overflow::{Dip, Shallow, Test};
+use buffer_overflow::{OverflowTest, RateDip, ShallowBuffer};
+use competitor::{CompetePhase, CompetitorTrial};
+use delay::DelayPhase;
+use queue_probe::{QueueProbe, QueueProbeTimer};
+use rate_hold::{DelayNoise, RateHold};
 use std::time::Duration;
-use stranger::{Compete, Trial};
 
 /// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window
 /// has a floor.
@@ -58,7 +58,7 @@ const BEST_AGE: f64 = 30.0;
 
 /// What configuration and policy ask for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct RateLimits {
     pub rate: f64,
     pub floor: f64,
     pub queue_bytes: f64,
@@ -68,7 +68,7 @@ pub(super) struct Limits {
     pub scavenger: bool,
     /// Sends at `rate` whatever happens.
     pub fixed: bool,
-    pub remembered: Option<Remembered>,
+    pub remembered: Option<PathMemory>,
 }
 
 /// What all flows together deliver, in bytes a second: over a round trip, and over a quarter, two and four of
@@ -85,15 +85,15 @@ pub(super) struct Rates {
 #[derive(Debug)]
 enum Phase {
     /// What is answered lets it grow, until a queue stands.
-    Start(Box<Start>),
+    Start(Box<StartPhase>),
     /// The queue does.
-    Delay(Delay),
+    Delay(DelayPhase),
     /// Delay moves by itself, so the rate that the path has shown does.
-    Hold(Hold),
-    /// A stranger fills the buffer, so a virtual Cubic does.
-    Compete(Compete),
-    /// The queue does again, to see whether the stranger has gone.
-    Trial(Trial),
+    Hold(RateHold),
+    /// A competitor fills the buffer, so a virtual Cubic does.
+    Compete(CompetePhase),
+    /// The queue does again, to see whether the competitor has gone.
+    Trial(CompetitorTrial),
 }
 
 impl Default for Phase {
@@ -104,17 +104,17 @@ impl Default for Phase {
 
 /// Why a phase is over.
 #[derive(Debug)]
-enum Turn {
+enum PhaseEnd {
     /// The start has found what the path carries.
     Full,
     /// Delay moves by itself, and less arrives than has arrived: that rate is tried.
-    Moves(Hold),
+    Moves(RateHold),
     /// What is held does not arrive, or delay has come to rest.
     LetGo,
     /// Somebody else fills the buffer, and competing begins with this.
-    Filled(Compete),
-    /// It may be that the stranger has gone.
-    Try(Trial),
+    Filled(CompetePhase),
+    /// It may be that the competitor has gone.
+    Try(CompetitorTrial),
     /// The buffer is still filled.
     Still,
     /// Nobody fills the buffer, or what looked like it was a longer path.
@@ -125,22 +125,22 @@ enum Turn {
 #[derive(Debug, Clone, Copy)]
 enum Probe {
     /// Whether what is lost is lost because of us.
-    Test(Test),
+    Test(OverflowTest),
     /// What the round trip is without a queue; until then.
     Drain(Timestamp),
     /// Whether a queue that stands is one.
-    Step(Step),
+    Step(QueueProbe),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Fair {
+pub(super) struct FairLaw {
     phase: Phase,
     probe: Option<Probe>,
     /// What the path loses by itself is looked at, beside a probe that began meanwhile.
-    dip: Option<Dip>,
+    dip: Option<RateDip>,
     window: f64,
-    path: Path,
-    near: near::Floor,
+    path: PathModel,
+    near: window_floor::WindowFloor,
     loss: PathLoss,
     rates: Rates,
     /// The best rate of late, in bytes a second: somebody who takes our rate must not raise our target.
@@ -150,25 +150,25 @@ pub(super) struct Fair {
     in_flight: f64,
     /// Smoothed loss of all kinds, for who asks.
     loss_smooth: f64,
-    queue: Longest,
-    deaf: Deaf,
+    queue: PeakQueue,
+    deaf: IgnoredUntil,
     /// One mark a round trip counts.
     marked_until: Timestamp,
-    stale: Stale,
-    short: Short,
+    stale: StaleFlight,
+    short: AppLimited,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     dip_due: Option<Timestamp>,
     /// A test without a queue to see, which the next dip is to decide.
-    unsure: Option<Test>,
-    shallow: Option<Shallow>,
-    doubt: Doubt,
-    moving: Moving,
+    unsure: Option<OverflowTest>,
+    shallow: Option<ShallowBuffer>,
+    doubt: QueueProbeTimer,
+    moving: DelayNoise,
 }
 
 /// What is told until then says nothing about now.
 #[derive(Debug, Clone, Copy, Default)]
-struct Deaf {
+struct IgnoredUntil {
     /// What the window was set to has not arrived yet: it stays as it is.
     window: Timestamp,
     /// Losses are those of a silence, or of what was sent too much.
@@ -179,7 +179,7 @@ struct Deaf {
 
 /// The longest queue beyond jitter, about: of the last two round trips, and of the last ten seconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Longest {
+struct PeakQueue {
     peak: f64,
     of_late: f64,
 }
@@ -187,19 +187,19 @@ struct Longest {
 /// What was in flight when a silence began and has not been told of since: it has left the network, and does
 /// not count.
 #[derive(Debug, Clone, Copy, Default)]
-struct Stale {
+struct StaleFlight {
     bytes: f64,
     until: Timestamp,
 }
 
 /// Less is in flight than may be: this end has not sent. What arrives then tells nothing about the path.
 #[derive(Debug, Clone, Copy, Default)]
-struct Short {
+struct AppLimited {
     since: Option<Timestamp>,
     until: Timestamp,
 }
 
-impl Short {
+impl AppLimited {
     /// Takes what is in flight beside what may be.
     fn on_report(&mut self, now: Timestamp, part: f64, round: f64) {
         if part >= SHORT {
@@ -215,9 +215,9 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
 }
 
-impl Fair {
+impl FairLaw {
     pub(super) fn new() -> Self {
-        Fair { window: WINDOW_INITIAL as f64, loss: PathLoss::new(), ..Fair::default() }
+        FairLaw { window: WINDOW_INITIAL as f64, loss: PathLoss::new(), ..FairLaw::default() }
     }
 
     pub(super) fn rate(&self) -> f64 {
@@ -233,7 +233,7 @@ impl Fair {
         if let Phase::Start(start) = &self.phase { start.own_loss() } else { self.loss.own() }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &PathModel {
         &self.path
     }
 
@@ -271,7 +271,7 @@ impl Fair {
 
     /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until
     /// they are known to be lost, so it is more than the window; the pace keeps the window.
-    pub(super) fn in_flight_max(&self, limits: &Limits) -> f64 {
+    pub(super) fn in_flight_max(&self, limits: &RateLimits) -> f64 {
         let window = self.window_now().max(limits.floor * self.path.round_trip());
         if self.is_unpaced() {
             let floor = self.near.bytes(self.rates.round, limits.queue_bytes);
@@ -298,7 +298,7 @@ impl Fair {
         }
     }
 
-    pub(super) fn pacing_rate(&self, limits: &Limits) -> Option<f64> {
+    pub(super) fn pacing_rate(&self, limits: &RateLimits) -> Option<f64> {
         if !self.path.is_known() || self.is_unpaced() {
             return None;
         }
@@ -306,7 +306,7 @@ impl Fair {
         let own = match (&self.phase, self.dip) {
             (Phase::Start(_), _) => self.window / self.path.base() * 1.1,
             (_, Some(dip)) if now < dip.until => dip.rate,
-            (Phase::Delay(Delay { overshoot: Some(overshoot), .. }), _) => {
+            (Phase::Delay(DelayPhase { overshoot: Some(overshoot), .. }), _) => {
                 // Lost packets were counted, too: it may be over sooner.
                 let pace = overshoot.pace(now).filter(|_| self.in_flight > self.window);
                 pace.unwrap_or(self.window / self.path.base())
@@ -329,18 +329,18 @@ impl Fair {
     }
 
     /// The queueing delay aimed at without signs of a short buffer.
-    fn target(&self, limits: &Limits) -> f64 {
+    fn target(&self, limits: &RateLimits) -> f64 {
         self.target_of(self.rates.round / (1.0 - self.loss.own()), limits)
     }
 
-    fn target_of(&self, rate: f64, limits: &Limits) -> f64 {
+    fn target_of(&self, rate: f64, limits: &RateLimits) -> f64 {
         target(rate, self.path.packet(), self.path.base(), limits.weight)
     }
 
     /// The queueing delay aimed at.
-    fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
+    fn goal(&self, now: Timestamp, limits: &RateLimits) -> f64 {
         let own = self.target(limits);
-        let own = if self.is_near() { own.max(near::QUEUE) } else { own };
+        let own = if self.is_near() { own.max(window_floor::QUEUE) } else { own };
         let own = if limits.scavenger { 0.3 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
@@ -381,15 +381,15 @@ impl Fair {
         if silent {
             let round = self.path.round_trip().max(SILENCE_ROUND);
             let after = |rounds: f64| now + seconds(rounds * round);
-            self.deaf = Deaf { window: after(2.0), loss: after(3.0), ..self.deaf };
-            self.stale = Stale { bytes: self.in_flight, until: self.deaf.window };
+            self.deaf = IgnoredUntil { window: after(2.0), loss: after(3.0), ..self.deaf };
+            self.stale = StaleFlight { bytes: self.in_flight, until: self.deaf.window };
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             if let Some(Probe::Test(test)) = self.probe {
                 self.window = self.window.max(test.window);
             }
             (self.probe, self.dip, self.unsure) = (None, None, None);
-            if let Phase::Delay(delay) | Phase::Trial(Trial { delay, .. }) = &mut self.phase {
-                *delay = Delay::default();
+            if let Phase::Delay(delay) | Phase::Trial(CompetitorTrial { delay, .. }) = &mut self.phase {
+                *delay = DelayPhase::default();
             }
             self.path.forget_step();
             self.window *= 0.95;
@@ -398,7 +398,13 @@ impl Fair {
         silent
     }
 
-    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, rates: Rates, limits: &Limits) {
+    pub(super) fn on_report(
+        &mut self,
+        now: Timestamp,
+        report: &FeedbackReport,
+        rates: Rates,
+        limits: &RateLimits,
+    ) {
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
         let count = self.loss.on_report(report);
@@ -412,7 +418,7 @@ impl Fair {
         if is_marked {
             self.on_mark(now);
         }
-        let mut phase = std::mem::replace(&mut self.phase, Phase::Delay(Delay::default()));
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Delay(DelayPhase::default()));
         let turn = match &mut phase {
             Phase::Start(start) => self.step_start(now, start, report, count, is_marked, limits),
             Phase::Delay(delay) => {
@@ -420,7 +426,7 @@ impl Fair {
                 self.step_delay(now, dt, delay, limits);
                 self.step_doubt(now, report, delay, limits)
                     .or_else(|| self.look_for_moving(now, limits))
-                    .or_else(|| self.look_for_stranger(now, dt, delay, limits))
+                    .or_else(|| self.look_for_competitor(now, dt, delay, limits))
             }
             Phase::Hold(hold) => {
                 self.step_losses(now, count, false, limits);
@@ -442,37 +448,46 @@ impl Fair {
     }
 
     /// All ways from one phase to another.
-    fn turn(&mut self, now: Timestamp, from: Phase, turn: Turn, report: &Report, limits: &Limits) -> Phase {
+    fn turn(
+        &mut self,
+        now: Timestamp,
+        from: Phase,
+        turn: PhaseEnd,
+        report: &FeedbackReport,
+        limits: &RateLimits,
+    ) -> Phase {
         match (from, turn) {
-            (Phase::Start(start), Turn::Full) => Phase::Delay(self.end_start(now, &start, report, limits)),
-            (_, Turn::Moves(hold)) => Phase::Hold(hold),
-            (_, Turn::Filled(compete)) => Phase::Compete(self.begin_compete(compete)),
-            (_, Turn::Try(trial)) => {
+            (Phase::Start(start), PhaseEnd::Full) => {
+                Phase::Delay(self.end_start(now, &start, report, limits))
+            }
+            (_, PhaseEnd::Moves(hold)) => Phase::Hold(hold),
+            (_, PhaseEnd::Filled(compete)) => Phase::Compete(self.begin_compete(compete)),
+            (_, PhaseEnd::Try(trial)) => {
                 (self.probe, self.dip) = (None, None);
                 Phase::Trial(trial)
             }
-            (Phase::Trial(trial), Turn::Still) => {
+            (Phase::Trial(trial), PhaseEnd::Still) => {
                 self.window = trial.window;
                 Phase::Compete(self.begin_compete(trial.compete))
             }
-            (_, Turn::LetGo) => {
+            (_, PhaseEnd::LetGo) => {
                 // No more than what arrives is expected.
                 self.best = self.rates.four;
-                Phase::Delay(Delay::default())
+                Phase::Delay(DelayPhase::default())
             }
-            (_, Turn::Alone | Turn::Full | Turn::Still) => Phase::Delay(Delay::default()),
+            (_, PhaseEnd::Alone | PhaseEnd::Full | PhaseEnd::Still) => Phase::Delay(DelayPhase::default()),
         }
     }
 
     /// Takes what a report tells of the path, whatever the phase.
-    fn look(&mut self, now: Timestamp, dt: f64, report: &Report, rates: Rates, limits: &Limits) {
+    fn look(&mut self, now: Timestamp, dt: f64, report: &FeedbackReport, rates: Rates, limits: &RateLimits) {
         let was_near = self.is_near();
         let is_filled = matches!(self.phase, Phase::Compete(_) | Phase::Trial(_));
         self.path.on_report(now, report, is_filled);
         if self.is_near() && !was_near && !self.loss.is_tested() {
             // The first round trips have waited behind the first flight, and what was lost then was lost to
             // it.
-            self.loss.begin(Count::default());
+            self.loss.begin(LossCount::default());
         }
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
         // Half of it, where the queue itself comes and goes between two feedbacks.
@@ -522,13 +537,13 @@ impl Fair {
     fn step_start(
         &mut self,
         now: Timestamp,
-        start: &mut Start,
-        report: &Report,
-        count: Count,
+        start: &mut StartPhase,
+        report: &FeedbackReport,
+        count: LossCount,
         is_marked: bool,
-        limits: &Limits,
-    ) -> Option<Turn> {
-        let seen = Seen {
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
+        let seen = StartInput {
             count,
             path: &self.path,
             rate: self.rates.quarter,
@@ -540,15 +555,21 @@ impl Fair {
         // Before there is a rate there is nothing to go on from.
         match window.filter(|_| !is_marked || self.rates.quarter == 0.0) {
             Some(window) => self.window = window,
-            None => return Some(Turn::Full),
+            None => return Some(PhaseEnd::Full),
         }
         None
     }
 
-    fn end_start(&mut self, now: Timestamp, start: &Start, report: &Report, limits: &Limits) -> Delay {
+    fn end_start(
+        &mut self,
+        now: Timestamp,
+        start: &StartPhase,
+        report: &FeedbackReport,
+        limits: &RateLimits,
+    ) -> DelayPhase {
         let (base, aim) = (self.path.base(), self.target(limits));
         // On a near path the first flight may have been too much already.
-        self.loss.begin(if self.is_near() { Count::default() } else { start.later() });
+        self.loss.begin(if self.is_near() { LossCount::default() } else { start.later() });
         let remembered = limits.remembered.filter(|remembered| !self.is_near() && remembered.fits(base));
         if let Some(remembered) = remembered {
             self.loss.recall(f64::from(remembered.loss_ppm) / 1e6);
@@ -567,10 +588,10 @@ impl Fair {
         self.dip_due = Some(now + seconds(drained + base));
         self.moving.restart(now);
         self.doubt.begin(now, self.path.round_trip());
-        Delay::after_start(now, in_flight, self.window, base)
+        DelayPhase::after_start(now, in_flight, self.window, base)
     }
 
-    fn clamp(&mut self, now: Timestamp, limits: &Limits) {
+    fn clamp(&mut self, now: Timestamp, limits: &RateLimits) {
         if self.rates.round > 0.0 {
             let most = match &self.phase {
                 Phase::Start(start) => {
@@ -591,7 +612,7 @@ impl Fair {
     }
 
     /// What the ceiling lets be in flight.
-    fn window_max(&self, limits: &Limits) -> f64 {
+    fn window_max(&self, limits: &RateLimits) -> f64 {
         1.3 * limits.rate * self.path.round_trip() + SLACK * self.path.packet()
     }
 }

@@ -10,7 +10,7 @@
 //! its own overload in the end: a p_b that is a little high overloads the link, which confirms it (tried: 99 % own loss).
 //! From: the excess rule of BBRv2 (2 % over nothing), with the path's own loss in the place of nothing.
 
-use super::Report;
+use super::FeedbackReport;
 
 /// Standard deviations of the path's own loss that are no excess.
 const Z: f64 = 5.0;
@@ -31,13 +31,13 @@ const RECALLED: f64 = 5_000.0;
 
 /// Packets, and how many of them were lost.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Count {
+pub(super) struct LossCount {
     pub all: f64,
     pub lost: f64,
 }
 
-impl Count {
-    pub(super) fn add(&mut self, other: Count) {
+impl LossCount {
+    pub(super) fn add(&mut self, other: LossCount) {
         self.lost += other.lost;
         self.all += other.all;
     }
@@ -49,7 +49,7 @@ impl Count {
     }
 
     /// The variance of the difference between the shares of two samples of one path whose losses are independent.
-    pub(super) fn variance_beside(self, other: Count) -> f64 {
+    pub(super) fn variance_beside(self, other: LossCount) -> f64 {
         let mut both = self;
         both.add(other);
         let share = both.share();
@@ -67,9 +67,9 @@ pub(super) struct PathLoss {
     own: f64,
     /// Lost packets, and the runs they came in, of late: L is their quotient.
     runs: (f64, f64),
-    count: Count,
+    count: LossCount,
     /// What the start, and tests and dips since, have seen of it.
-    calm: Count,
+    calm: LossCount,
     is_tested: bool,
 }
 
@@ -84,7 +84,7 @@ impl PathLoss {
     }
 
     /// The start has seen so much of it.
-    pub(super) fn begin(&mut self, seen: Count) {
+    pub(super) fn begin(&mut self, seen: LossCount) {
         self.calm = seen;
         self.set_own(seen.share());
     }
@@ -92,7 +92,7 @@ impl PathLoss {
     /// An earlier transfer has seen this share lost. After a jump the start has seen little, and what the path loses by itself would
     /// be taken for an overflow.
     pub(super) fn recall(&mut self, share: f64) {
-        let mut seen = Count { all: RECALLED, lost: share * RECALLED };
+        let mut seen = LossCount { all: RECALLED, lost: share * RECALLED };
         if self.differ(self.calm, seen).abs() <= Z_CALM {
             seen.add(self.calm);
             self.begin(seen);
@@ -106,10 +106,10 @@ impl PathLoss {
 
     /// Seen where nothing was our doing: the path's own loss lies within half a standard deviation of that and of what was seen
     /// before, as far as they agree. Few packets move it little: a dip of twenty without a loss says nothing against 5 %.
-    pub(super) fn bound(&mut self, seen: Count) {
+    pub(super) fn bound(&mut self, seen: LossCount) {
         let differs = self.differ(seen, self.calm).abs() > Z_CALM;
         if differs {
-            self.calm = Count::default();
+            self.calm = LossCount::default();
         }
         self.calm.add(seen);
         self.calm.keep(CALM_MAX.max(2.0 * seen.all));
@@ -128,17 +128,17 @@ impl PathLoss {
     }
 
     /// Whether so many were lost that the path's own loss does not explain it.
-    pub(super) fn is_excess(&self, count: Count) -> bool {
+    pub(super) fn is_excess(&self, count: LossCount) -> bool {
         count.lost > self.tolerated(count.all)
     }
 
     /// Whether a share of `test` is less than that of `before` by more than chance.
-    pub(super) fn is_less(&self, test: Count, before: Count) -> bool {
+    pub(super) fn is_less(&self, test: LossCount, before: LossCount) -> bool {
         self.differ(test, before) > Z_TEST
     }
 
     /// By how many standard deviations the share of `test` is less than that of `before`.
-    fn differ(&self, test: Count, before: Count) -> f64 {
+    fn differ(&self, test: LossCount, before: LossCount) -> f64 {
         let mut both = before;
         both.add(test);
         let variance = before.variance_beside(test) * self.variance_factor(both.share());
@@ -147,18 +147,18 @@ impl PathLoss {
 
     /// Forgets what was counted: something has changed.
     pub(super) fn restart(&mut self) {
-        self.count = Count::default();
+        self.count = LossCount::default();
     }
 
     /// Takes a report, and returns what it counts.
-    pub(super) fn on_report(&mut self, report: &Report) -> Count {
+    pub(super) fn on_report(&mut self, report: &FeedbackReport) -> LossCount {
         self.runs.0 += f64::from(report.packets_lost);
         self.runs.1 += f64::from(report.loss_runs);
         if self.runs.1 > 2.0 * RUNS {
             self.runs = (self.runs.0 / self.runs.1 * RUNS, RUNS);
         }
         let lost = f64::from(report.packets_lost);
-        let count = Count { all: lost + f64::from(report.packets_delivered), lost };
+        let count = LossCount { all: lost + f64::from(report.packets_delivered), lost };
         self.count.add(count);
         count
     }
@@ -189,7 +189,7 @@ impl PathLoss {
     }
 
     /// What was counted since the last reaction, if it has an excess.
-    pub(super) fn judge(&mut self, window_packets: f64) -> Option<Count> {
+    pub(super) fn judge(&mut self, window_packets: f64) -> Option<LossCount> {
         let count = self.count;
         if count.all >= (0.25 * window_packets).max(50.0) && self.is_excess(count) {
             return Some(count);
@@ -201,7 +201,7 @@ impl PathLoss {
     /// Whether more than one run of packets was lost that need not be the path's own. A TCP gives way to a single packet:
     /// who waits for many beside it takes its share.
     pub(super) fn judge_beside_tcp(&mut self, window_packets: f64) -> bool {
-        let Count { all, lost } = self.count;
+        let LossCount { all, lost } = self.count;
         let is_ours = lost > all * self.own + Z * self.deviation(all, self.own) + self.run();
         if !is_ours {
             self.learn(window_packets);
@@ -231,8 +231,13 @@ impl PathLoss {
 mod tests {
     use super::*;
 
-    fn report(lost: u32, runs: u32, delivered: u32) -> Report {
-        Report { packets_lost: lost, loss_runs: runs, packets_delivered: delivered, ..Report::default() }
+    fn report(lost: u32, runs: u32, delivered: u32) -> FeedbackReport {
+        FeedbackReport {
+            packets_lost: lost,
+            loss_runs: runs,
+            packets_delivered: delivered,
+            ..FeedbackReport::default()
+        }
     }
 
     #[test]
@@ -267,7 +272,7 @@ mod tests {
     fn what_is_remembered_counts_unless_the_start_has_seen_otherwise() {
         let recalled = |lost, all, share| {
             let mut loss = PathLoss::new();
-            loss.begin(Count { all, lost });
+            loss.begin(LossCount { all, lost });
             loss.recall(share);
             loss.own()
         };
@@ -280,7 +285,7 @@ mod tests {
     #[test]
     fn five_of_sixty_against_one_of_a_hundred_and_forty_is_chance() {
         let loss = PathLoss::new();
-        let count = |lost, all| Count { all, lost };
+        let count = |lost, all| LossCount { all, lost };
         assert!(!loss.is_less(count(1.0, 142.0), count(5.0, 63.0)));
         assert!(loss.is_less(count(0.0, 150.0), count(20.0, 100.0)), "a policer");
     }
@@ -296,9 +301,9 @@ mod tests {
     #[test]
     fn samples_that_agree_add_up_and_one_that_does_not_counts_alone() {
         let mut loss = PathLoss::new();
-        (0..10).for_each(|_| loss.bound(Count { all: 1000.0, lost: 100.0 }));
+        (0..10).for_each(|_| loss.bound(LossCount { all: 1000.0, lost: 100.0 }));
         assert!((0.097..=0.1).contains(&loss.own()), "{}", loss.own());
-        loss.bound(Count { all: 1000.0, lost: 300.0 });
+        loss.bound(LossCount { all: 1000.0, lost: 300.0 });
         assert!(loss.own() > 0.28, "{}", loss.own());
     }
 
@@ -306,8 +311,8 @@ mod tests {
     fn a_sample_three_deviations_off_is_chance_and_one_of_six_another_path() {
         let after = |lost| {
             let mut loss = PathLoss::new();
-            loss.bound(Count { all: 20_000.0, lost: 6000.0 });
-            loss.bound(Count { all: 9000.0, lost });
+            loss.bound(LossCount { all: 20_000.0, lost: 6000.0 });
+            loss.bound(LossCount { all: 9000.0, lost });
             loss.calm.all
         };
         // 30 % of 9000 beside as much of 20,000: a deviation of both is 52 packets.
@@ -318,15 +323,15 @@ mod tests {
     #[test]
     fn two_large_samples_are_both_remembered() {
         let mut loss = PathLoss::new();
-        loss.bound(Count { all: 500_000.0, lost: 150_000.0 });
-        loss.bound(Count { all: 500_000.0, lost: 150_600.0 });
+        loss.bound(LossCount { all: 500_000.0, lost: 150_000.0 });
+        loss.bound(LossCount { all: 500_000.0, lost: 150_600.0 });
         assert!((loss.calm.all - 1e6).abs() < 1.0 && (loss.own() - 0.3003).abs() < 0.0004, "{}", loss.own());
     }
 
     #[test]
     fn less_than_was_believed_is_no_reason_to_believe_more() {
         let mut loss = PathLoss::new();
-        loss.begin(Count { all: 600.0, lost: 180.0 });
+        loss.begin(LossCount { all: 600.0, lost: 180.0 });
         for _ in 0..20 {
             loss.on_report(&report(60, 45, 240));
             assert!(loss.judge(300.0).is_none());
@@ -334,7 +339,7 @@ mod tests {
         let own = loss.own();
         assert!(own < 0.27, "{own}");
         // A dip of few packets does not differ from the 30 % of before.
-        loss.bound(Count { all: 60.0, lost: 11.0 });
+        loss.bound(LossCount { all: 60.0, lost: 11.0 });
         assert!(loss.own() <= own, "{}", loss.own());
     }
 
@@ -358,7 +363,7 @@ mod tests {
         }
         assert_eq!(loss.own(), 0.0);
         loss.set_own(0.2);
-        loss.bound(Count { all: 1000.0, lost: 50.0 });
+        loss.bound(LossCount { all: 1000.0, lost: 50.0 });
         assert!(loss.own() < 0.07);
     }
 }

@@ -2,22 +2,22 @@
 //!
 //! Always true: flows report what happened and get budgets; random loss by itself never lowers a budget.
 
-mod compete;
 mod fair;
 mod loss;
-mod near;
 mod pacer;
 mod path;
 mod shares;
 mod start;
-mod target;
+mod target_delay;
+mod virtual_cubic;
+mod window_floor;
 
-pub(crate) use pacer::{Asked, Pacer};
+pub(crate) use pacer::{Pacer, PacerRequest};
 
 use crate::time::Timestamp;
-use fair::{Fair, Rates};
+use fair::{FairLaw, Rates};
 use path::Deliveries;
-use shares::Part;
+use shares::WindowShare;
 use std::time::Duration;
 
 /// What is in flight before anything is known: 32 packets of 1200 bytes.
@@ -54,7 +54,7 @@ pub enum Policy {
 
 /// What an earlier transfer on this path has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
+pub struct PathMemory {
     /// The last good rate: bits of UDP payload per second.
     pub rate_bps: u64,
     /// The round trip time without queues that went with it.
@@ -63,7 +63,7 @@ pub struct Remembered {
     pub loss_ppm: u32,
 }
 
-impl Remembered {
+impl PathMemory {
     /// Whether it may be the same path still, which now has this round trip time in seconds.
     fn fits(&self, rtt: f64) -> bool {
         (0.5..2.0).contains(&(rtt / self.rtt.as_secs_f64().max(1e-6)))
@@ -80,7 +80,7 @@ pub struct RateConfig {
     /// Floor of all but `Fixed`: bits of UDP payload per second that are sent whatever happens. Default none.
     pub floor_bps: Option<u64>,
     /// Where to start, if the round trip time is still about the same. Default nothing.
-    pub remembered: Option<Remembered>,
+    pub remembered: Option<PathMemory>,
     /// Bytes that may stand in queues beyond what is on the way: the receiver's socket buffer. Default unlimited.
     pub queue_bytes_max: Option<u64>,
 }
@@ -91,7 +91,7 @@ pub struct FlowIndex(usize);
 
 /// What a flow tells its controller at each feedback.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Report {
+pub struct FeedbackReport {
     /// Wire bytes newly acknowledged.
     pub delivered: u64,
     /// Wire bytes newly declared lost.
@@ -119,10 +119,10 @@ pub struct Report {
     pub train_rate: Option<f64>,
 }
 
-impl Report {
+impl FeedbackReport {
     /// This and the rest of the same feedback.
-    pub(crate) fn and(self, rest: Report) -> Report {
-        Report {
+    pub(crate) fn and(self, rest: FeedbackReport) -> FeedbackReport {
+        FeedbackReport {
             delivered: self.delivered + rest.delivered,
             lost: self.lost + rest.lost,
             packets_delivered: self.packets_delivered + rest.packets_delivered,
@@ -138,7 +138,7 @@ impl Report {
 }
 
 #[derive(Debug, Default)]
-struct FlowState {
+struct ControlledFlow {
     reported_at: Option<Timestamp>,
     deliveries: Deliveries,
     in_flight: u64,
@@ -149,7 +149,7 @@ struct FlowState {
     removed: bool,
 }
 
-impl FlowState {
+impl ControlledFlow {
     fn is_active(&self, now: Timestamp) -> bool {
         !self.removed && self.reported_at.is_some_and(|at| now - at < FLOW_IDLE)
     }
@@ -159,10 +159,10 @@ impl FlowState {
 #[derive(Debug)]
 pub struct Controller {
     config: RateConfig,
-    flows: Vec<FlowState>,
+    flows: Vec<ControlledFlow>,
     /// The flow whose round trips count.
     reference: Option<FlowIndex>,
-    fair: Fair,
+    fair: FairLaw,
     /// Active flows, at least one.
     sharing: usize,
     shared_at: Option<Timestamp>,
@@ -175,7 +175,7 @@ impl Controller {
             config,
             flows: Vec::new(),
             reference: None,
-            fair: Fair::new(),
+            fair: FairLaw::new(),
             sharing: 1,
             shared_at: None,
         }
@@ -183,7 +183,7 @@ impl Controller {
 
     /// Registers a flow. Flows do so by themselves.
     pub fn add_flow(&mut self) -> FlowIndex {
-        self.flows.push(FlowState::default());
+        self.flows.push(ControlledFlow::default());
         FlowIndex(self.flows.len() - 1)
     }
 
@@ -211,7 +211,7 @@ impl Controller {
 
     /// Forgets the path: the transfer goes on over another one.
     pub fn restart(&mut self) {
-        self.fair = Fair::new();
+        self.fair = FairLaw::new();
         for flow in &mut self.flows {
             flow.deliveries.clear();
             flow.rtt = None;
@@ -245,11 +245,11 @@ impl Controller {
     }
 
     /// What the next transfer on this path should remember, once something is known.
-    pub fn to_remember(&self) -> Option<Remembered> {
+    pub fn to_remember(&self) -> Option<PathMemory> {
         let rate_bps = (self.fair.rate() / BITS) as u64;
         let rtt = Duration::from_secs_f64(self.fair.path().propagation());
         let loss_ppm = (1e6 * self.fair.own_loss()) as u32;
-        (rate_bps > 0 && self.fair.path().is_known()).then_some(Remembered { rate_bps, rtt, loss_ppm })
+        (rate_bps > 0 && self.fair.path().is_known()).then_some(PathMemory { rate_bps, rtt, loss_ppm })
     }
 
     /// In which state the controller is, in a word: for traces.
@@ -293,9 +293,9 @@ impl Controller {
         self.config.rate_bps.filter(|_| self.config.policy == Policy::Fixed).map(|rate| rate as f64 * BITS)
     }
 
-    fn limits(&self) -> fair::Limits {
+    fn limits(&self) -> fair::RateLimits {
         let bytes = |bps: Option<u64>| bps.map(|rate| rate as f64 * BITS);
-        fair::Limits {
+        fair::RateLimits {
             rate: bytes(self.config.rate_bps).unwrap_or(f64::INFINITY),
             floor: bytes(self.config.floor_bps).unwrap_or(0.0),
             queue_bytes: self.config.queue_bytes_max.map_or(f64::INFINITY, |bytes| bytes as f64),
@@ -307,7 +307,7 @@ impl Controller {
     }
 
     /// Takes a flow's report.
-    pub fn on_report(&mut self, now: Timestamp, flow: FlowIndex, report: &Report) {
+    pub fn on_report(&mut self, now: Timestamp, flow: FlowIndex, report: &FeedbackReport) {
         let Some(state) = self.flows.get_mut(flow.0) else { return };
         state.reported_at = Some(now);
         state.in_flight = report.in_flight;
@@ -320,7 +320,7 @@ impl Controller {
         }
         let round = self.fair.path().round_trip();
         let mut rates = Rates::default();
-        let mut report = Report { in_flight: 0, ..*report };
+        let mut report = FeedbackReport { in_flight: 0, ..*report };
         let mut parts = Vec::with_capacity(self.flows.len());
         for flow in &mut self.flows {
             if !flow.is_active(now) {
@@ -333,7 +333,7 @@ impl Controller {
             rates.two += flow.deliveries.rate(2.0 * round);
             rates.four += flow.deliveries.rate(4.0 * round);
             report.in_flight += flow.in_flight;
-            parts.push(Part { share: flow.share.unwrap_or(0.0), rate });
+            parts.push(WindowShare { share: flow.share.unwrap_or(0.0), rate });
         }
         let reference = self.reference(now, round);
         if reference != self.reference {
@@ -350,7 +350,7 @@ impl Controller {
     /// The flow whose round trips count: the largest of those that do not wait alone, longer than their sisters. Not the least
     /// of all flows': of many samples the least is less than what a transfer with one flow sees, and more than a share is taken.
     fn reference(&self, now: Timestamp, round: f64) -> Option<FlowIndex> {
-        let rtt_of = |flow: &FlowState| {
+        let rtt_of = |flow: &ControlledFlow| {
             let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round + REPORT_MIN);
             flow.rtt.filter(|_| is_news && !flow.removed)
         };
@@ -358,13 +358,13 @@ impl Controller {
         let longest = least + ALONE_MIN.max(least / ALONE_PART);
         let fit =
             self.flows.iter().enumerate().filter(|(_, flow)| rtt_of(flow).is_some_and(|rtt| rtt <= longest));
-        let share = |flow: &FlowState| flow.share.unwrap_or(0.0);
+        let share = |flow: &ControlledFlow| flow.share.unwrap_or(0.0);
         fit.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))
             .map(|(index, _)| FlowIndex(index))
     }
 
     /// Gives each active flow its part, as `parts` has them in order.
-    fn split(&mut self, now: Timestamp, mut parts: Vec<Part>) {
+    fn split(&mut self, now: Timestamp, mut parts: Vec<WindowShare>) {
         self.sharing = parts.len().max(1);
         let round = self.fair.path().round_trip();
         let rounds = self.shared_at.map_or(0.0, |at| (now - at).as_secs_f64() / round.max(1e-6));

@@ -22,7 +22,7 @@ const ROUNDING: f64 = 1.0;
 
 /// What a flow asks for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PacerRequest {
     /// Its part of the transfer's rate.
     pub share: f64,
     /// Length of its datagrams.
@@ -44,7 +44,7 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Bytes that may leave now, at `rate` bytes per second. Negative while an earlier packet is being paid for, or another batch
     /// gathers.
-    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, asked: &Asked) -> f64 {
+    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, asked: &PacerRequest) -> f64 {
         // The first flight leaves as one train, so that the bottleneck's rate shows in it.
         let least = if asked.is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
         let most = (rate * BURST).max(least * asked.share).max(BURST_FLOW_MIN);
@@ -74,10 +74,10 @@ mod tests {
     use super::*;
 
     const RATE: f64 = 125e6;
-    const ASKED: Asked = Asked { share: 1.0, packet: 1500, is_first: false };
+    const ASKED: PacerRequest = PacerRequest { share: 1.0, packet: 1500, is_first: false };
 
     /// Sends for a second whatever may leave, when the pacer says or after `pause` if that is sooner; bytes sent and batches.
-    fn send(rate: f64, asked: &Asked, pause: Duration) -> (usize, usize) {
+    fn send(rate: f64, asked: &PacerRequest, pause: Duration) -> (usize, usize) {
         let (mut pacer, mut now) = (Pacer::default(), Timestamp::ZERO);
         let (mut sent, mut batches) = (0, 0);
         while now < Timestamp::from_nanos(1_000_000_000) {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_datagram_longer_than_any_burst_leaves() {
-        let asked = Asked { share: 0.1, packet: 9000, is_first: false };
+        let asked = PacerRequest { share: 0.1, packet: 9000, is_first: false };
         let (sent, _) = send(1e6, &asked, Duration::from_micros(50));
         assert!((980_000..1_030_000).contains(&sent), "{sent}");
     }

@@ -4,7 +4,7 @@
 //! From: BBR (delivery rate over a round trip, windowed smallest round trip), Copa (smallest round trip of half a round trip as
 //! the standing queue: bursts, pacing and jitter come and go on top of it).
 
-use super::{Report, WINDOW_INITIAL};
+use super::{FeedbackReport, WINDOW_INITIAL};
 use crate::time::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,21 +28,21 @@ const STEPS_MAX: usize = 96;
 
 /// The path as all flows of a controller see it.
 #[derive(Debug, Default)]
-pub(super) struct Path {
-    base: Base,
+pub(super) struct PathModel {
+    base: BaseRtt,
     standing: StandingQueue,
     /// Queueing delay, smoothed over a few feedbacks: for pacing.
     smooth: f64,
     /// The newest round trip beyond the base.
     latest: f64,
-    noise: Noise,
+    noise: RttNoise,
     packet: f64,
     is_paced: bool,
 }
 
-impl Path {
+impl PathModel {
     /// With `filled`, somebody else keeps the queue from emptying: the base then stays what it was.
-    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, filled: bool) {
+    pub(super) fn on_report(&mut self, now: Timestamp, report: &FeedbackReport, filled: bool) {
         if let Some(rtt) = report.rtt {
             let rtt = rtt.as_secs_f64();
             self.base.sample(now, rtt, filled);
@@ -57,7 +57,7 @@ impl Path {
 
     /// The path without queues is longer than was believed.
     pub(super) fn rebase(&mut self, now: Timestamp, longer: f64) {
-        self.base = Base { older: None, newer: Some(self.propagation() + longer), turned_at: Some(now) };
+        self.base = BaseRtt { older: None, newer: Some(self.propagation() + longer), turned_at: Some(now) };
         (self.smooth, self.latest) = ((self.smooth - longer).max(0.0), (self.latest - longer).max(0.0));
     }
 
@@ -130,7 +130,7 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    pub(super) fn on_report(&mut self, report: &Report) {
+    pub(super) fn on_report(&mut self, report: &FeedbackReport) {
         self.bytes += report.delivered as f64;
         let elapsed = report.receive_time.as_secs_f64();
         if elapsed <= 0.0 {
@@ -164,13 +164,13 @@ impl Deliveries {
 
 /// The smallest round trip of the last while, in two halves that take turns.
 #[derive(Debug, Default)]
-struct Base {
+struct BaseRtt {
     older: Option<f64>,
     newer: Option<f64>,
     turned_at: Option<Timestamp>,
 }
 
-impl Base {
+impl BaseRtt {
     fn sample(&mut self, now: Timestamp, rtt: f64, hold: bool) {
         let turned_at = *self.turned_at.get_or_insert(now);
         if hold {
@@ -193,14 +193,14 @@ impl Base {
 /// of the spread where all delays up to it are alike. A queue that grows and drains more slowly than feedback comes does
 /// not stand out.
 #[derive(Debug, Default)]
-struct Noise {
+struct RttNoise {
     mean: f64,
     samples: f64,
     before: Option<f64>,
     step: f64,
 }
 
-impl Noise {
+impl RttNoise {
     /// What stands out by more than `most` is an end that stood still, and counts as that much.
     fn sample(&mut self, rtt: f64, most: f64) {
         let Some(before) = self.before.replace(rtt) else { return };
@@ -243,8 +243,8 @@ impl StandingQueue {
 mod tests {
     use super::*;
 
-    fn report(micros: u64, delivered: u64) -> Report {
-        Report { receive_time: Duration::from_micros(micros), delivered, ..Report::default() }
+    fn report(micros: u64, delivered: u64) -> FeedbackReport {
+        FeedbackReport { receive_time: Duration::from_micros(micros), delivered, ..FeedbackReport::default() }
     }
 
     #[test]
@@ -259,12 +259,12 @@ mod tests {
         assert!(deliveries.rate(0.02) > 3.5e6, "late arrivals count");
     }
 
-    fn path_after(steps: u64, queue_us: impl Fn(u64) -> u64) -> Path {
-        let mut path = Path::default();
+    fn path_after(steps: u64, queue_us: impl Fn(u64) -> u64) -> PathModel {
+        let mut path = PathModel::default();
         for step in 0..steps {
             let rtt = Some(Duration::from_micros(20_000 + queue_us(step)));
             let now = Timestamp::from_nanos(step * 1_250_000);
-            path.on_report(now, &Report { rtt, ..Report::default() }, false);
+            path.on_report(now, &FeedbackReport { rtt, ..FeedbackReport::default() }, false);
         }
         path
     }
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn round_trips_of_another_flow_do_not_stand_out() {
-        let mut path = Path::default();
+        let mut path = PathModel::default();
         for step in 0..200u64 {
             path.forget_step();
             let rtt = Some(Duration::from_millis(100 + 10 * (step % 2)));
             let now = Timestamp::from_nanos(step * 6_250_000);
-            path.on_report(now, &Report { rtt, ..Report::default() }, false);
+            path.on_report(now, &FeedbackReport { rtt, ..FeedbackReport::default() }, false);
         }
         assert_eq!(path.noise(), 0.0);
     }

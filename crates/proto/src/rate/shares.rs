@@ -15,13 +15,13 @@ const EVEN: f64 = 0.1;
 
 /// A flow's part of the window, and the bytes a second that it delivers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct WindowShare {
     pub share: f64,
     pub rate: f64,
 }
 
 /// Moves the parts of all active flows on by `rounds` round trips.
-pub(super) fn step(parts: &mut [Part], rounds: f64) {
+pub(super) fn step(parts: &mut [WindowShare], rounds: f64) {
     let even = 1.0 / parts.len().max(1) as f64;
     let rate: f64 = parts.iter().map(|part| part.rate).sum();
     // Exactly one where the parts add up to one; flows come and go.
@@ -39,8 +39,9 @@ mod tests {
     use super::*;
 
     /// Where flows with these ways of their own settle, if `window` bytes a second are offered in all.
-    fn settled(ways: &[f64], shares: &[f64], window: f64) -> Vec<Part> {
-        let mut parts: Vec<Part> = shares.iter().map(|&share| Part { share, rate: 0.0 }).collect();
+    fn settled(ways: &[f64], shares: &[f64], window: f64) -> Vec<WindowShare> {
+        let mut parts: Vec<WindowShare> =
+            shares.iter().map(|&share| WindowShare { share, rate: 0.0 }).collect();
         for _ in 0..400 {
             for (part, way) in parts.iter_mut().zip(ways) {
                 part.rate = (part.share * window).min(*way);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn flows_come_and_go() {
-        let mut parts = [Part { share: 0.25, rate: 1.0 }; 2];
+        let mut parts = [WindowShare { share: 0.25, rate: 1.0 }; 2];
         step(&mut parts, 0.0);
         assert_eq!(parts.map(|part| part.share), [0.5; 2]);
     }

@@ -8,9 +8,9 @@
 //! (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about the same, paced over a round);
 //! paced chirping (Misund, Briscoe: what trains show guides the start).
 
-use super::loss::Count;
-use super::path::Path;
-use super::{Remembered, Report};
+use super::loss::LossCount;
+use super::path::PathModel;
+use super::{FeedbackReport, PathMemory};
 use crate::time::Timestamp;
 
 /// A queue that becomes shorter by this part of the time between feedbacks is an end's that stood still.
@@ -45,14 +45,14 @@ const MOVES: f64 = 0.03;
 
 /// What a report has brought.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
-    pub count: Count,
-    pub path: &'a Path,
+pub(super) struct StartInput<'a> {
+    pub count: LossCount,
+    pub path: &'a PathModel,
     /// Bytes a second delivered within a quarter of a round trip.
     pub rate: f64,
     /// The queueing delay aimed at.
     pub target: f64,
-    pub remembered: Option<Remembered>,
+    pub remembered: Option<PathMemory>,
     /// Whether the policy is `low`.
     pub scavenger: bool,
 }
@@ -68,7 +68,7 @@ struct Belief {
 }
 
 impl Belief {
-    fn update(&mut self, path: &Path, remembered: Option<Remembered>, train_rate: Option<f64>) {
+    fn update(&mut self, path: &PathModel, remembered: Option<PathMemory>, train_rate: Option<f64>) {
         let remembered = remembered.filter(|remembered| remembered.fits(path.base()));
         let (rate, part) = match (remembered, train_rate) {
             (Some(remembered), _) => (remembered.rate_bps as f64 / 8.0, JUMP_REMEMBERED),
@@ -80,7 +80,7 @@ impl Belief {
     }
 
     /// The window after `window`, which would be `grown` if nothing were believed.
-    fn window(&mut self, now: Timestamp, window: f64, grown: f64, path: &Path) -> f64 {
+    fn window(&mut self, now: Timestamp, window: f64, grown: f64, path: &PathModel) -> f64 {
         if self.full == 0.0 {
             return grown;
         }
@@ -96,16 +96,16 @@ impl Belief {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Start {
+pub(super) struct StartPhase {
     queued: f64,
     queue_before: f64,
     round_began: Option<Timestamp>,
-    round: Count,
+    round: LossCount,
     /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
-    recent: [Count; 2],
-    clean: Count,
+    recent: [LossCount; 2],
+    clean: LossCount,
     /// The first of them, which a shallow buffer may not have taken.
-    first: Count,
+    first: LossCount,
     window_before: f64,
     rate_before: f64,
     flat_rounds: u32,
@@ -117,15 +117,16 @@ pub(super) struct Start {
     longest: f64,
 }
 
-impl Start {
+impl StartPhase {
     /// What the first rounds have lost: the path's own.
     pub(super) fn own_loss(&self) -> f64 {
         self.clean.share()
     }
 
     /// What they were, if so much is known without the first flight, which a buffer that others fill may not have taken.
-    pub(super) fn later(&self) -> Count {
-        let later = Count { all: self.clean.all - self.first.all, lost: self.clean.lost - self.first.lost };
+    pub(super) fn later(&self) -> LossCount {
+        let later =
+            LossCount { all: self.clean.all - self.first.all, lost: self.clean.lost - self.first.lost };
         if later.all >= LATER_MIN && later.share() < self.own_loss() { later } else { self.clean }
     }
 
@@ -138,11 +139,11 @@ impl Start {
     pub(super) fn step(
         &mut self,
         now: Timestamp,
-        report: &Report,
-        seen: &Seen<'_>,
+        report: &FeedbackReport,
+        seen: &StartInput<'_>,
         window: f64,
     ) -> Option<f64> {
-        let Seen { count, path, rate, target, remembered, scavenger } = *seen;
+        let StartInput { count, path, rate, target, remembered, scavenger } = *seen;
         if report.rtt.is_some() {
             self.look_at_queue(report.receive_time.as_secs_f64(), path, target);
         }
@@ -173,7 +174,7 @@ impl Start {
     }
 
     /// Counts the feedbacks that show a queue. A report without a round trip (what is found lost by time) says nothing new.
-    fn look_at_queue(&mut self, since_before: f64, path: &Path, target: f64) {
+    fn look_at_queue(&mut self, since_before: f64, path: &PathModel, target: f64) {
         // What was told while an end stood still is read at once, and each of it waited less than the one before.
         let falls = path.latest() < self.queue_before - FALLS * since_before;
         self.queue_before = path.latest();
@@ -187,7 +188,7 @@ impl Start {
         }
     }
 
-    fn end_round(&mut self, now: Timestamp, path: &Path, window: f64, rate: f64) -> bool {
+    fn end_round(&mut self, now: Timestamp, path: &PathModel, window: f64, rate: f64) -> bool {
         let began = *self.round_began.get_or_insert(now);
         if (now - began).as_secs_f64() < path.round_trip().max(0.005) {
             return false;
@@ -207,13 +208,13 @@ impl Start {
         }
         self.longest = 0.0;
         let [newer, older] = self.recent;
-        self.clean = Count { all: self.clean.all + older.all, lost: self.clean.lost + older.lost };
+        self.clean = LossCount { all: self.clean.all + older.all, lost: self.clean.lost + older.lost };
         self.recent = [round, newer];
         if self.clean.all == 0.0 {
             // The first flight is too small to overflow anything.
             self.clean = round;
             self.first = round;
-            self.recent = [Count::default(); 2];
+            self.recent = [LossCount::default(); 2];
         }
         (self.window_before, self.rate_before, self.round_began) = (window, rate, Some(now));
         self.flat_rounds >= 2 || (excess && self.saturated_rounds > 2)

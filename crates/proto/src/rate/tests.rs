@@ -37,7 +37,7 @@ fn drive_told(
         let arrived = offered.min(rate) * step;
         let packets = |bytes: f64| (bytes / 1500.0) as u32;
         let lost = arrived * loss + overflow;
-        let report = Report {
+        let report = FeedbackReport {
             delivered: (arrived * (1.0 - loss)) as u64,
             lost: lost as u64,
             packets_delivered: packets(arrived * (1.0 - loss)),
@@ -112,14 +112,14 @@ fn a_near_path_keeps_a_window_through_noise() {
     for step in 0..2000u64 {
         let now = Timestamp::from_nanos(step * 500_000);
         let noise = if step % 10 == 0 { 50 } else { 50 + (step * 7919) % 5000 };
-        let report = Report {
+        let report = FeedbackReport {
             delivered: 100_000,
             packets_delivered: 68,
             datagram: 1472,
             receive_time: Duration::from_micros(500),
             rtt: Some(Duration::from_micros(noise)),
             saturated: true,
-            ..Report::default()
+            ..FeedbackReport::default()
         };
         controller.on_report(now, flow, &report);
         assert!(step < 50 || controller.window() >= 2 << 20, "step {step}: {}", controller.window());
@@ -137,7 +137,7 @@ fn left_after(rounds: f64, part: f64) -> f64 {
     let (flow, before, step) = (FlowIndex(0), controller.window() as f64, rtt / 16.0);
     for number in 1..=(16.0 * rounds) as u32 {
         let arrived = 0.1 * rate * step;
-        let report = Report {
+        let report = FeedbackReport {
             delivered: arrived as u64,
             packets_delivered: (arrived / 1500.0) as u32,
             datagram: 1500,
@@ -145,7 +145,7 @@ fn left_after(rounds: f64, part: f64) -> f64 {
             rtt: Some(Duration::from_secs_f64(rtt)),
             in_flight: (part * controller.window() as f64) as u64,
             saturated: true,
-            ..Report::default()
+            ..FeedbackReport::default()
         };
         let now = Timestamp::from_nanos(10_000_000_000) + Duration::from_secs_f64(f64::from(number) * step);
         controller.on_report(now, flow, &report);
@@ -170,7 +170,7 @@ fn a_mark_counts_once_a_round_trip() {
     let mut now = Timestamp::from_nanos(10_000_000_000);
     let mut report = |packets_marked| {
         now = now + Duration::from_millis(3);
-        let report = Report {
+        let report = FeedbackReport {
             delivered: 375_000,
             packets_delivered: 250,
             packets_marked,
@@ -179,7 +179,7 @@ fn a_mark_counts_once_a_round_trip() {
             rtt: Some(Duration::from_millis(51)),
             in_flight: 6_000_000,
             saturated: true,
-            ..Report::default()
+            ..FeedbackReport::default()
         };
         controller.on_report(now, flow, &report);
         controller.window() as f64
@@ -196,13 +196,13 @@ fn a_mark_before_anything_is_known_does_not_stop_the_start() {
     let mut controller = Controller::new(RateConfig::default());
     let flow = controller.add_flow();
     for step in 0..3u64 {
-        let report = Report {
+        let report = FeedbackReport {
             packets_marked: 1,
             datagram: 1200,
             receive_time: Duration::from_millis(step),
             rtt: Some(Duration::from_millis(50)),
             in_flight: 38_400,
-            ..Report::default()
+            ..FeedbackReport::default()
         };
         controller.on_report(Timestamp::from_nanos(step * 1_000_000), flow, &report);
     }
@@ -224,12 +224,12 @@ fn another_path_is_learned_anew() {
 fn on_another_path_old_round_trips_do_not_choose_whose_count() {
     let mut controller = Controller::new(RateConfig::default());
     let flows = [controller.add_flow(), controller.add_flow()];
-    let report = |rtt_ms| Report {
+    let report = |rtt_ms| FeedbackReport {
         rtt: Some(Duration::from_millis(rtt_ms)),
         receive_time: Duration::from_millis(1),
         delivered: 1500,
         datagram: 1500,
-        ..Report::default()
+        ..FeedbackReport::default()
     };
     flows.iter().for_each(|&flow| controller.on_report(Timestamp::from_nanos(1_000_000), flow, &report(1)));
     controller.restart();
@@ -243,7 +243,7 @@ fn a_mark_ends_the_start() {
     let mut controller = Controller::new(RateConfig::default());
     drive(&mut controller, 0.1, 125e6, 0.05, 0.0, 1e9);
     assert_eq!(controller.state(), "start");
-    let report = Report {
+    let report = FeedbackReport {
         delivered: 15_000,
         packets_delivered: 10,
         packets_marked: 1,
@@ -251,7 +251,7 @@ fn a_mark_ends_the_start() {
         receive_time: Duration::from_millis(3),
         rtt: Some(Duration::from_millis(50)),
         saturated: true,
-        ..Report::default()
+        ..FeedbackReport::default()
     };
     controller.on_report(Timestamp::from_nanos(103_000_000), FlowIndex(0), &report);
     assert_eq!(controller.state(), "delay");
@@ -264,7 +264,7 @@ fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
     let window_after = |policy, remembered, train_rate| {
         let mut controller = Controller::new(RateConfig { policy, remembered, ..RateConfig::default() });
         let flow = controller.add_flow();
-        let report = Report {
+        let report = FeedbackReport {
             delivered: 15_000,
             packets_delivered: 10,
             datagram: 1500,
@@ -273,12 +273,12 @@ fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
             in_flight: 30_000,
             saturated: true,
             train_rate,
-            ..Report::default()
+            ..FeedbackReport::default()
         };
         controller.on_report(Timestamp::from_nanos(100_000_000), flow, &report);
         controller.window()
     };
-    let remembered = Some(Remembered { rate_bps: 1_000_000_000, rtt, loss_ppm: 0 });
+    let remembered = Some(PathMemory { rate_bps: 1_000_000_000, rtt, loss_ppm: 0 });
     for (remembered, train_rate) in [(remembered, None), (None, Some(125e6))] {
         assert!(window_after(Policy::Fair, remembered, train_rate) > 3_000_000);
         assert!(window_after(Policy::Low, remembered, train_rate) < 100_000);

@@ -6,7 +6,7 @@
 //! one that arrived, so neither delayed feedback nor a busy machine looks like loss.
 
 use super::Rtt;
-use crate::error::Misbehaviour;
+use crate::error::TransportMisbehaviour;
 use crate::time::{Timestamp, nanos};
 use crate::wire::frame::{Feedback, MapPiece, MapPieces};
 use std::cmp::Reverse;
@@ -22,7 +22,7 @@ const WINDOW_MIN: Duration = Duration::from_millis(1);
 
 /// What a packet carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PacketKind {
     /// A segment: `what` is the block.
     Segment,
     /// Control stream bytes: `what` is their offset.
@@ -41,31 +41,31 @@ pub(crate) enum Kind {
 
 /// A packet on its way, in 32 bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
+pub(crate) struct SentPacket {
     pub at: Timestamp,
     pub what: u64,
     pub offset: u32,
     pub len: u16,
     pub wire_len: u16,
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// A feedback has said that it is missing.
     pub suspect: bool,
 }
 
 /// Segments of one size that follow each other in a block, or one packet of another kind.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Acked {
+pub(crate) struct AckedSegments {
     pub what: u64,
     pub offset: u32,
     pub len: u32,
     pub count: u32,
     /// Of each.
     pub wire_len: u16,
-    pub kind: Kind,
+    pub kind: PacketKind,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Word {
+struct StatusWord {
     /// Sent, to be acknowledged, fate unknown.
     open: u64,
     /// Declared lost.
@@ -76,14 +76,14 @@ struct Word {
 
 /// What a feedback, or time, has decided. The lists are reused.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub acked: Vec<Acked>,
-    pub lost: Vec<Sent>,
+pub(crate) struct FeedbackOutcome {
+    pub acked: Vec<AckedSegments>,
+    pub lost: Vec<SentPacket>,
     /// Wire bytes newly acknowledged, spuriously lost ones included.
     pub acked_bytes: u64,
     pub lost_bytes: u64,
     /// Of packets sent so early that the fate of their neighbours is known, too: what has become of them.
-    pub settled: Tally,
+    pub settled: PacketTally,
     /// Round trip sample without the receiver's delay.
     pub rtt: Option<Duration>,
     /// The largest number ever reported has grown.
@@ -96,39 +96,39 @@ pub(crate) struct Outcome {
 
 /// Packets of one time, counted when all of that time can be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct PacketTally {
     pub arrived: u32,
     pub lost: u32,
     /// Runs of consecutive numbers among the lost.
     pub runs: u32,
 }
 
-impl Tally {
-    fn add(&mut self, other: Tally) {
+impl PacketTally {
+    fn add(&mut self, other: PacketTally) {
         self.arrived = self.arrived.saturating_add(other.arrived);
         self.lost = self.lost.saturating_add(other.lost);
         self.runs = self.runs.saturating_add(other.runs);
     }
 }
 
-impl Outcome {
+impl FeedbackOutcome {
     pub(crate) fn clear(&mut self) {
         self.acked.clear();
         self.lost.clear();
         self.pings_acked.clear();
         self.pings_lost.clear();
         (self.acked_bytes, self.lost_bytes, self.spurious) = (0, 0, 0);
-        (self.rtt, self.newest_is_new, self.settled) = (None, false, Tally::default());
+        (self.rtt, self.newest_is_new, self.settled) = (None, false, PacketTally::default());
     }
 
     /// Segments arrive in order mostly, so what is carried out for each of them is done once for many.
     #[inline]
-    fn push_acked(&mut self, sent: &Sent) {
-        let Sent { what, offset, wire_len, kind, .. } = *sent;
+    fn push_acked(&mut self, sent: &SentPacket) {
+        let SentPacket { what, offset, wire_len, kind, .. } = *sent;
         let len = u32::from(sent.len);
         match self.acked.last_mut() {
             Some(last)
-                if kind == Kind::Segment
+                if kind == PacketKind::Segment
                     && last.kind == kind
                     && (last.what, last.wire_len) == (what, wire_len)
                     && last.offset + last.len == offset =>
@@ -136,7 +136,7 @@ impl Outcome {
                 last.len += len;
                 last.count += 1;
             }
-            _ => self.acked.push(Acked { what, offset, len, count: 1, wire_len, kind }),
+            _ => self.acked.push(AckedSegments { what, offset, len, count: 1, wire_len, kind }),
         }
     }
 }
@@ -145,42 +145,42 @@ impl Outcome {
 /// reordering window after the arrivals around it, or a little sooner by time alone, and where a feedback was lost the next tells
 /// of both: counted as found, every change of rate would look like a change of loss.
 #[derive(Debug, Default)]
-struct Unsettled {
+struct UnsettledPackets {
     /// All slots below this one are settled; the first of `tallies` is this one's.
     slot: u64,
-    tallies: VecDeque<Tally>,
+    tallies: VecDeque<PacketTally>,
 }
 
-impl Unsettled {
+impl UnsettledPackets {
     /// Slots are 131 us long, a fraction of the shortest window.
     fn slot(nanos: u64) -> u64 {
         nanos >> 17
     }
 
     /// What was sent until then is settled.
-    fn settle(&mut self, until_nanos: u64, settled: &mut Tally) {
+    fn settle(&mut self, until_nanos: u64, settled: &mut PacketTally) {
         let slots = Self::slot(until_nanos).saturating_sub(self.slot);
         self.slot += slots;
         let known = usize::try_from(slots).unwrap_or(usize::MAX).min(self.tallies.len());
         self.tallies.drain(..known).for_each(|tally| settled.add(tally));
     }
 
-    fn count_arrived(&mut self, sent_at: Timestamp, arrived: u32, settled: &mut Tally) {
+    fn count_arrived(&mut self, sent_at: Timestamp, arrived: u32, settled: &mut PacketTally) {
         if arrived > 0 {
-            self.count(sent_at, Tally { arrived, ..Tally::default() }, settled);
+            self.count(sent_at, PacketTally { arrived, ..PacketTally::default() }, settled);
         }
     }
 
     /// Counts what has become of packets, now or when their neighbours can be counted, too.
     #[inline]
-    fn count(&mut self, sent_at: Timestamp, tally: Tally, settled: &mut Tally) {
+    fn count(&mut self, sent_at: Timestamp, tally: PacketTally, settled: &mut PacketTally) {
         let Some(index) = Self::slot(sent_at.as_nanos()).checked_sub(self.slot) else {
             return settled.add(tally);
         };
         // An honest peer tells of nothing sent after the newest arrival, a window after the first slot.
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(SLOTS_MAX);
         if index >= self.tallies.len() {
-            self.tallies.resize(index + 1, Tally::default());
+            self.tallies.resize(index + 1, PacketTally::default());
         }
         self.tallies[index].add(tally);
     }
@@ -189,10 +189,10 @@ impl Unsettled {
 /// All packets from the floor on.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentPacket>,
     /// Number of the first entry of `sent`: the fate of all below is known.
     floor: u64,
-    words: VecDeque<Word>,
+    words: VecDeque<StatusWord>,
     open_count: usize,
     open_bytes: u64,
     newest_acked: Option<u64>,
@@ -203,7 +203,7 @@ pub(crate) struct Ledger {
     reordering: Duration,
     /// The last number declared lost.
     lost_last: u64,
-    unsettled: Unsettled,
+    unsettled: UnsettledPackets,
 }
 
 impl Ledger {
@@ -218,7 +218,7 @@ impl Ledger {
             suspects: BinaryHeap::new(),
             reordering: Duration::ZERO,
             lost_last: 0,
-            unsettled: Unsettled::default(),
+            unsettled: UnsettledPackets::default(),
         }
     }
 
@@ -251,7 +251,7 @@ impl Ledger {
 
     /// Notes a packet that is being sent now, and returns its number.
     #[inline]
-    pub(crate) fn push(&mut self, sent: Sent) -> u64 {
+    pub(crate) fn push(&mut self, sent: SentPacket) -> u64 {
         let number = self.next_number();
         let bit = 1u64 << (number % 64);
         if self.sent.is_empty() {
@@ -259,13 +259,17 @@ impl Ledger {
         }
         let index = (number / 64 - self.floor / 64) as usize;
         if index >= self.words.len() {
-            self.words.push_back(Word::default());
+            self.words.push_back(StatusWord::default());
         }
         let word = &mut self.words[index];
         match sent.kind {
-            Kind::Skipped => word.skipped |= bit,
-            Kind::Passive => {}
-            Kind::Segment | Kind::Stream | Kind::Ping | Kind::GivenUp | Kind::MtuProbe => {
+            PacketKind::Skipped => word.skipped |= bit,
+            PacketKind::Passive => {}
+            PacketKind::Segment
+            | PacketKind::Stream
+            | PacketKind::Ping
+            | PacketKind::GivenUp
+            | PacketKind::MtuProbe => {
                 word.open |= bit;
                 self.open_count += 1;
                 self.open_bytes += u64::from(sent.wire_len);
@@ -287,10 +291,10 @@ impl Ledger {
         now: Timestamp,
         feedback: &Feedback<'_>,
         rtt: &Rtt,
-        outcome: &mut Outcome,
-    ) -> Result<u64, Misbehaviour> {
+        outcome: &mut FeedbackOutcome,
+    ) -> Result<u64, TransportMisbehaviour> {
         if feedback.newest >= self.next_number() || self.was_skipped(feedback.newest) {
-            return Err(Misbehaviour::AckOfUnsent);
+            return Err(TransportMisbehaviour::AckOfUnsent);
         }
         self.sample_rtt(now, feedback, outcome);
         let window = self.window(rtt);
@@ -308,7 +312,7 @@ impl Ledger {
             match piece {
                 MapPiece::Full(count) => {
                     let end = at.checked_add(count).filter(|&end| end <= self.next_number() / 64);
-                    let end = end.ok_or(Misbehaviour::AckOfUnsent)?;
+                    let end = end.ok_or(TransportMisbehaviour::AckOfUnsent)?;
                     for word in at.max(self.floor / 64)..end {
                         self.read_word(word, u64::MAX, &mut judge, outcome)?;
                     }
@@ -325,7 +329,7 @@ impl Ledger {
         Ok(at)
     }
 
-    fn sample_rtt(&mut self, now: Timestamp, feedback: &Feedback<'_>, outcome: &mut Outcome) {
+    fn sample_rtt(&mut self, now: Timestamp, feedback: &Feedback<'_>, outcome: &mut FeedbackOutcome) {
         if self.newest_acked.is_some_and(|newest| feedback.newest <= newest) {
             return;
         }
@@ -354,15 +358,15 @@ impl Ledger {
         at: u64,
         bits: u64,
         judge: &mut Judge,
-        outcome: &mut Outcome,
-    ) -> Result<(), Misbehaviour> {
+        outcome: &mut FeedbackOutcome,
+    ) -> Result<(), TransportMisbehaviour> {
         let Some(index) = at.checked_sub(self.floor / 64) else { return Ok(()) };
         let Some(word) = self.words.get(index as usize).copied() else {
             let honest = bits & beyond(at, self.next_number()) == 0;
-            return if honest { Ok(()) } else { Err(Misbehaviour::AckOfUnsent) };
+            return if honest { Ok(()) } else { Err(TransportMisbehaviour::AckOfUnsent) };
         };
         if bits & (word.skipped | beyond(at, self.next_number())) != 0 {
-            return Err(Misbehaviour::AckOfUnsent);
+            return Err(TransportMisbehaviour::AckOfUnsent);
         }
         let acked = bits & (word.open | word.lost);
         let missing = word.open & !bits & !beyond(at, judge.newest);
@@ -375,7 +379,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn take_acked(&mut self, at: u64, acked: u64, judge: &Judge, outcome: &mut Outcome) {
+    fn take_acked(&mut self, at: u64, acked: u64, judge: &Judge, outcome: &mut FeedbackOutcome) {
         let word = &mut self.words[(at - self.floor / 64) as usize];
         let open = word.open & acked;
         word.open &= !acked;
@@ -407,7 +411,7 @@ impl Ledger {
                 // It came after a later one: so far does this path reorder, or a bit less.
                 self.reordering = self.reordering.max((newest_at - sent.at) * 5 / 4);
             }
-            if sent.kind == Kind::Ping {
+            if sent.kind == PacketKind::Ping {
                 outcome.pings_acked.push(number);
             }
             outcome.push_acked(sent);
@@ -415,7 +419,7 @@ impl Ledger {
         self.unsettled.count_arrived(batch_at, arrived, &mut outcome.settled);
     }
 
-    fn judge_missing(&mut self, at: u64, missing: u64, judge: &Judge, outcome: &mut Outcome) {
+    fn judge_missing(&mut self, at: u64, missing: u64, judge: &Judge, outcome: &mut FeedbackOutcome) {
         let (first, mut bits) = (at * 64, missing);
         while bits != 0 {
             let number = first + u64::from(bits.trailing_zeros());
@@ -430,7 +434,7 @@ impl Ledger {
         }
     }
 
-    fn declare_lost(&mut self, number: u64, outcome: &mut Outcome) {
+    fn declare_lost(&mut self, number: u64, outcome: &mut FeedbackOutcome) {
         let sent = self.sent[(number - self.floor) as usize];
         let bit = 1u64 << (number % 64);
         let word = &mut self.words[(number / 64 - self.floor / 64) as usize];
@@ -439,13 +443,17 @@ impl Ledger {
         self.open_count -= 1;
         self.open_bytes -= u64::from(sent.wire_len);
         // A probe that is too long for the path says nothing of congestion (RFC 8899, section 3).
-        if sent.kind != Kind::MtuProbe {
+        if sent.kind != PacketKind::MtuProbe {
             outcome.lost_bytes += u64::from(sent.wire_len);
             let runs = u32::from(number != self.lost_last + 1);
             self.lost_last = number;
-            self.unsettled.count(sent.at, Tally { lost: 1, runs, ..Tally::default() }, &mut outcome.settled);
+            self.unsettled.count(
+                sent.at,
+                PacketTally { lost: 1, runs, ..PacketTally::default() },
+                &mut outcome.settled,
+            );
         }
-        if sent.kind == Kind::Ping {
+        if sent.kind == PacketKind::Ping {
             outcome.pings_lost.push(number);
         }
         outcome.lost.push(sent);
@@ -459,7 +467,7 @@ impl Ledger {
     }
 
     /// Declares suspects lost whose time has come: later packets had arrived, and nothing more was heard since.
-    pub(crate) fn on_time(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut Outcome) {
+    pub(crate) fn on_time(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut FeedbackOutcome) {
         let patience = rtt.smoothed + self.window(rtt);
         while let Some(&Reverse(number)) = self.suspects.peek() {
             if self.is_open(number) {
@@ -513,21 +521,24 @@ impl Ledger {
     }
 
     /// The oldest outstanding segment.
-    pub(crate) fn oldest_open_segment(&self) -> Option<Sent> {
+    pub(crate) fn oldest_open_segment(&self) -> Option<SentPacket> {
         let open = |index: usize| self.is_open(self.floor + index as u64);
-        let found =
-            self.sent.iter().enumerate().find(|(index, sent)| sent.kind == Kind::Segment && open(*index));
+        let found = self
+            .sent
+            .iter()
+            .enumerate()
+            .find(|(index, sent)| sent.kind == PacketKind::Segment && open(*index));
         found.map(|(_, sent)| *sent)
     }
 
     /// The packet of this number, if it carried a segment whose fate is unknown.
-    pub(crate) fn open_segment(&self, number: u64) -> Option<Sent> {
+    pub(crate) fn open_segment(&self, number: u64) -> Option<SentPacket> {
         let sent = self.sent.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?;
-        (sent.kind == Kind::Segment && self.is_open(number)).then_some(*sent)
+        (sent.kind == PacketKind::Segment && self.is_open(number)).then_some(*sent)
     }
 
     /// Everything outstanding, in order.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Sent> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = &SentPacket> {
         self.sent
             .iter()
             .enumerate()

@@ -1,6 +1,6 @@
-use super::ledger::Tally;
+use super::ledger::PacketTally;
 use super::*;
-use crate::error::Misbehaviour;
+use crate::error::TransportMisbehaviour;
 use crate::time::Timestamp;
 use crate::wire::frame::Feedback;
 use std::time::Duration;
@@ -19,18 +19,29 @@ fn rtt() -> Rtt {
 fn ledger() -> Ledger {
     let mut ledger = Ledger::new();
     for number in 0..10 {
-        let kind = if number == 9 { Kind::Skipped } else { Kind::Segment };
-        let sent = Sent { at: ms(number), what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false };
+        let kind = if number == 9 { PacketKind::Skipped } else { PacketKind::Segment };
+        let sent =
+            SentPacket { at: ms(number), what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false };
         assert_eq!(ledger.push(sent), number);
     }
     ledger
 }
 
-fn hear(ledger: &mut Ledger, now: u64, newest: u64, bits: u64) -> Result<Outcome, Misbehaviour> {
+fn hear(
+    ledger: &mut Ledger,
+    now: u64,
+    newest: u64,
+    bits: u64,
+) -> Result<FeedbackOutcome, TransportMisbehaviour> {
     hear_map(ledger, now, newest, &[bits])
 }
 
-fn hear_map(ledger: &mut Ledger, now: u64, newest: u64, words: &[u64]) -> Result<Outcome, Misbehaviour> {
+fn hear_map(
+    ledger: &mut Ledger,
+    now: u64,
+    newest: u64,
+    words: &[u64],
+) -> Result<FeedbackOutcome, TransportMisbehaviour> {
     let mut map = vec![0, words.len() as u8];
     words.iter().for_each(|bits| map.extend_from_slice(&bits.to_le_bytes()));
     let feedback = Feedback {
@@ -44,7 +55,7 @@ fn hear_map(ledger: &mut Ledger, now: u64, newest: u64, words: &[u64]) -> Result
         map_start: 0,
         map: &map,
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = FeedbackOutcome::default();
     ledger.on_feedback(ms(now), &feedback, &rtt(), &mut outcome)?;
     Ok(outcome)
 }
@@ -61,7 +72,7 @@ fn lost_is_what_a_later_packet_has_overtaken_by_the_window() {
     assert_eq!((again.acked.len(), again.lost.len(), again.rtt), (0, 0, None));
     // 5 is suspect, and lost when a round trip and the window have passed since it was sent.
     assert_eq!(ledger.suspect_deadline(&rtt()), Some(ms(5 + 16 + 2)));
-    let mut outcome = Outcome::default();
+    let mut outcome = FeedbackOutcome::default();
     ledger.on_time(ms(22), &rtt(), &mut outcome);
     assert!(outcome.lost.is_empty());
     ledger.on_time(ms(23), &rtt(), &mut outcome);
@@ -72,8 +83,8 @@ fn lost_is_what_a_later_packet_has_overtaken_by_the_window() {
 fn what_arrives_in_order_is_one_run() {
     let mut ledger = Ledger::new();
     let mut push = |what, offset: u32, len: u16| {
-        let (wire_len, kind) = (len + 10, Kind::Segment);
-        ledger.push(Sent { at: ms(offset.into()), what, offset, len, wire_len, kind, suspect: false })
+        let (wire_len, kind) = (len + 10, PacketKind::Segment);
+        ledger.push(SentPacket { at: ms(offset.into()), what, offset, len, wire_len, kind, suspect: false })
     };
     // Two of a block, one that does not follow, one that does but is shorter, one of another block.
     let numbers = [push(1, 0, 90), push(1, 90, 90), push(1, 270, 90), push(1, 360, 40), push(2, 400, 40)];
@@ -88,13 +99,13 @@ fn what_arrives_in_order_is_one_run() {
 fn whole_words_and_parts_of_them_are_swept() {
     let mut ledger = Ledger::new();
     for number in 0..200 {
-        let sent = Sent {
+        let sent = SentPacket {
             at: ms(number),
             what: 0,
             offset: 0,
             len: 90,
             wire_len: 100,
-            kind: Kind::Segment,
+            kind: PacketKind::Segment,
             suspect: false,
         };
         ledger.push(sent);
@@ -110,7 +121,7 @@ fn whole_words_and_parts_of_them_are_swept() {
 #[test]
 fn without_a_report_nothing_is_lost() {
     let mut ledger = ledger();
-    let mut outcome = Outcome::default();
+    let mut outcome = FeedbackOutcome::default();
     ledger.on_time(ms(100_000), &rtt(), &mut outcome);
     assert!(outcome.lost.is_empty());
     assert_eq!(ledger.suspect_deadline(&rtt()), None);
@@ -133,7 +144,7 @@ fn a_late_packet_widens_the_window_and_the_floor_waits_for_it() {
 
 #[test]
 fn numbers_left_out_or_not_yet_sent_cannot_be_acknowledged() {
-    let unsent = Err(Misbehaviour::AckOfUnsent);
+    let unsent = Err(TransportMisbehaviour::AckOfUnsent);
     assert_eq!(hear(&mut ledger(), 22, 9, 1 << 9).map(drop), unsent);
     assert_eq!(hear(&mut ledger(), 22, 8, 1 << 10).map(drop), unsent);
     assert_eq!(hear(&mut ledger(), 22, 10, 1).map(drop), unsent);
@@ -143,8 +154,8 @@ fn numbers_left_out_or_not_yet_sent_cannot_be_acknowledged() {
 fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
     let mut ledger = Ledger::new();
     for number in 0..7 {
-        let kind = if number < 3 { Kind::MtuProbe } else { Kind::Segment };
-        ledger.push(Sent {
+        let kind = if number < 3 { PacketKind::MtuProbe } else { PacketKind::Segment };
+        ledger.push(SentPacket {
             at: ms(number),
             what: 0,
             offset: 0,
@@ -157,7 +168,7 @@ fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
     let outcome = hear(&mut ledger, 22, 6, 0b111_0000).expect("honest");
     // Three probes and a segment: only the segment counts.
     assert_eq!(outcome.lost.len(), 4);
-    assert_eq!((outcome.settled, outcome.lost_bytes), (Tally { arrived: 0, lost: 1, runs: 1 }, 100));
+    assert_eq!((outcome.settled, outcome.lost_bytes), (PacketTally { arrived: 0, lost: 1, runs: 1 }, 100));
     assert_eq!(ledger.open_bytes(), 0);
 }
 
@@ -168,8 +179,15 @@ fn among_very_many_packets_a_lost_one_keeps_none_of_them() {
     assert_eq!(outcome.lost.len(), 1);
     ledger.sweep(ms(23), &rtt());
     assert_eq!(ledger.floor(), 1);
-    let sent =
-        Sent { at: ms(9), what: 0, offset: 0, len: 90, wire_len: 100, kind: Kind::Segment, suspect: false };
+    let sent = SentPacket {
+        at: ms(9),
+        what: 0,
+        offset: 0,
+        len: 90,
+        wire_len: 100,
+        kind: PacketKind::Segment,
+        suspect: false,
+    };
     for _ in 0..1 << 19 {
         ledger.push(sent);
     }
@@ -184,32 +202,32 @@ fn what_is_found_lost_by_time_is_counted_with_the_arrivals_around_it() {
     let outcome = hear(&mut ledger, 22, 6, 0b100_0111).expect("honest");
     assert_eq!(
         outcome.settled,
-        Tally { arrived: 3, lost: 1, runs: 1 },
+        PacketTally { arrived: 3, lost: 1, runs: 1 },
         "what was sent more than 2 ms before 6"
     );
-    let mut outcome = Outcome::default();
+    let mut outcome = FeedbackOutcome::default();
     ledger.on_time(ms(23), &rtt(), &mut outcome);
     assert_eq!(
         (outcome.lost.len(), outcome.settled),
-        (1, Tally::default()),
+        (1, PacketTally::default()),
         "5 is lost like 4, not counted yet"
     );
     let outcome = hear(&mut ledger, 24, 8, 0b1_1100_0111).expect("honest");
-    assert_eq!(outcome.settled, Tally { arrived: 0, lost: 2, runs: 0 });
+    assert_eq!(outcome.settled, PacketTally { arrived: 0, lost: 2, runs: 0 });
 }
 
 /// A word of 64 packets each millisecond.
 fn words(milliseconds: u64) -> Ledger {
     let mut ledger = Ledger::new();
     for number in 0..64 * milliseconds {
-        let (at, kind) = (ms(number / 64), Kind::Segment);
-        ledger.push(Sent { at, what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false });
+        let (at, kind) = (ms(number / 64), PacketKind::Segment);
+        ledger.push(SentPacket { at, what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false });
     }
     ledger
 }
 
 /// At `now`, a feedback tells of the words from `from` to `to`: every second packet has arrived. Then time is looked at.
-fn hear_words(ledger: &mut Ledger, now: u64, from: u64, to: u64) -> Outcome {
+fn hear_words(ledger: &mut Ledger, now: u64, from: u64, to: u64) -> FeedbackOutcome {
     let mut map = vec![0, (to - from + 1) as u8];
     (from..=to).for_each(|_| map.extend_from_slice(&0x5555_5555_5555_5555u64.to_le_bytes()));
     let feedback = Feedback {
@@ -223,7 +241,7 @@ fn hear_words(ledger: &mut Ledger, now: u64, from: u64, to: u64) -> Outcome {
         map_start: from,
         map: &map,
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = FeedbackOutcome::default();
     ledger.on_feedback(ms(now), &feedback, &rtt(), &mut outcome).expect("honest");
     ledger.on_time(ms(now), &rtt(), &mut outcome);
     outcome
@@ -278,6 +296,6 @@ fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_fou
 fn a_number_that_was_left_out_is_not_the_newest_either() {
     // Number 9 was left out; its own bit is not set, so the map alone would not tell.
     let told = hear(&mut ledger(), 22, 9, 0b1_1111_1111);
-    assert_eq!(told.err(), Some(Misbehaviour::AckOfUnsent));
+    assert_eq!(told.err(), Some(TransportMisbehaviour::AckOfUnsent));
     assert!(hear(&mut ledger(), 22, 8, 0b1_1111_1111).is_ok());
 }

@@ -5,9 +5,9 @@ mod ledger;
 mod ledger_tests;
 mod probe;
 mod rtt;
-mod tail;
+mod tail_repair;
 
-pub(crate) use ledger::{Kind, Ledger, Outcome, Sent};
+pub(crate) use ledger::{FeedbackOutcome, Ledger, PacketKind, SentPacket};
 pub(crate) use probe::ProbeTimer;
 pub use rtt::Rtt;
-pub(crate) use tail::Tail;
+pub(crate) use tail_repair::TailRepair;

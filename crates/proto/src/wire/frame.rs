@@ -1,8 +1,8 @@
 //! Control frames: one byte of type, a varint length, a body. Types with bit 7 set may be skipped by who does not know them.
 
 use super::varint;
-use crate::ack::Note;
-use crate::error::{Error, Misbehaviour};
+use crate::ack::TrainArrival;
+use crate::error::{Error, TransportMisbehaviour};
 use std::ops::Range;
 
 /// The types. Padding and segments have no length: they run to the packet's end.
@@ -78,7 +78,7 @@ pub(crate) struct Feedback<'a> {
 
 /// Takes type and body of one frame that has a length.
 pub(crate) fn take_raw<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), Error> {
-    take_raw_option(bytes).ok_or(Misbehaviour::MalformedFrame.into())
+    take_raw_option(bytes).ok_or(TransportMisbehaviour::MalformedFrame.into())
 }
 
 fn take_raw_option<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
@@ -104,9 +104,9 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
         kind::ARRIVALS => Some(Frame::Arrivals(body)),
         kind::GIVEN_UP => Some(Frame::GivenUp(body)),
         _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
-        _ => return Err(Misbehaviour::UnknownFrame.into()),
+        _ => return Err(TransportMisbehaviour::UnknownFrame.into()),
     };
-    frame.ok_or(Misbehaviour::MalformedFrame.into())
+    frame.ok_or(TransportMisbehaviour::MalformedFrame.into())
 }
 
 fn stream(mut body: &[u8]) -> Option<Frame<'_>> {
@@ -174,9 +174,9 @@ pub(crate) fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
 pub(crate) const ARRIVALS_MAX: usize = 2 + 16 + 64 * 4;
 
 /// Puts when the first segments arrived: number and time, then what each further one adds to them.
-pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[Note]) {
+pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[TrainArrival]) {
     let mut body = Vec::with_capacity(ARRIVALS_MAX);
-    let mut last = Note { number: 0, at_us: 0 };
+    let mut last = TrainArrival { number: 0, at_us: 0 };
     for &note in notes {
         varint::put(&mut body, note.number - last.number);
         varint::put(&mut body, note.at_us - last.at_us);
@@ -188,12 +188,12 @@ pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[Note]) {
 }
 
 /// What an arrivals frame says; ends where it makes no sense.
-pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = Note> {
-    let mut last = Note { number: 0, at_us: 0 };
+pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = TrainArrival> {
+    let mut last = TrainArrival { number: 0, at_us: 0 };
     std::iter::from_fn(move || {
         let number = last.number.checked_add(varint::take(&mut body)?)?;
         let at_us = last.at_us.checked_add(varint::take(&mut body)?)?;
-        last = Note { number, at_us };
+        last = TrainArrival { number, at_us };
         Some(last)
     })
 }
@@ -235,7 +235,7 @@ impl GivenUpFrame {
 
 /// The ranges of a frame of given up blocks: ascending, apart, none of them empty. An error is the last that
 /// comes.
-pub(crate) fn given_up(mut body: &[u8]) -> impl Iterator<Item = Result<Range<u64>, Misbehaviour>> {
+pub(crate) fn given_up(mut body: &[u8]) -> impl Iterator<Item = Result<Range<u64>, TransportMisbehaviour>> {
     let mut end = 0u64;
     std::iter::from_fn(move || {
         if body.is_empty() {
@@ -250,7 +250,7 @@ pub(crate) fn given_up(mut body: &[u8]) -> impl Iterator<Item = Result<Range<u64
             Some(range) => end = range.end,
             None => body = &[],
         }
-        Some(range.ok_or(Misbehaviour::MalformedFrame))
+        Some(range.ok_or(TransportMisbehaviour::MalformedFrame))
     })
 }
 
@@ -307,11 +307,11 @@ impl<'a> MapPieces<'a> {
     }
 
     /// The next piece; `Err` when the map is malformed.
-    pub(crate) fn next_piece(&mut self) -> Result<Option<MapPiece<'a>>, Misbehaviour> {
+    pub(crate) fn next_piece(&mut self) -> Result<Option<MapPiece<'a>>, TransportMisbehaviour> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let count = varint::take(&mut self.rest).ok_or(Misbehaviour::MalformedFrame)?;
+        let count = varint::take(&mut self.rest).ok_or(TransportMisbehaviour::MalformedFrame)?;
         let raw = self.raw_next;
         self.raw_next = !raw;
         if !raw {
@@ -320,7 +320,7 @@ impl<'a> MapPieces<'a> {
         let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(8));
         let (words, rest) = length
             .and_then(|length| self.rest.split_at_checked(length))
-            .ok_or(Misbehaviour::MalformedFrame)?;
+            .ok_or(TransportMisbehaviour::MalformedFrame)?;
         self.rest = rest;
         Ok(Some(MapPiece::Raw(words.as_chunks::<8>().0)))
     }
@@ -345,7 +345,8 @@ mod tests {
             put(&mut out);
             (name.to_string(), out)
         };
-        let arrived = [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| Note { number, at_us });
+        let arrived =
+            [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| TrainArrival { number, at_us });
         let given_up = |out: &mut Vec<u8>| {
             let mut frame = GivenUpFrame::new(15);
             assert!(frame.push(3, 4) && frame.push(9, 1000));
@@ -386,7 +387,8 @@ mod tests {
         put_answer(&mut out, *b"87654321");
         assert_eq!(one(&out), Ok(Frame::Answer(*b"87654321")));
         out.clear();
-        let arrived = [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| Note { number, at_us });
+        let arrived =
+            [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| TrainArrival { number, at_us });
         put_arrivals(&mut out, &arrived);
         let Ok(Frame::Arrivals(body)) = one(&out) else { panic!("an arrivals frame") };
         assert_eq!(notes(body).collect::<Vec<_>>(), arrived);
@@ -417,14 +419,14 @@ mod tests {
     #[test]
     fn optional_frames_are_skipped_and_mandatory_ones_are_not() {
         assert_eq!(one(&[0xf0, 2, 1, 2]), Ok(Frame::Unknown));
-        assert_eq!(one(&[0x70, 2, 1, 2]), Err(Misbehaviour::UnknownFrame.into()));
-        assert_eq!(one(&[kind::CLOSE, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
-        assert_eq!(one(&[kind::CHALLENGE, 2, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
+        assert_eq!(one(&[0x70, 2, 1, 2]), Err(TransportMisbehaviour::UnknownFrame.into()));
+        assert_eq!(one(&[kind::CLOSE, 1, 1]), Err(TransportMisbehaviour::MalformedFrame.into()));
+        assert_eq!(one(&[kind::CHALLENGE, 2, 1, 1]), Err(TransportMisbehaviour::MalformedFrame.into()));
     }
 
     #[test]
     fn ranges_that_make_no_sense_are_refused_once() {
-        let malformed = [Err(Misbehaviour::MalformedFrame)];
+        let malformed = [Err(TransportMisbehaviour::MalformedFrame)];
         for body in [&[5][..], &[5, 0], &[5, 0x40], &[5, 0, 1, 1]] {
             assert_eq!(given_up(body).collect::<Vec<_>>(), malformed, "{body:?}");
         }

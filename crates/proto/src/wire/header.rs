@@ -12,14 +12,14 @@ pub(crate) const NUMBER_MAX: u64 = (1 << 40) - 1;
 
 /// What travels in the clear, authenticated: which flow, and the packet's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct PacketHeader {
     /// The flow, as the receiving side numbered it.
     pub flow_id: u16,
     /// Packet number, at most 2^40 - 1, never used twice in a flow and direction.
     pub number: u64,
 }
 
-impl Header {
+impl PacketHeader {
     /// The bytes on the wire.
     pub fn encode(self) -> [u8; HEADER_LEN] {
         debug_assert!(self.number <= NUMBER_MAX, "a flow is replaced long before its numbers end");
@@ -28,13 +28,13 @@ impl Header {
     }
 
     /// The header at the front of `packet`, or `None` if this is not one of our packets.
-    pub fn decode(packet: &[u8]) -> Option<Header> {
+    pub fn decode(packet: &[u8]) -> Option<PacketHeader> {
         let bytes: [u8; HEADER_LEN] = packet.get(..HEADER_LEN)?.try_into().ok()?;
         if !is_ours(bytes[0]) {
             return None;
         }
         let flow_id = u16::from_be_bytes([bytes[1], bytes[2]]);
-        Some(Header { flow_id, number: u64::from_be_bytes(bytes) & NUMBER_MAX })
+        Some(PacketHeader { flow_id, number: u64::from_be_bytes(bytes) & NUMBER_MAX })
     }
 }
 
@@ -50,17 +50,17 @@ mod tests {
 
     #[test]
     fn bytes_are_as_documented() {
-        let header = Header { flow_id: 0x1234, number: 0x56_789a_bcde };
+        let header = PacketHeader { flow_id: 0x1234, number: 0x56_789a_bcde };
         assert_eq!(header.encode(), [0x05, 0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
-        assert_eq!(Header::decode(&[0x45; 20]), None);
-        assert_eq!(Header::decode(&[0x05; 7]), None);
+        assert_eq!(PacketHeader::decode(&[0x45; 20]), None);
+        assert_eq!(PacketHeader::decode(&[0x05; 7]), None);
     }
 
     proptest! {
         #[test]
         fn decode_inverts_encode(flow_id: u16, number in 0..=NUMBER_MAX) {
-            let header = Header { flow_id, number };
-            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+            let header = PacketHeader { flow_id, number };
+            prop_assert_eq!(PacketHeader::decode(&header.encode()), Some(header));
         }
     }
 }

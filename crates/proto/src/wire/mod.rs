@@ -8,8 +8,8 @@ mod header;
 mod segment;
 pub(crate) mod varint;
 
-pub use header::{HEADER_LEN, Header, TAG_LEN, is_ours};
-pub use segment::{Parts, SEGMENT_FRAME_LEN, Segment, split};
+pub use header::{HEADER_LEN, PacketHeader, TAG_LEN, is_ours};
+pub use segment::{PacketParts, SEGMENT_FRAME_LEN, Segment, split};
 
 /// What a packet adds to the payload of a segment: header, segment frame, tag.
 pub const SEGMENT_OVERHEAD: usize = HEADER_LEN + SEGMENT_FRAME_LEN + TAG_LEN;

@@ -2,7 +2,7 @@
 
 use super::frame::{self, kind};
 use super::header::NUMBER_MAX;
-use crate::error::{Error, Misbehaviour};
+use crate::error::{Error, TransportMisbehaviour};
 
 /// Length of a segment frame without its payload: type, block (40 bits), offset (32 bits).
 pub const SEGMENT_FRAME_LEN: usize = 10;
@@ -39,11 +39,11 @@ impl Segment {
 }
 
 /// A packet's control frames, and the segment with its payload.
-pub type Parts<'a> = (&'a [u8], Option<(Segment, &'a [u8])>);
+pub type PacketParts<'a> = (&'a [u8], Option<(Segment, &'a [u8])>);
 
 /// Divides an opened packet into control frames and, where there is one, the segment that ends it.
 #[inline]
-pub fn split(plaintext: &[u8]) -> Result<Parts<'_>, Error> {
+pub fn split(plaintext: &[u8]) -> Result<PacketParts<'_>, Error> {
     match plaintext.first() {
         Some(&(kind::SEGMENT | kind::SEGMENT_LAST)) => {
             decode(plaintext).map(|segment| (&[][..], Some(segment)))
@@ -52,7 +52,7 @@ pub fn split(plaintext: &[u8]) -> Result<Parts<'_>, Error> {
     }
 }
 
-fn split_behind_control(plaintext: &[u8]) -> Result<Parts<'_>, Error> {
+fn split_behind_control(plaintext: &[u8]) -> Result<PacketParts<'_>, Error> {
     let mut rest = plaintext;
     while let Some(&first) = rest.first() {
         match first {
@@ -70,17 +70,17 @@ fn split_behind_control(plaintext: &[u8]) -> Result<Parts<'_>, Error> {
 #[inline]
 fn decode(bytes: &[u8]) -> Result<(Segment, &[u8]), Error> {
     let Some((head, payload)) = bytes.split_first_chunk::<SEGMENT_FRAME_LEN>() else {
-        return Err(Misbehaviour::MalformedFrame.into());
+        return Err(TransportMisbehaviour::MalformedFrame.into());
     };
     let [kind, b0, b1, b2, b3, b4, o0, o1, o2, o3] = *head;
     let segment = Segment {
         block: u64::from_be_bytes([0, 0, 0, b0, b1, b2, b3, b4]),
         offset: u32::from_be_bytes([o0, o1, o2, o3]),
-        len: u32::try_from(payload.len()).map_err(|_| Misbehaviour::MalformedFrame)?,
+        len: u32::try_from(payload.len()).map_err(|_| TransportMisbehaviour::MalformedFrame)?,
         last: kind == kind::SEGMENT_LAST,
     };
     if segment.end() > u64::from(u32::MAX) {
-        return Err(Misbehaviour::MalformedFrame.into());
+        return Err(TransportMisbehaviour::MalformedFrame.into());
     }
     Ok((segment, payload))
 }
@@ -101,9 +101,9 @@ mod tests {
         packet.extend_from_slice(b"abc");
         assert_eq!(split(&packet), Ok((&ping[..], Some((segment, &b"abc"[..])))));
         assert_eq!(split(&[]), Ok((&[][..], None)));
-        assert_eq!(split(&packet[..8]), Err(Misbehaviour::MalformedFrame.into()));
+        assert_eq!(split(&packet[..8]), Err(TransportMisbehaviour::MalformedFrame.into()));
         assert_eq!(split(&[0x70, 0]), Ok((&[0x70, 0][..], None)));
-        assert_eq!(split(&[0x70, 5, 1]), Err(Misbehaviour::MalformedFrame.into()));
+        assert_eq!(split(&[0x70, 5, 1]), Err(TransportMisbehaviour::MalformedFrame.into()));
     }
 
     proptest! {

@@ -191,8 +191,8 @@ impl Misbehaviour {
     }
 }
 
-impl From<farhaul_proto::Misbehaviour> for Misbehaviour {
-    fn from(how: farhaul_proto::Misbehaviour) -> Misbehaviour {
+impl From<farhaul_proto::TransportMisbehaviour> for Misbehaviour {
+    fn from(how: farhaul_proto::TransportMisbehaviour) -> Misbehaviour {
         // The transport's list may grow before this one: what it finds then is a frame that makes no sense.
         Misbehaviour::of_number(how.code()).unwrap_or(Misbehaviour::MalformedFrame)
     }

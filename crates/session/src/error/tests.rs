@@ -39,7 +39,7 @@ fn each_misbehaviour_has_a_name_and_a_number_of_its_own() {
 
 #[test]
 fn the_transports_misbehaviours_keep_their_numbers_and_words() {
-    for &how in farhaul_proto::Misbehaviour::ALL {
+    for &how in farhaul_proto::TransportMisbehaviour::ALL {
         let here = Misbehaviour::from(how);
         assert_eq!((here.number(), here.text()), (how.code(), &how.to_string()[..]));
     }

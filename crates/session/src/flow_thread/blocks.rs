@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farhaul_proto::{Class, Segment};
+use farhaul_proto::{BlockClass, Segment};
 
 use super::super::BLOCK_BYTES;
 use super::super::flow_thread::Running;
@@ -103,7 +103,7 @@ impl Running {
     }
 
     fn queue_blocks(&mut self) {
-        while self.thread.flow.room_for(Class::Urgent) > 0
+        while self.thread.flow.room_for(BlockClass::Urgent) > 0
             && let Some(filled) = self.thread.shared.urgent.pop()
         {
             self.queue(filled);

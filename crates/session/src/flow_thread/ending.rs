@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farhaul_proto::Class;
+use farhaul_proto::BlockClass;
 
 use super::super::flow_thread::Running;
 use super::super::shared::FlowState;
@@ -32,7 +32,7 @@ impl Running {
             for (number, _) in unacked {
                 if let Some(filled) = self.outgoing.take(number) {
                     thread.shared.content_resent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
-                    let queue = if filled.class == Class::Urgent {
+                    let queue = if filled.class == BlockClass::Urgent {
                         &thread.shared.urgent
                     } else {
                         &thread.shared.returned

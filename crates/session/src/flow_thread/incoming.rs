@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use farhaul_blocks::{Block, BlockPool, Parked};
+use farhaul_blocks::{Block, BlockPool, ParkedBlock};
 use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
 
 use super::super::held::{Held, OverflowRoom, cannot_park};
@@ -28,7 +28,7 @@ pub(super) struct Incoming {
     blocks: BTreeMap<u64, Held>,
     here: u64,
     /// Complete ones for which the writers have no memory yet, and their lengths.
-    waiting: VecDeque<(Parked, u32)>,
+    waiting: VecDeque<(ParkedBlock, u32)>,
     /// Blocks that the writers were given, and gave back, in all.
     handed: u64,
     released: u64,
@@ -221,7 +221,7 @@ impl Incoming {
         self.pool.try_take().ok_or_else(|| Error::from(Misbehaviour::TooManyBlocks))
     }
 
-    fn park(&self, bytes: &[u8]) -> Result<Parked, Error> {
+    fn park(&self, bytes: &[u8]) -> Result<ParkedBlock, Error> {
         let beside = self.beside.as_ref().expect("only who overflows parks");
         self.meter.time(|| beside.park(bytes)).map_err(cannot_park)
     }

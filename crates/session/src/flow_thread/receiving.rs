@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use farhaul_net::RecvBatch;
-use farhaul_proto::{Received, Timestamp, Verdict};
+use farhaul_proto::{ReceivedPacket, SegmentVerdict, Timestamp};
 
 use super::super::flow_thread::Running;
 use super::super::peer_address::{Authentic, Moved};
@@ -80,7 +80,8 @@ impl Running {
             let _ = thread.link.set_ecn(self.is_marking);
         }
         let segment = opened.segment.as_ref().map(|(segment, _)| segment);
-        let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
+        let received =
+            ReceivedPacket { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
         let verdict = if opened.control.is_empty() {
             thread.flow.handle_content(now, &received).map_err(misbehaved)?
         } else {
@@ -97,7 +98,7 @@ impl Running {
         if thread.own.refused_ms.load(Ordering::Relaxed) != 0 {
             thread.own.refused_ms.store(0, Ordering::Relaxed);
         }
-        if let (Verdict::Place, Some((segment, payload))) = (verdict, &opened.segment) {
+        if let (SegmentVerdict::Place, Some((segment, payload))) = (verdict, &opened.segment) {
             match opened.is_in_place {
                 true => self.incoming.placed(segment),
                 false => self.incoming.place(segment, payload)?,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use farhaul_net::SendBatch;
-use farhaul_proto::{Plan, Timestamp};
+use farhaul_proto::{PacketPlan, Timestamp};
 
 use super::super::flow_thread::Running;
 use super::super::packets::Payload;
@@ -83,7 +83,7 @@ impl Running {
         address: Option<SocketAddr>,
     ) -> Option<usize> {
         let thread = &mut self.thread;
-        let mut plan = Plan::new(1);
+        let mut plan = PacketPlan::new(1);
         thread.flow.plan_challenge(now, token, &mut plan);
         let packet = plan.packets.first()?;
         let len = thread.packets.datagram_len(packet);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use farhaul_net::Sent;
+use farhaul_net::SendStatus;
 use farhaul_proto::Timestamp;
 
 use super::super::flow_thread::Running;
@@ -30,7 +30,7 @@ impl Running {
             let started = Instant::now();
             let sent = self.thread.link.send(&mut self.send_batch).map_err(Error::io("cannot send"))?;
             self.meters.send.add(started.elapsed());
-            self.blocked = matches!(sent, Sent::Blocked);
+            self.blocked = matches!(sent, SendStatus::Blocked);
             if self.blocked {
                 return Ok(moved);
             }

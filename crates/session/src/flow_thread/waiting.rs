@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use farhaul_proto::{Limit, Timestamp};
+use farhaul_proto::{SendLimit, Timestamp};
 
 use super::super::flow_thread::{PROBE_INTERVAL, Running};
 use super::super::shared::FlowState;
@@ -86,10 +86,10 @@ impl Running {
         let waits = &self.meters.waits;
         match self.thread.flow.limited_by() {
             _ if self.blocked => waits.network.add(time),
-            Limit::Window | Limit::Pacing => waits.network.add(time),
-            Limit::Ceiling => waits.rate.add(time),
-            Limit::Credit => waits.receiver.add(time),
-            Limit::Application => waits.content.add(time),
+            SendLimit::Window | SendLimit::Pacing => waits.network.add(time),
+            SendLimit::Ceiling => waits.rate.add(time),
+            SendLimit::Credit => waits.receiver.add(time),
+            SendLimit::Application => waits.content.add(time),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Beside one Cubic, when one of the two has filled the link before the other comes.
 
-use super::{Goal, Size, Table};
-use crate::end::End;
+use super::{Goal, Table, TableSize};
+use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
 use farhaul_proto::Policy;
 
@@ -16,7 +16,7 @@ fn sender(kind: RivalKind, start_s: f64) -> Rival {
 
 pub(super) fn newcomer_rows(table: &mut Table) {
     let seeds = table.seeds(1, 2, 8);
-    let is_small = table.size == Size::Small;
+    let is_small = table.size == TableSize::Small;
     let rates: &[u64] = if is_small { &[100_000_000] } else { &[100_000_000, 500_000_000] };
     let queues: &[f64] = if is_small { &[1.0] } else { &[0.5, 1.0, 2.0] };
     let fair = RivalKind::Ours(Policy::Fair);
@@ -64,13 +64,13 @@ pub(super) fn newcomer_rows(table: &mut Table) {
 }
 
 /// What the last of the rivals has of all.
-fn share(end: &End) -> f64 {
+fn share(end: &ScenarioResult) -> f64 {
     let all: f64 = end.senders.iter().map(|sender| sender.goodput_bps).sum();
     end.senders.last().map_or(0.0, |last| last.goodput_bps / all)
 }
 
 /// The same with a Cubic in our place.
-fn with_a_cubic(scenario: &Scenario, end: &End) -> End {
+fn with_a_cubic(scenario: &Scenario, end: &ScenarioResult) -> ScenarioResult {
     let mut scenario = scenario.clone();
     scenario.rivals.iter_mut().for_each(|rival| rival.kind = RivalKind::Cubic);
     scenario.run(end.seed)

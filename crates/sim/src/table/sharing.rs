@@ -1,7 +1,7 @@
 //! Beside others: our own kind, TCP, and each policy.
 
-use super::{Goal, Size, Table, gbit};
-use crate::end::End;
+use super::{Goal, Table, TableSize, gbit};
+use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
 use farhaul_proto::Policy;
 
@@ -11,12 +11,12 @@ fn ours(start_s: f64, rtt_factor: f64, flows: u32) -> Rival {
 
 pub(super) fn sharing_rows(table: &mut Table) {
     let seeds = table.seeds(1, 2, 32);
-    let queues: &[f64] = if table.size == Size::Small { &[1.0] } else { &[0.25, 1.0, 4.0] };
+    let queues: &[f64] = if table.size == TableSize::Small { &[1.0] } else { &[0.25, 1.0, 4.0] };
     for (rate_bps, rtt_ms) in
         [(100_000_000, 20.0), (100_000_000, 100.0), (1_000_000_000, 20.0), (1_000_000_000, 100.0)]
     {
         let path = format!("{} Gbit/s, {rtt_ms} ms", gbit(rate_bps));
-        if table.size == Size::Small && rate_bps > 100_000_000 {
+        if table.size == TableSize::Small && rate_bps > 100_000_000 {
             continue;
         }
         for count in [2u32, 4, 8] {
@@ -133,7 +133,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                 ..Scenario::steady(100_000_000, rtt_ms)
             };
             let case = [table.add(low.clone().with_queue(1.0))];
-            let keeps = |scenario: &Scenario, end: &End| {
+            let keeps = |scenario: &Scenario, end: &ScenarioResult| {
                 end.senders[1].goodput_bps / (scenario.rate_bps as f64 * 1448.0 / 1500.0)
             };
             table.row(

@@ -1,11 +1,11 @@
 //! How soon it begins and ends: round trips to the link's rate, a satellite, the tail.
 
-use super::{Goal, Size, Table, gbit};
-use crate::end::End;
-use crate::scenario::{Discipline, Scenario};
+use super::{Goal, Table, TableSize, gbit};
+use crate::result::ScenarioResult;
+use crate::scenario::{QueueDiscipline, Scenario};
 
 /// Round trips from the first arrival to nine tenths of what the path carries.
-fn start_rounds(scenario: &Scenario, end: &End) -> f64 {
+fn start_rounds(scenario: &Scenario, end: &ScenarioResult) -> f64 {
     let rtt = scenario.rtt_ms / 1e3;
     let first = end.senders[0].first_time(0.0, 0.0, |rate| rate > 0.0).unwrap_or(f64::MAX);
     let wanted = 0.9 * scenario.capacity(scenario.payload) * 8.0;
@@ -15,7 +15,7 @@ fn start_rounds(scenario: &Scenario, end: &End) -> f64 {
 
 pub(super) fn start_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 32);
-    let rates: &[u64] = if table.size == Size::Small {
+    let rates: &[u64] = if table.size == TableSize::Small {
         &[100_000_000]
     } else {
         &[100_000_000, 1_000_000_000, 10_000_000_000]
@@ -33,7 +33,7 @@ pub(super) fn start_rows(table: &mut Table) {
                 let scenario = Scenario { loss, loss_back: Some(0.0), ..base.clone() };
                 clean.push(table.add(scenario.with_queue(queue)));
             }
-            let discipline = Discipline::Policer { link_bps: 4 * rate_bps };
+            let discipline = QueueDiscipline::Policer { link_bps: 4 * rate_bps };
             let jitter = Scenario { jitter_ms: rtt_ms / 20.0, ..base.clone() }.with_queue(1.0);
             let policed = Scenario { discipline, ..base.clone() }.with_queue(0.25);
             let disturbed = [table.add(jitter), table.add(policed)];

@@ -2,8 +2,8 @@
 //!
 //! From: draft-cardwell-iccrg-bbr-congestion-control-00, without its long-term (policer) model.
 
-use super::Acked;
-use farhaul_motion::Random;
+use super::AckSummary;
+use farhaul_motion::SplitMix64;
 use std::collections::VecDeque;
 
 const HIGH_GAIN: f64 = 2.885;
@@ -13,7 +13,7 @@ const RTT_AGE: f64 = 10.0;
 const PROBE_RTT: f64 = 0.2;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum State {
+enum BbrState {
     Startup,
     Drain,
     ProbeBandwidth { phase: usize, since: f64 },
@@ -23,7 +23,7 @@ enum State {
 /// Rates in segments a second, times in seconds.
 #[derive(Debug)]
 pub(super) struct Bbr {
-    state: State,
+    state: BbrState,
     cwnd: f64,
     rates: VecDeque<(u64, f64)>,
     round: u64,
@@ -32,13 +32,13 @@ pub(super) struct Bbr {
     rtt_min_at: f64,
     full_rate: f64,
     full_rounds: u32,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Bbr {
     pub(super) fn new(seed: u64) -> Self {
         Bbr {
-            state: State::Startup,
+            state: BbrState::Startup,
             cwnd: 10.0,
             rates: VecDeque::new(),
             round: 0,
@@ -47,13 +47,13 @@ impl Bbr {
             rtt_min_at: 0.0,
             full_rate: 0.0,
             full_rounds: 0,
-            random: Random::new(seed ^ 0xbb),
+            random: SplitMix64::new(seed ^ 0xbb),
         }
     }
 
     pub(super) fn cwnd(&self) -> f64 {
         match self.state {
-            State::ProbeRtt { .. } => 4.0,
+            BbrState::ProbeRtt { .. } => 4.0,
             _ => self.cwnd,
         }
     }
@@ -68,15 +68,15 @@ impl Bbr {
 
     pub(super) fn pacing_rate(&self) -> Option<f64> {
         let gain = match self.state {
-            State::Startup => HIGH_GAIN,
-            State::Drain => 1.0 / HIGH_GAIN,
-            State::ProbeBandwidth { phase, .. } => CYCLE[phase],
-            State::ProbeRtt { .. } => 1.0,
+            BbrState::Startup => HIGH_GAIN,
+            BbrState::Drain => 1.0 / HIGH_GAIN,
+            BbrState::ProbeBandwidth { phase, .. } => CYCLE[phase],
+            BbrState::ProbeRtt { .. } => 1.0,
         };
         (self.bandwidth() > 0.0).then(|| gain * self.bandwidth())
     }
 
-    pub(super) fn on_ack(&mut self, acked: &Acked) {
+    pub(super) fn on_ack(&mut self, acked: &AckSummary) {
         let new_round = acked.delivered_at_send >= self.round_until;
         if new_round {
             (self.round, self.round_until) = (self.round + 1, acked.delivered);
@@ -101,34 +101,35 @@ impl Bbr {
         }
     }
 
-    fn advance(&mut self, acked: &Acked, new_round: bool, rtt_expired: bool) {
-        let cruise = State::ProbeBandwidth { phase: 2 + (self.random.next() % 6) as usize, since: acked.now };
+    fn advance(&mut self, acked: &AckSummary, new_round: bool, rtt_expired: bool) {
+        let cruise =
+            BbrState::ProbeBandwidth { phase: 2 + (self.random.next() % 6) as usize, since: acked.now };
         self.state = match self.state {
-            State::Startup if new_round => {
+            BbrState::Startup if new_round => {
                 if self.bandwidth() >= 1.25 * self.full_rate {
                     (self.full_rate, self.full_rounds) = (self.bandwidth(), 0);
                 } else {
                     self.full_rounds += 1;
                 }
-                if self.full_rounds >= 3 { State::Drain } else { State::Startup }
+                if self.full_rounds >= 3 { BbrState::Drain } else { BbrState::Startup }
             }
-            State::Drain if acked.in_flight <= self.bdp() => cruise,
-            State::ProbeBandwidth { phase, since } => self.next_phase(phase, since, acked),
-            State::ProbeRtt { until: None } if acked.in_flight <= 4.0 => {
-                State::ProbeRtt { until: Some(acked.now + PROBE_RTT.max(self.rtt_min)) }
+            BbrState::Drain if acked.in_flight <= self.bdp() => cruise,
+            BbrState::ProbeBandwidth { phase, since } => self.next_phase(phase, since, acked),
+            BbrState::ProbeRtt { until: None } if acked.in_flight <= 4.0 => {
+                BbrState::ProbeRtt { until: Some(acked.now + PROBE_RTT.max(self.rtt_min)) }
             }
-            State::ProbeRtt { until: Some(until) } if acked.now >= until => {
+            BbrState::ProbeRtt { until: Some(until) } if acked.now >= until => {
                 self.rtt_min_at = acked.now;
-                if self.full_rounds >= 3 { cruise } else { State::Startup }
+                if self.full_rounds >= 3 { cruise } else { BbrState::Startup }
             }
             state => state,
         };
-        if rtt_expired && !matches!(self.state, State::ProbeRtt { .. }) {
-            self.state = State::ProbeRtt { until: None };
+        if rtt_expired && !matches!(self.state, BbrState::ProbeRtt { .. }) {
+            self.state = BbrState::ProbeRtt { until: None };
         }
     }
 
-    fn next_phase(&self, phase: usize, since: f64, acked: &Acked) -> State {
+    fn next_phase(&self, phase: usize, since: f64, acked: &AckSummary) -> BbrState {
         let long = acked.now - since > self.rtt_min;
         let done = match phase {
             0 => long && (acked.lost > 0.0 || acked.in_flight >= 1.25 * self.bdp()),
@@ -136,14 +137,14 @@ impl Bbr {
             _ => long,
         };
         if done {
-            State::ProbeBandwidth { phase: (phase + 1) % 8, since: acked.now }
+            BbrState::ProbeBandwidth { phase: (phase + 1) % 8, since: acked.now }
         } else {
-            State::ProbeBandwidth { phase, since }
+            BbrState::ProbeBandwidth { phase, since }
         }
     }
 
-    fn set_cwnd(&mut self, acked: &Acked) {
-        let gain = if matches!(self.state, State::Startup | State::Drain) { HIGH_GAIN } else { 2.0 };
+    fn set_cwnd(&mut self, acked: &AckSummary) {
+        let gain = if matches!(self.state, BbrState::Startup | BbrState::Drain) { HIGH_GAIN } else { 2.0 };
         let target = gain * self.bdp() + 3.0;
         if self.full_rounds >= 3 {
             self.cwnd = (self.cwnd + acked.count).min(target);

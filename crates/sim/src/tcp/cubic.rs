@@ -1,6 +1,6 @@
 //! Cubic as in Linux: RFC 9438 with fast convergence, HyStart's two rules to leave slow start.
 
-use super::Acked;
+use super::AckSummary;
 
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
@@ -58,7 +58,7 @@ impl Cubic {
         self.cwnd
     }
 
-    pub(super) fn on_ack(&mut self, acked: &Acked, fresh_loss: bool, recovering: bool) {
+    pub(super) fn on_ack(&mut self, acked: &AckSummary, fresh_loss: bool, recovering: bool) {
         self.rtt_min = self.rtt_min.min(acked.rtt);
         if fresh_loss {
             self.on_loss();
@@ -73,7 +73,7 @@ impl Cubic {
     }
 
     /// HyStart: a train of acknowledgements as long as half a round trip, or a round whose delay has grown.
-    fn leave_slow_start(&mut self, acked: &Acked) {
+    fn leave_slow_start(&mut self, acked: &AckSummary) {
         if acked.delivered_at_send >= self.round.until {
             let (until, now) = (acked.delivered, acked.now);
             self.round = Round { until, began: now, train_at: now, rtt: f64::INFINITY, samples: 0 };
@@ -94,7 +94,7 @@ impl Cubic {
         }
     }
 
-    fn grow(&mut self, acked: &Acked) {
+    fn grow(&mut self, acked: &AckSummary) {
         let epoch = *self.epoch.get_or_insert_with(|| {
             if self.cwnd < self.w_max {
                 self.k = ((self.w_max - self.cwnd) / C).cbrt();

@@ -22,14 +22,14 @@ const RTO_MIN: f64 = 0.2;
 
 /// Which congestion control a sender has.
 #[derive(Debug)]
-enum Law {
+enum CongestionControl {
     Cubic(Cubic),
     Bbr(Bbr),
 }
 
 /// What acknowledgements that came together say. Times in seconds.
 #[derive(Debug, Clone, Copy)]
-struct Acked {
+struct AckSummary {
     now: f64,
     count: f64,
     lost: f64,
@@ -43,7 +43,7 @@ struct Acked {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct SentSegment {
     at: u64,
     delivered: u64,
     delivered_at: u64,
@@ -53,9 +53,9 @@ struct Sent {
 /// A sender of bulk data, or of so many segments.
 #[derive(Debug)]
 pub(crate) struct TcpSender {
-    law: Law,
+    law: CongestionControl,
     segments: u64,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentSegment>,
     /// Number of the first of `sent`; the fate of all before is known.
     first: u64,
     highest: u64,
@@ -74,14 +74,14 @@ pub(crate) struct TcpSender {
 
 impl TcpSender {
     pub(crate) fn cubic() -> Self {
-        TcpSender::new(Law::Cubic(Cubic::new()))
+        TcpSender::new(CongestionControl::Cubic(Cubic::new()))
     }
 
     pub(crate) fn bbr(seed: u64) -> Self {
-        TcpSender::new(Law::Bbr(Bbr::new(seed)))
+        TcpSender::new(CongestionControl::Bbr(Bbr::new(seed)))
     }
 
-    fn new(law: Law) -> Self {
+    fn new(law: CongestionControl) -> Self {
         TcpSender {
             law,
             segments: u64::MAX,
@@ -121,21 +121,21 @@ impl TcpSender {
 
     fn cwnd(&self) -> f64 {
         match &self.law {
-            Law::Cubic(cubic) => cubic.cwnd(),
-            Law::Bbr(bbr) => bbr.cwnd(),
+            CongestionControl::Cubic(cubic) => cubic.cwnd(),
+            CongestionControl::Bbr(bbr) => bbr.cwnd(),
         }
     }
 
     fn pacing_rate(&self) -> Option<f64> {
         match &self.law {
-            Law::Cubic(_) => None,
-            Law::Bbr(bbr) => bbr.pacing_rate(),
+            CongestionControl::Cubic(_) => None,
+            CongestionControl::Bbr(bbr) => bbr.pacing_rate(),
         }
     }
 
     pub(crate) fn handle_ack(&mut self, now: u64, numbers: &[u64]) {
         let mut count = 0;
-        let mut newest: Option<Sent> = None;
+        let mut newest: Option<SentSegment> = None;
         for &number in numbers {
             let Some(sent) =
                 number.checked_sub(self.first).and_then(|index| self.sent.get_mut(index as usize))
@@ -163,7 +163,7 @@ impl TcpSender {
         self.srtt =
             if self.srtt == 0.0 { self.rtt_latest } else { 0.875 * self.srtt + 0.125 * self.rtt_latest };
         let elapsed = (now - newest.delivered_at.min(newest.at)).max(1) as f64 / 1e9;
-        let acked = Acked {
+        let acked = AckSummary {
             now: now as f64 / 1e9,
             count: count as f64,
             lost: lost as f64,
@@ -178,11 +178,11 @@ impl TcpSender {
             self.recovery_until = self.next_number() - 1;
         }
         match &mut self.law {
-            Law::Cubic(cubic) => {
+            CongestionControl::Cubic(cubic) => {
                 let recovering = self.first <= self.recovery_until;
                 cubic.on_ack(&acked, fresh_loss, recovering);
             }
-            Law::Bbr(bbr) => bbr.on_ack(&acked),
+            CongestionControl::Bbr(bbr) => bbr.on_ack(&acked),
         }
     }
 
@@ -252,7 +252,7 @@ impl TcpSender {
 
     fn send_next(&mut self, now: u64, put: &mut impl FnMut(u64)) {
         put(self.next_number());
-        self.sent.push_back(Sent {
+        self.sent.push_back(SentSegment {
             at: now,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
@@ -266,7 +266,7 @@ impl TcpSender {
         self.first = self.next_number();
         self.sent.clear();
         (self.in_flight, self.heard_at, self.recovery_until, self.probe) = (0, now, 0, None);
-        if let Law::Cubic(cubic) = &mut self.law {
+        if let CongestionControl::Cubic(cubic) = &mut self.law {
             cubic.on_timeout();
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::packet::{FRAME_MAX, Layout};
+use crate::packet::{FRAME_MAX, FrameLayout};
 
 /// Holds 16 super-packets: what is left unused at its end is a sixteenth at most.
 const CHUNK_LEN: usize = 1 << 20;
@@ -17,20 +17,20 @@ const _: () = assert!(CHUNK_LEN >= 2 * FRAME_MAX, "a chunk holds any frame");
 
 /// A frame that is under way.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct ArenaFrame {
     chunk: usize,
     start: usize,
     len: usize,
     /// Pieces not yet handed over.
     live: u32,
-    pub layout: Layout,
+    pub layout: FrameLayout,
     /// Index of the host it goes to.
     pub host: usize,
 }
 
 /// A part of the memory.
 #[derive(Debug)]
-struct Chunk {
+struct ArenaChunk {
     bytes: Box<[u8]>,
     /// Frames that are in it.
     live: u32,
@@ -39,14 +39,14 @@ struct Chunk {
 /// The chunks. Names of frames count up and are never used twice.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    chunks: Vec<Chunk>,
+    chunks: Vec<ArenaChunk>,
     chunks_max: usize,
     /// Chunks without frames.
     unused: Vec<usize>,
     /// The chunk that is being filled, and how far it is.
     current: usize,
     head: usize,
-    frames: VecDeque<Frame>,
+    frames: VecDeque<ArenaFrame>,
     first: u64,
 }
 
@@ -54,7 +54,7 @@ impl Arena {
     /// One that grows to `len` bytes at most.
     pub(crate) fn new(len: usize) -> Arena {
         Arena {
-            chunks: vec![Chunk::new()],
+            chunks: vec![ArenaChunk::new()],
             chunks_max: len.div_ceil(CHUNK_LEN),
             unused: Vec::new(),
             current: 0,
@@ -79,16 +79,16 @@ impl Arena {
     }
 
     /// Keeps the frame that was read into the room, for `pieces` pieces.
-    pub(crate) fn keep(&mut self, len: usize, layout: Layout, host: usize, pieces: u32) -> u64 {
+    pub(crate) fn keep(&mut self, len: usize, layout: FrameLayout, host: usize, pieces: u32) -> u64 {
         debug_assert!(pieces > 0 && len <= FRAME_MAX, "a frame is kept for its pieces");
         let (chunk, start) = (self.current, self.head);
-        self.frames.push_back(Frame { chunk, start, len, live: pieces, layout, host });
+        self.frames.push_back(ArenaFrame { chunk, start, len, live: pieces, layout, host });
         self.chunks[chunk].live += 1;
         self.head += len.next_multiple_of(ALIGN);
         self.first + self.frames.len() as u64 - 1
     }
 
-    pub(crate) fn frame(&self, name: u64) -> (&Frame, &[u8]) {
+    pub(crate) fn frame(&self, name: u64) -> (&ArenaFrame, &[u8]) {
         let frame = &self.frames[(name - self.first) as usize];
         (frame, &self.chunks[frame.chunk].bytes[frame.start..frame.start + frame.len])
     }
@@ -123,14 +123,14 @@ impl Arena {
         if self.chunks.len() >= self.chunks_max {
             return None;
         }
-        self.chunks.push(Chunk::new());
+        self.chunks.push(ArenaChunk::new());
         Some(self.chunks.len() - 1)
     }
 }
 
-impl Chunk {
-    fn new() -> Chunk {
-        Chunk { bytes: vec![0; CHUNK_LEN].into_boxed_slice(), live: 0 }
+impl ArenaChunk {
+    fn new() -> ArenaChunk {
+        ArenaChunk { bytes: vec![0; CHUNK_LEN].into_boxed_slice(), live: 0 }
     }
 }
 
@@ -140,10 +140,10 @@ mod tests {
 
     use super::*;
     use crate::model::Ecn;
-    use crate::packet::Kind;
+    use crate::packet::FrameKind;
 
-    const LAYOUT: Layout = Layout {
-        kind: Kind::Single,
+    const LAYOUT: FrameLayout = FrameLayout {
+        kind: FrameKind::Single,
         len: 0,
         transport_at: 0,
         payload_at: 0,

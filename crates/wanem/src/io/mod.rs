@@ -1,13 +1,13 @@
 //! The link on real packets: memory, devices, threads and clocks around the model.
 //!
-//! How to read it: `worker.rs` is one direction; `arena.rs` keeps its packets, `waiting.rs` their order; `report.rs`
-//! is what comes out beside packets.
+//! How to read it: `worker.rs` is one direction; `arena.rs` keeps its packets, `pending_pieces.rs` their
+//! order; `report.rs` is what comes out beside packets.
 
 mod arena;
+mod pending_pieces;
 mod report;
-mod waiting;
 mod worker;
 
-pub(crate) use report::Sums;
-pub use report::{Faults, Report};
-pub(crate) use worker::{Command, Mailbox, Side, Worker, now};
+pub(crate) use report::DirectionTotals;
+pub use report::{DirectionReport, EmulatorFaults};
+pub(crate) use worker::{LinkWorker, SideDevices, WorkerCommand, WorkerMailbox, now};

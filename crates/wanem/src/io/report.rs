@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::Counters;
+use crate::model::DirectionCounters;
 
 /// Log2 of a lateness in microseconds; the last one takes the rest.
 const BUCKETS: usize = 24;
@@ -15,23 +15,23 @@ const CPU_SHARE_MAX: f64 = 0.97;
 
 /// Sums since the start of a direction. The worker publishes a copy now and then.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sums {
+pub(crate) struct DirectionTotals {
     /// When it was published.
     pub at_ns: u64,
-    pub counters: Counters,
+    pub counters: DirectionCounters,
     pub queue_ns: u64,
     pub delivered_packets: u64,
     pub delivered_bytes: u64,
     /// Packets for nobody: multicast, unknown addresses. They are not part of the link.
     pub unroutable: u64,
-    pub faults: Faults,
+    pub faults: EmulatorFaults,
     pub lateness: Lateness,
     pub cpu_ns: u64,
 }
 
 /// What the emulator did wrong, in packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Faults {
+pub struct EmulatorFaults {
     /// Sent by a host while the device's queue was full, because the emulator did not read in time.
     pub device_full: u64,
     /// No memory was left for packets under way.
@@ -80,12 +80,12 @@ impl Lateness {
 
 /// One direction during one interval, or since the start.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct DirectionReport {
     /// Length of the interval.
     pub seconds: f64,
     /// What the model counted; its `queue_max_ns` is since the start.
     #[serde(flatten)]
-    pub counters: Counters,
+    pub counters: DirectionCounters,
     /// Bits a second that were handed over.
     pub rate_bps: f64,
     /// Wait before the bottleneck at the end of the interval.
@@ -93,7 +93,7 @@ pub struct Report {
     /// Packets to addresses that are no host of this link.
     pub unroutable: u64,
     /// What the emulator did wrong.
-    pub faults: Faults,
+    pub faults: EmulatorFaults,
     /// Mean lateness of the packets handed over.
     pub late_mean_us: f64,
     /// Half of them were at most so late (a power of two).
@@ -110,13 +110,13 @@ pub struct Report {
     pub overloaded: Vec<&'static str>,
 }
 
-impl Report {
-    pub(crate) fn between(before: &Sums, now: &Sums) -> Report {
+impl DirectionReport {
+    pub(crate) fn between(before: &DirectionTotals, now: &DirectionTotals) -> DirectionReport {
         let seconds = (now.at_ns.saturating_sub(before.at_ns)) as f64 / 1e9;
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let lateness = now.lateness.since(&before.lateness);
         let count = lateness.count().max(1) as f64;
-        let faults = Faults {
+        let faults = EmulatorFaults {
             device_full: now.faults.device_full - before.faults.device_full,
             memory_full: now.faults.memory_full - before.faults.memory_full,
             refused: now.faults.refused - before.faults.refused,
@@ -132,7 +132,7 @@ impl Report {
             ),
             (cpu_share > CPU_SHARE_MAX, "the worker had no processor time left"),
         ];
-        Report {
+        DirectionReport {
             seconds,
             counters: now.counters.since(&before.counters),
             rate_bps: per_second(8.0 * (now.delivered_bytes - before.delivered_bytes) as f64),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_what_came_between() {
-        let mut before = Sums { at_ns: 1_000_000_000, ..Sums::default() };
+        let mut before = DirectionTotals { at_ns: 1_000_000_000, ..DirectionTotals::default() };
         before.lateness.add(5_000_000, 10);
         before.faults.refused = 3;
         let mut now = before;
@@ -165,7 +165,7 @@ mod tests {
         now.cpu_ns = 1_000_000_000;
         now.lateness.add(3_000, 98);
         now.lateness.add(100_000, 2);
-        let report = Report::between(&before, &now);
+        let report = DirectionReport::between(&before, &now);
         assert_eq!((report.seconds, report.rate_bps, report.cpu_share), (2.0, 1e9, 0.5));
         assert_eq!((report.late_p50_us, report.late_p99_us, report.late_max_us), (4, 128, 128));
         assert_eq!(report.late_packets, 0);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn each_fault_of_the_emulator_is_told() {
-        let faults: [fn(&mut Sums); 5] = [
+        let faults: [fn(&mut DirectionTotals); 5] = [
             |sums| sums.faults.device_full = 1,
             |sums| sums.faults.memory_full = 1,
             |sums| sums.faults.refused = 1,
@@ -182,9 +182,9 @@ mod tests {
             |sums| sums.cpu_ns = 1_000_000_000,
         ];
         for fault in faults {
-            let mut now = Sums { at_ns: 1_000_000_000, ..Sums::default() };
+            let mut now = DirectionTotals { at_ns: 1_000_000_000, ..DirectionTotals::default() };
             fault(&mut now);
-            assert_eq!(Report::between(&Sums::default(), &now).overloaded.len(), 1);
+            assert_eq!(DirectionReport::between(&DirectionTotals::default(), &now).overloaded.len(), 1);
         }
     }
 }

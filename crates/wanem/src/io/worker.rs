@@ -15,11 +15,13 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::arena::Arena;
-use super::report::Sums;
-use super::waiting::{Entry, Waiting};
-use crate::model::{Model, Piece};
-use crate::packet::{HEADERS_MAX, Kind, Layout, Router, Run, VNET_LEN, corrupt, destination, too_big};
-use crate::settings::{Order, Profile, TooBig};
+use super::pending_pieces::{PendingPiece, PendingPieces};
+use super::report::DirectionTotals;
+use crate::model::{LinkModel, TrainPiece};
+use crate::packet::{
+    FrameKind, FrameLayout, HEADERS_MAX, PacketRun, Router, VNET_LEN, corrupt, destination, too_big,
+};
+use crate::settings::{DirectionProfile, JitterOrder, OversizePolicy};
 use crate::sys;
 
 /// Frames read before what is due is handed over: few, so that they are still in the cache then.
@@ -40,40 +42,40 @@ const SLEEP_MAX_NS: u64 = 100_000_000;
 
 /// What a worker is told while it runs.
 #[derive(Debug)]
-pub(crate) enum Command {
-    Change { profile: Box<Profile>, rtt_ns: u64 },
+pub(crate) enum WorkerCommand {
+    Change { profile: Box<DirectionProfile>, rtt_ns: u64 },
     Cut { ns: u64 },
     Stop,
 }
 
 /// The door between a worker and the rest.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    commands: Mutex<Vec<Command>>,
+pub(crate) struct WorkerMailbox {
+    commands: Mutex<Vec<WorkerCommand>>,
     is_full: AtomicBool,
     bell: OwnedFd,
-    sums: Mutex<Sums>,
+    sums: Mutex<DirectionTotals>,
 }
 
-impl Mailbox {
-    pub(crate) fn new() -> std::io::Result<Mailbox> {
+impl WorkerMailbox {
+    pub(crate) fn new() -> std::io::Result<WorkerMailbox> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (commands, sums) = (Mutex::default(), Mutex::default());
-        Ok(Mailbox { commands, is_full: AtomicBool::new(false), bell, sums })
+        Ok(WorkerMailbox { commands, is_full: AtomicBool::new(false), bell, sums })
     }
 
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: WorkerCommand) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         self.is_full.store(true, Ordering::Release);
         // A full counter rings as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    pub(crate) fn sums(&self) -> Sums {
+    pub(crate) fn sums(&self) -> DirectionTotals {
         *self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<Command> {
+    fn take(&self) -> Vec<WorkerCommand> {
         if !self.is_full.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
@@ -94,43 +96,43 @@ fn nanos(clock: ClockId) -> u64 {
 
 /// The devices of one side. The host with index `i` has addresses that end in `first_address + i`.
 #[derive(Debug, Clone)]
-pub(crate) struct Side {
+pub(crate) struct SideDevices {
     pub devices: Vec<Arc<OwnedFd>>,
     pub first_address: u8,
 }
 
 /// One direction.
-pub(crate) struct Worker {
-    from: Side,
-    to: Side,
+pub(crate) struct LinkWorker {
+    from: SideDevices,
+    to: SideDevices,
     router: Router,
-    model: Model,
+    model: LinkModel,
     arena: Arena,
-    waiting: Waiting,
-    pieces: Vec<Piece>,
+    waiting: PendingPieces,
+    pieces: Vec<TrainPiece>,
     /// Entries that are handed over as one.
-    joined: Vec<Entry>,
-    mailbox: Arc<Mailbox>,
-    sums: Sums,
+    joined: Vec<PendingPiece>,
+    mailbox: Arc<WorkerMailbox>,
+    sums: DirectionTotals,
     /// How much too long sleeps have been lately.
     oversleep_ns: u64,
     /// When the last frames came.
     arrived_at: u64,
 }
 
-impl Worker {
+impl LinkWorker {
     pub(crate) fn new(
-        (from, to): (Side, Side),
+        (from, to): (SideDevices, SideDevices),
         router: Router,
-        model: Model,
+        model: LinkModel,
         memory_bytes: usize,
-        mailbox: Arc<Mailbox>,
-    ) -> Worker {
-        let sums = Sums { at_ns: now(), ..Sums::default() };
+        mailbox: Arc<WorkerMailbox>,
+    ) -> LinkWorker {
+        let sums = DirectionTotals { at_ns: now(), ..DirectionTotals::default() };
         *mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
-        let (waiting, pieces) = (Waiting::new(), Vec::with_capacity(1 << 12));
+        let (waiting, pieces) = (PendingPieces::new(), Vec::with_capacity(1 << 12));
         let joined = Vec::with_capacity(RANGES_MAX);
-        Worker {
+        LinkWorker {
             from,
             to,
             router,
@@ -168,14 +170,14 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, time: u64) -> Result<(), Stopped> {
+    fn obey(&mut self, time: u64) -> Result<(), WorkerStopped> {
         for command in self.mailbox.take() {
             match command {
-                Command::Change { profile, rtt_ns } => self.model.change(&profile, rtt_ns),
-                Command::Cut { ns } => self.model.cut(time + ns),
-                Command::Stop => {
+                WorkerCommand::Change { profile, rtt_ns } => self.model.change(&profile, rtt_ns),
+                WorkerCommand::Cut { ns } => self.model.cut(time + ns),
+                WorkerCommand::Stop => {
                     self.publish(time);
-                    return Err(Stopped);
+                    return Err(WorkerStopped);
                 }
             }
         }
@@ -205,7 +207,7 @@ impl Worker {
     fn take(&mut self, time: u64, source: usize, len: usize) {
         let frame = self.arena.incoming(len);
         let host = destination(frame).and_then(|byte| self.to.index_of(byte));
-        let (Some(layout), Some(host)) = (Layout::read(frame), host) else {
+        let (Some(layout), Some(host)) = (FrameLayout::read(frame), host) else {
             self.sums.unroutable += 1;
             return;
         };
@@ -219,7 +221,7 @@ impl Worker {
         }
         let frame = self.arena.keep(len, layout, host, self.pieces.len() as u32);
         for piece in &self.pieces {
-            self.waiting.push(Entry { frame, piece: *piece });
+            self.waiting.push(PendingPiece { frame, piece: *piece });
         }
     }
 
@@ -229,7 +231,7 @@ impl Worker {
         let mut scrap = vec![0; crate::packet::FRAME_MAX];
         match rustix::io::read(&self.from.devices[index], &mut scrap[..]) {
             Ok(len) => {
-                let count = Layout::read(&scrap[..len]).map_or(1, |layout| layout.count());
+                let count = FrameLayout::read(&scrap[..len]).map_or(1, |layout| layout.count());
                 self.sums.faults.memory_full += count as u64;
                 true
             }
@@ -248,7 +250,7 @@ impl Worker {
         any
     }
 
-    fn hand_over(&mut self, time: u64, entry: Entry) {
+    fn hand_over(&mut self, time: u64, entry: PendingPiece) {
         self.joined.clear();
         self.joined.push(entry);
         while self.model.joins_survivors()
@@ -327,9 +329,9 @@ fn arrival(looked_at: u64, read_at: u64) -> u64 {
 }
 
 /// The worker was told to stop.
-struct Stopped;
+struct WorkerStopped;
 
-impl Side {
+impl SideDevices {
     fn index_of(&self, address: u8) -> Option<usize> {
         let index = usize::from(address.checked_sub(self.first_address)?);
         (index < self.devices.len()).then_some(index)
@@ -337,22 +339,22 @@ impl Side {
 }
 
 /// Whether `next` can follow `last` in one frame: datagrams of the same super-packet, none short before the end.
-fn joins(arena: &Arena, last: &Entry, next: &Entry) -> bool {
+fn joins(arena: &Arena, last: &PendingPiece, next: &PendingPiece) -> bool {
     last.frame == next.frame
-        && last.piece.order == Order::Kept
+        && last.piece.order == JitterOrder::Kept
         && !last.piece.corrupt
         && !next.piece.corrupt
         && last.piece.marked == next.piece.marked
         && last.piece.first + last.piece.count <= next.piece.first
-        && arena.frame(next.frame).0.layout.kind == Kind::Udp
+        && arena.frame(next.frame).0.layout.kind == FrameKind::Udp
 }
 
 /// Writes pieces of one frame as one; returns packets and bytes of IP that it was.
 fn write(
     device: &OwnedFd,
     bytes: &[u8],
-    layout: &Layout,
-    entries: &[Entry],
+    layout: &FrameLayout,
+    entries: &[PendingPiece],
 ) -> (u64, u64, Result<usize, Errno>) {
     let first = &entries[0].piece;
     let total = layout.count();
@@ -360,8 +362,13 @@ fn write(
         return (total as u64, layout_bytes(layout, total, layout.len), rustix::io::write(device, bytes));
     }
     let mut slices = [IoSlice::new(&[]); RANGES_MAX + 1];
-    let mut run =
-        Run { first: first.first as usize, count: 0, payload_len: 0, has_last: false, marked: first.marked };
+    let mut run = PacketRun {
+        first: first.first as usize,
+        count: 0,
+        payload_len: 0,
+        has_last: false,
+        marked: first.marked,
+    };
     for (slice, entry) in slices[1..].iter_mut().zip(entries) {
         let (first, count) = (entry.piece.first as usize, entry.piece.count as usize);
         let range = layout.payload(first, count);
@@ -378,7 +385,7 @@ fn write(
 }
 
 /// Bytes of IP on the wire: each packet has its own headers.
-fn layout_bytes(layout: &Layout, packets: usize, len: usize) -> u64 {
+fn layout_bytes(layout: &FrameLayout, packets: usize, len: usize) -> u64 {
     (len + (packets - 1) * layout.payload_at) as u64
 }
 
@@ -386,8 +393,8 @@ fn layout_bytes(layout: &Layout, packets: usize, len: usize) -> u64 {
 fn write_corrupt(
     device: &OwnedFd,
     bytes: &[u8],
-    layout: &Layout,
-    piece: &Piece,
+    layout: &FrameLayout,
+    piece: &TrainPiece,
 ) -> (u64, u64, Result<usize, Errno>) {
     let mut headers = [0; HEADERS_MAX];
     let run = layout.run(piece.first as usize, 1, piece.marked);
@@ -398,8 +405,14 @@ fn write_corrupt(
 }
 
 #[cold]
-fn answer_too_big(device: &OwnedFd, frame: &[u8], layout: &Layout, profile: &Profile, router: &Router) {
-    let (TooBig::Answered, Some(mtu)) = (profile.too_big, profile.path_mtu) else { return };
+fn answer_too_big(
+    device: &OwnedFd,
+    frame: &[u8],
+    layout: &FrameLayout,
+    profile: &DirectionProfile,
+    router: &Router,
+) {
+    let (OversizePolicy::Answered, Some(mtu)) = (profile.too_big, profile.path_mtu) else { return };
     if let Some(answer) = too_big(frame, layout, mtu, router) {
         // As on any network, the message may be lost.
         let _ = rustix::io::write(device, &answer);

@@ -1,7 +1,7 @@
 //! One direction of a link without any I/O: what becomes of each packet, and when it arrives.
 //!
-//! How to read it: [`Model::offer`] is asked about a train (the wire packets of one GSO super-packet, or a
-//! single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
+//! How to read it: [`LinkModel::offer`] is asked about a train (the wire packets of one GSO super-packet, or
+//! a single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
 //! `queue.rs` is what happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the
 //! dice.
 //!
@@ -17,14 +17,14 @@ mod loss;
 mod queue;
 mod random;
 
-use farhaul_motion::{Motion, Way};
+use farhaul_motion::{DelayMotion, LinkDirection};
 use serde::Serialize;
 
-use crate::settings::{Jitter, Order, Place, Profile};
+use crate::settings::{DirectionProfile, Jitter, JitterOrder, LossPlace};
 use delay::MovingDelay;
 use loss::GilbertLoss;
-use queue::{Bottleneck, Policing, Sentence};
-use random::{Events, Random};
+use queue::{Bottleneck, QueueVerdict, TokenBucket};
+use random::{EventDraw, XorShift64};
 
 /// Packets of a train that leave the bottleneck within this time travel as one piece: a receiver's interface
 /// gathers arrivals for about as long, and the rate of hand-overs stays in the thousands a second.
@@ -35,7 +35,7 @@ const BATCH_LOSS: f64 = 0.05;
 
 /// The wire packets of one super-packet; all have one length, only the last may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Train {
+pub struct PacketTrain {
     /// How many, at least one.
     pub count: u32,
     /// IP length of each but the last, in bytes.
@@ -57,7 +57,7 @@ pub enum Ecn {
 
 /// A run of a train's packets that arrives at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct TrainPiece {
     /// Index of its first packet in the train.
     pub first: u32,
     /// How many.
@@ -69,12 +69,12 @@ pub struct Piece {
     /// Whether a bit is wrong; then it is a single packet.
     pub corrupt: bool,
     /// Whether it may arrive before pieces that were offered earlier.
-    pub order: Order,
+    pub order: JitterOrder,
 }
 
 /// Why a packet does not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum DropCause {
     Queue,
     Codel,
     Policer,
@@ -87,7 +87,7 @@ enum Cause {
 
 /// Dropped packets by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Drops {
+pub struct DropCounts {
     /// The queue before the bottleneck was full.
     pub queue: u64,
     /// CoDel.
@@ -108,7 +108,7 @@ pub struct Drops {
 
 /// What a direction has done since its start. Bytes are those of IP packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
+pub struct DirectionCounters {
     /// Packets that came to the link.
     pub packets: u64,
     /// Their bytes.
@@ -118,7 +118,7 @@ pub struct Counters {
     /// Their bytes.
     pub passed_bytes: u64,
     /// Those that did not.
-    pub dropped: Drops,
+    pub dropped: DropCounts,
     /// Packets marked with congestion experienced.
     pub marked: u64,
     /// Packets that arrived twice.
@@ -133,49 +133,49 @@ pub struct Counters {
 
 /// What one packet gets.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
-    Dropped(Cause),
-    Passed { departs: u64, due: u64, marked: bool, corrupt: bool, order: Order },
+enum PacketFate {
+    Dropped(DropCause),
+    Passed { departs: u64, due: u64, marked: bool, corrupt: bool, order: JitterOrder },
 }
 
 /// One direction of a link.
 #[derive(Debug)]
-pub struct Model {
-    profile: Profile,
+pub struct LinkModel {
+    profile: DirectionProfile,
     seed: u64,
-    way: Way,
-    random: Random,
+    way: LinkDirection,
+    random: XorShift64,
     bottleneck: Bottleneck,
-    policing: Option<Policing>,
-    loss: Events,
+    policing: Option<TokenBucket>,
+    loss: EventDraw,
     burst_loss: Option<GilbertLoss>,
-    duplicate: Events,
-    corrupt: Events,
-    reorder: Events,
+    duplicate: EventDraw,
+    corrupt: EventDraw,
+    reorder: EventDraw,
     /// Where the delay moves by itself.
     moving: Option<MovingDelay>,
     cut_until: u64,
     /// Arrival of the last piece that keeps the order.
     last_due: u64,
-    counters: Counters,
+    counters: DirectionCounters,
 }
 
-impl Model {
+impl LinkModel {
     /// One way of a link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
-    pub fn new(profile: &Profile, rtt_ns: u64, seed: u64, way: Way) -> Model {
-        let mut random = Random::new(seed.wrapping_add(way as u64));
-        Model {
+    pub fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: LinkDirection) -> LinkModel {
+        let mut random = XorShift64::new(seed.wrapping_add(way as u64));
+        LinkModel {
             bottleneck: Bottleneck::new(profile, rtt_ns, seed, way),
-            policing: profile.policer.map(Policing::new),
-            loss: Events::new(profile.loss, &mut random),
+            policing: profile.policer.map(TokenBucket::new),
+            loss: EventDraw::new(profile.loss, &mut random),
             burst_loss: profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut random)),
-            duplicate: Events::new(profile.duplicate, &mut random),
-            corrupt: Events::new(profile.corrupt, &mut random),
-            reorder: Events::new(profile.reorder.map_or(0.0, |reorder| reorder.share), &mut random),
+            duplicate: EventDraw::new(profile.duplicate, &mut random),
+            corrupt: EventDraw::new(profile.corrupt, &mut random),
+            reorder: EventDraw::new(profile.reorder.map_or(0.0, |reorder| reorder.share), &mut random),
             moving: moving_delay(profile, seed, way),
             cut_until: 0,
             last_due: 0,
-            counters: Counters::default(),
+            counters: DirectionCounters::default(),
             profile: profile.clone(),
             seed,
             way,
@@ -184,7 +184,7 @@ impl Model {
     }
 
     /// What the link has done so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &DirectionCounters {
         &self.counters
     }
 
@@ -194,7 +194,7 @@ impl Model {
     }
 
     /// What it is told to do.
-    pub fn profile(&self) -> &Profile {
+    pub fn profile(&self) -> &DirectionProfile {
         &self.profile
     }
 
@@ -204,10 +204,10 @@ impl Model {
     }
 
     /// Goes on as `profile` says; what is under way already is not touched.
-    pub fn change(&mut self, profile: &Profile, rtt_ns: u64) {
+    pub fn change(&mut self, profile: &DirectionProfile, rtt_ns: u64) {
         self.bottleneck.change(profile, rtt_ns);
         if profile.policer != self.profile.policer {
-            self.policing = profile.policer.map(Policing::new);
+            self.policing = profile.policer.map(TokenBucket::new);
         }
         if profile.burst_loss != self.profile.burst_loss {
             self.burst_loss = profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut self.random));
@@ -223,7 +223,7 @@ impl Model {
             (&mut self.reorder, reorder),
         ] {
             if events.share() != share {
-                *events = Events::new(share, &mut self.random);
+                *events = EventDraw::new(share, &mut self.random);
             }
         }
         self.profile = profile.clone();
@@ -244,7 +244,7 @@ impl Model {
     }
 
     /// A train arrives; `pieces` (emptied first) gets what arrives of it and when.
-    pub fn offer(&mut self, now: u64, train: Train, pieces: &mut Vec<Piece>) {
+    pub fn offer(&mut self, now: u64, train: PacketTrain, pieces: &mut Vec<TrainPiece>) {
         pieces.clear();
         let mut slices = Slices::new(pieces, self.joins_survivors());
         for index in 0..train.count {
@@ -252,10 +252,14 @@ impl Model {
             self.counters.packets += 1;
             self.counters.bytes += u64::from(len);
             match self.judge(now, len, train.ecn) {
-                Fate::Dropped(cause) => self.counters.dropped.count(cause),
-                Fate::Passed { departs, due, marked, corrupt, order } => {
+                PacketFate::Dropped(cause) => self.counters.dropped.count(cause),
+                PacketFate::Passed { departs, due, marked, corrupt, order } => {
                     let twice = self.duplicate.happens(&mut self.random);
-                    slices.add(departs, Piece { first: index, count: 1, due, marked, corrupt, order }, twice);
+                    slices.add(
+                        departs,
+                        TrainPiece { first: index, count: 1, due, marked, corrupt, order },
+                        twice,
+                    );
                     self.counters.passed_packets += 1;
                     self.counters.passed_bytes += u64::from(len);
                     self.counters.marked += u64::from(marked);
@@ -268,43 +272,43 @@ impl Model {
     }
 
     /// Follows one packet along the link: the way in, the bottleneck, the way out.
-    fn judge(&mut self, now: u64, len: u32, ecn: Ecn) -> Fate {
+    fn judge(&mut self, now: u64, len: u32, ecn: Ecn) -> PacketFate {
         if now < self.cut_until {
-            return Fate::Dropped(Cause::Cut);
+            return PacketFate::Dropped(DropCause::Cut);
         }
         if self.profile.path_mtu.is_some_and(|mtu| len > mtu) {
-            return Fate::Dropped(Cause::PathMtu);
+            return PacketFate::Dropped(DropCause::PathMtu);
         }
-        let in_front = self.profile.loss_place == Place::Front;
+        let in_front = self.profile.loss_place == LossPlace::Front;
         if in_front && self.loss.happens(&mut self.random) {
-            return Fate::Dropped(Cause::Loss);
+            return PacketFate::Dropped(DropCause::Loss);
         }
         if self.policing.as_mut().is_some_and(|policing| !policing.admits(now, len)) {
-            return Fate::Dropped(Cause::Policer);
+            return PacketFate::Dropped(DropCause::Policer);
         }
         let (departs, marked) = match self.bottleneck.pass(now, len, ecn) {
-            Sentence::Departs { at, marked } => (at, marked),
-            Sentence::TailDropped => return Fate::Dropped(Cause::Queue),
-            Sentence::CodelDropped => return Fate::Dropped(Cause::Codel),
+            QueueVerdict::Departs { at, marked } => (at, marked),
+            QueueVerdict::TailDropped => return PacketFate::Dropped(DropCause::Queue),
+            QueueVerdict::CodelDropped => return PacketFate::Dropped(DropCause::Codel),
         };
         self.counters.queue_max_ns = self.counters.queue_max_ns.max(departs - now);
         if !in_front && self.loss.happens(&mut self.random) {
-            return Fate::Dropped(Cause::Loss);
+            return PacketFate::Dropped(DropCause::Loss);
         }
         if self.burst_loss.as_mut().is_some_and(|burst| burst.loses(&mut self.random)) {
-            return Fate::Dropped(Cause::BurstLoss);
+            return PacketFate::Dropped(DropCause::BurstLoss);
         }
         let corrupt = self.corrupt.happens(&mut self.random);
         let Some((due, order)) = self.arrival(now, departs) else {
-            return Fate::Dropped(Cause::Gap);
+            return PacketFate::Dropped(DropCause::Gap);
         };
-        Fate::Passed { departs, due, marked, corrupt, order }
+        PacketFate::Passed { departs, due, marked, corrupt, order }
     }
 
     /// When a packet of `now` arrives that leaves the bottleneck at `departs`; `None` if it falls into a gap.
-    fn arrival(&mut self, now: u64, departs: u64) -> Option<(u64, Order)> {
+    fn arrival(&mut self, now: u64, departs: u64) -> Option<(u64, JitterOrder)> {
         let mut due = departs + self.profile.delay_ns;
-        let mut order = Order::Kept;
+        let mut order = JitterOrder::Kept;
         match (self.profile.jitter, &mut self.moving) {
             (_, Some(moving)) => (due, order) = moving.arrival(now, due)?,
             (Jitter::Around { ns, order: asked }, _) if ns > 0 => {
@@ -316,9 +320,12 @@ impl Model {
         }
         if self.reorder.happens(&mut self.random) {
             self.counters.reordered += 1;
-            return Some((due + self.profile.reorder.map_or(0, |reorder| reorder.late_ns), Order::Free));
+            return Some((
+                due + self.profile.reorder.map_or(0, |reorder| reorder.late_ns),
+                JitterOrder::Free,
+            ));
         }
-        if order == Order::Kept {
+        if order == JitterOrder::Kept {
             self.last_due = self.last_due.max(due);
             due = self.last_due;
         }
@@ -326,23 +333,23 @@ impl Model {
     }
 }
 
-fn moving_delay(profile: &Profile, seed: u64, way: Way) -> Option<MovingDelay> {
+fn moving_delay(profile: &DirectionProfile, seed: u64, way: LinkDirection) -> Option<MovingDelay> {
     match profile.jitter {
-        Jitter::Around { .. } | Jitter::Moves(Motion::Still) => None,
+        Jitter::Around { .. } | Jitter::Moves(DelayMotion::Still) => None,
         Jitter::Moves(motion) => Some(MovingDelay::new(motion, seed, way)),
     }
 }
 
-impl Counters {
+impl DirectionCounters {
     /// What was counted after `before`; the longest wait stays that since the start.
-    pub(crate) fn since(&self, before: &Counters) -> Counters {
+    pub(crate) fn since(&self, before: &DirectionCounters) -> DirectionCounters {
         let (now, then) = (&self.dropped, &before.dropped);
-        Counters {
+        DirectionCounters {
             packets: self.packets - before.packets,
             bytes: self.bytes - before.bytes,
             passed_packets: self.passed_packets - before.passed_packets,
             passed_bytes: self.passed_bytes - before.passed_bytes,
-            dropped: Drops {
+            dropped: DropCounts {
                 queue: now.queue - then.queue,
                 codel: now.codel - then.codel,
                 policer: now.policer - then.policer,
@@ -361,24 +368,24 @@ impl Counters {
     }
 }
 
-impl Drops {
-    fn count(&mut self, cause: Cause) {
+impl DropCounts {
+    fn count(&mut self, cause: DropCause) {
         *match cause {
-            Cause::Queue => &mut self.queue,
-            Cause::Codel => &mut self.codel,
-            Cause::Policer => &mut self.policer,
-            Cause::Loss => &mut self.loss,
-            Cause::BurstLoss => &mut self.burst_loss,
-            Cause::Gap => &mut self.gap,
-            Cause::PathMtu => &mut self.path_mtu,
-            Cause::Cut => &mut self.cut,
+            DropCause::Queue => &mut self.queue,
+            DropCause::Codel => &mut self.codel,
+            DropCause::Policer => &mut self.policer,
+            DropCause::Loss => &mut self.loss,
+            DropCause::BurstLoss => &mut self.burst_loss,
+            DropCause::Gap => &mut self.gap,
+            DropCause::PathMtu => &mut self.path_mtu,
+            DropCause::Cut => &mut self.cut,
         } += 1;
     }
 }
 
 /// Gathers packets into pieces: neighbours that leave within one slice and share everything else.
 struct Slices<'a> {
-    pieces: &'a mut Vec<Piece>,
+    pieces: &'a mut Vec<TrainPiece>,
     /// All pieces of a slice arrive with its last.
     together: bool,
     /// When the slice's first packet left, and which piece began it.
@@ -387,11 +394,11 @@ struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    fn new(pieces: &'a mut Vec<Piece>, together: bool) -> Slices<'a> {
+    fn new(pieces: &'a mut Vec<TrainPiece>, together: bool) -> Slices<'a> {
         Slices { pieces, together, began: 0, first_piece: 0 }
     }
 
-    fn add(&mut self, departs: u64, packet: Piece, twice: bool) {
+    fn add(&mut self, departs: u64, packet: TrainPiece, twice: bool) {
         let same_slice = !self.pieces.is_empty() && departs - self.began <= SLICE_NS;
         if !same_slice {
             self.close();
@@ -418,20 +425,20 @@ impl<'a> Slices<'a> {
         self.first_piece = self.pieces.len();
     }
 
-    fn kept_order(&mut self) -> impl DoubleEndedIterator<Item = &mut Piece> {
-        self.pieces[self.first_piece..].iter_mut().filter(|piece| piece.order == Order::Kept)
+    fn kept_order(&mut self) -> impl DoubleEndedIterator<Item = &mut TrainPiece> {
+        self.pieces[self.first_piece..].iter_mut().filter(|piece| piece.order == JitterOrder::Kept)
     }
 }
 
-impl Piece {
+impl TrainPiece {
     /// Whether `next` can travel as one with it.
-    fn takes(&self, next: &Piece) -> bool {
+    fn takes(&self, next: &TrainPiece) -> bool {
         self.first + self.count == next.first
             && self.marked == next.marked
             && !self.corrupt
             && !next.corrupt
-            && self.order == Order::Kept
-            && next.order == Order::Kept
+            && self.order == JitterOrder::Kept
+            && next.order == JitterOrder::Kept
     }
 }
 

@@ -4,10 +4,10 @@
 //! see `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its
 //! `now`; the exception for a queue of less than one packet is not made.
 
-use farhaul_motion::{RateMotion, Service, Way};
+use farhaul_motion::{LinkDirection, RateMotion, ServiceCurve};
 
 use super::Ecn;
-use crate::settings::{Codel, Policer, Profile, Queue};
+use crate::settings::{CodelSettings, DirectionProfile, Policer, QueueSettings};
 
 const AUTO_MIN_NS: u64 = 10_000_000;
 const AUTO_MAX_NS: u64 = 100_000_000;
@@ -16,7 +16,7 @@ const REMEMBERED_NS: u64 = 1_000_000_000;
 
 /// What becomes of a packet at the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sentence {
+pub(super) enum QueueVerdict {
     /// Its last bit is through at this time.
     Departs {
         at: u64,
@@ -30,10 +30,10 @@ pub(super) enum Sentence {
 #[derive(Debug)]
 pub(super) struct Bottleneck {
     seed: u64,
-    way: Way,
+    way: LinkDirection,
     /// What the line is made of.
     rate: (Option<u64>, RateMotion),
-    line: Option<Line>,
+    line: Option<BottleneckRate>,
     /// At the whole rate, where that moves.
     wait_max_ns: u64,
     ecn_ns: Option<u64>,
@@ -44,13 +44,13 @@ pub(super) struct Bottleneck {
 
 /// What carries packets one after the other.
 #[derive(Debug)]
-enum Line {
-    Steady(Rate),
+enum BottleneckRate {
+    Steady(FixedRate),
     Moving(MovingRate),
 }
 
 impl Bottleneck {
-    pub(super) fn new(profile: &Profile, rtt_ns: u64, seed: u64, way: Way) -> Bottleneck {
+    pub(super) fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: LinkDirection) -> Bottleneck {
         let mut made = Bottleneck {
             seed,
             way,
@@ -65,13 +65,13 @@ impl Bottleneck {
         made
     }
 
-    pub(super) fn change(&mut self, profile: &Profile, rtt_ns: u64) {
+    pub(super) fn change(&mut self, profile: &DirectionProfile, rtt_ns: u64) {
         let whole_bps = profile.whole_bps();
         let rate = (profile.rate_bps, profile.rate_motion.clone());
         if self.rate != rate {
-            self.line = whole_bps.map(|bps| match Service::new(&rate.1, bps, self.seed, self.way) {
-                Some(service) => Line::Moving(MovingRate { whole_bps: bps, service, began: None }),
-                None => Line::Steady(Rate { bps, rest: 0 }),
+            self.line = whole_bps.map(|bps| match ServiceCurve::new(&rate.1, bps, self.seed, self.way) {
+                Some(service) => BottleneckRate::Moving(MovingRate { whole_bps: bps, service, began: None }),
+                None => BottleneckRate::Steady(FixedRate { bps, rest: 0 }),
             });
             self.rate = rate;
         }
@@ -80,12 +80,12 @@ impl Bottleneck {
         }
         self.ecn_ns = profile.ecn_ns;
         self.wait_max_ns = match (profile.queue, whole_bps) {
-            (Queue::Auto, _) => rtt_ns.clamp(AUTO_MIN_NS, AUTO_MAX_NS),
-            (Queue::Nanos(nanos), _) => nanos,
-            (Queue::Bytes(bytes), Some(bps)) => {
+            (QueueSettings::Auto, _) => rtt_ns.clamp(AUTO_MIN_NS, AUTO_MAX_NS),
+            (QueueSettings::Nanos(nanos), _) => nanos,
+            (QueueSettings::Bytes(bytes), Some(bps)) => {
                 u64::try_from(u128::from(bytes) * 8_000_000_000 / u128::from(bps)).unwrap_or(u64::MAX)
             }
-            (Queue::Bytes(_), None) => u64::MAX,
+            (QueueSettings::Bytes(_), None) => u64::MAX,
         };
     }
 
@@ -94,19 +94,19 @@ impl Bottleneck {
     }
 
     pub(super) fn pass_time(&mut self, now: u64) {
-        if let Some(Line::Moving(moving)) = &mut self.line {
+        if let Some(BottleneckRate::Moving(moving)) = &mut self.line {
             moving.pass_time(now);
         }
     }
 
-    pub(super) fn pass(&mut self, now: u64, len: u32, ecn: Ecn) -> Sentence {
+    pub(super) fn pass(&mut self, now: u64, len: u32, ecn: Ecn) -> QueueVerdict {
         let Some(line) = &mut self.line else {
-            return Sentence::Departs { at: now, marked: false };
+            return QueueVerdict::Departs { at: now, marked: false };
         };
         let wait = self.free_at.saturating_sub(now);
         // A packet that finds the line free is always taken: the queue is for those that wait.
         if wait > 0 && !line.has_room(now, wait, len, self.wait_max_ns) {
-            return Sentence::TailDropped;
+            return QueueVerdict::TailDropped;
         }
         let leaves_queue = now + wait;
         let mut marked = ecn == Ecn::Capable && self.ecn_ns.is_some_and(|limit| wait >= limit);
@@ -114,20 +114,20 @@ impl Bottleneck {
             let wants_drop = codel.wants_drop(wait, leaves_queue);
             marked = wants_drop && ecn == Ecn::Capable && self.ecn_ns.is_some();
             if wants_drop && !marked {
-                return Sentence::CodelDropped;
+                return QueueVerdict::CodelDropped;
             }
         }
         self.free_at = line.leaves(now, wait, len);
-        Sentence::Departs { at: self.free_at, marked }
+        QueueVerdict::Departs { at: self.free_at, marked }
     }
 }
 
-impl Line {
+impl BottleneckRate {
     /// Whether one more packet fits behind those that take `wait`.
     fn has_room(&mut self, now: u64, wait: u64, len: u32, wait_max_ns: u64) -> bool {
         match self {
-            Line::Steady(rate) => wait + rate.time_of(len) <= wait_max_ns,
-            Line::Moving(moving) => {
+            BottleneckRate::Steady(rate) => wait + rate.time_of(len) <= wait_max_ns,
+            BottleneckRate::Moving(moving) => {
                 let room = wait_max_ns as f64 * moving.whole_bps as f64 / 8e9;
                 moving.queued(now, wait) + f64::from(len) <= room
             }
@@ -137,13 +137,13 @@ impl Line {
     /// When a packet of `now` is through that begins to leave after `wait`.
     fn leaves(&mut self, now: u64, wait: u64, len: u32) -> u64 {
         match self {
-            Line::Steady(rate) => {
+            BottleneckRate::Steady(rate) => {
                 if wait == 0 {
                     rate.rest = 0;
                 }
                 now + wait + rate.advance(len)
             }
-            Line::Moving(moving) => moving.leaves(now, wait, len),
+            BottleneckRate::Moving(moving) => moving.leaves(now, wait, len),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Line {
 #[derive(Debug)]
 struct MovingRate {
     whole_bps: u64,
-    service: Service,
+    service: ServiceCurve,
     began: Option<u64>,
 }
 
@@ -177,12 +177,12 @@ impl MovingRate {
 
 /// Bits a second as time per packet, with the rest of each division carried to the next packet.
 #[derive(Debug)]
-struct Rate {
+struct FixedRate {
     bps: u64,
     rest: u64,
 }
 
-impl Rate {
+impl FixedRate {
     fn time_of(&self, len: u32) -> u64 {
         u64::from(len) * 8_000_000_000 / self.bps
     }
@@ -196,17 +196,17 @@ impl Rate {
 
 /// A token bucket as a time: when it will be full again (the generic cell rate algorithm).
 #[derive(Debug)]
-pub(super) struct Policing {
-    rate: Rate,
+pub(super) struct TokenBucket {
+    rate: FixedRate,
     depth_ns: u64,
     empty_at: u64,
 }
 
-impl Policing {
-    pub(super) fn new(policer: Policer) -> Policing {
-        let rate = Rate { bps: policer.rate_bps, rest: 0 };
+impl TokenBucket {
+    pub(super) fn new(policer: Policer) -> TokenBucket {
+        let rate = FixedRate { bps: policer.rate_bps, rest: 0 };
         let depth_ns = u128::from(policer.burst_bytes) * 8_000_000_000 / u128::from(policer.rate_bps);
-        Policing { rate, depth_ns: u64::try_from(depth_ns).unwrap_or(u64::MAX), empty_at: 0 }
+        TokenBucket { rate, depth_ns: u64::try_from(depth_ns).unwrap_or(u64::MAX), empty_at: 0 }
     }
 
     pub(super) fn admits(&mut self, now: u64, len: u32) -> bool {
@@ -221,7 +221,7 @@ impl Policing {
 
 #[derive(Debug)]
 struct CodelState {
-    codel: Codel,
+    codel: CodelSettings,
     /// When the wait will have been above the target for an interval.
     above_since: Option<u64>,
     dropping: bool,
@@ -231,7 +231,7 @@ struct CodelState {
 }
 
 impl CodelState {
-    fn new(codel: Codel) -> CodelState {
+    fn new(codel: CodelSettings) -> CodelState {
         CodelState { codel, above_since: None, dropping: false, drop_next: 0, count: 0, count_before: 0 }
     }
 

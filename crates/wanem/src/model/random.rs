@@ -2,15 +2,15 @@
 
 /// The generator.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct XorShift64(u64);
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+impl XorShift64 {
+    pub(crate) fn new(seed: u64) -> XorShift64 {
         // splitmix64's finaliser: neighbouring seeds must not give neighbouring streams.
         let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((state ^ (state >> 31)) | 1)
+        XorShift64((state ^ (state >> 31)) | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -34,14 +34,14 @@ impl Random {
 /// Independent events of one probability, drawn as the distance to the next one, so that a packet without an event
 /// costs one subtraction.
 #[derive(Debug, Clone)]
-pub(crate) struct Events {
+pub(crate) struct EventDraw {
     share: f64,
     until_next: u64,
 }
 
-impl Events {
-    pub(crate) fn new(share: f64, random: &mut Random) -> Events {
-        let mut events = Events { share, until_next: 0 };
+impl EventDraw {
+    pub(crate) fn new(share: f64, random: &mut XorShift64) -> EventDraw {
+        let mut events = EventDraw { share, until_next: 0 };
         events.draw(random);
         events
     }
@@ -51,7 +51,7 @@ impl Events {
     }
 
     /// Whether the event happens to this packet.
-    pub(crate) fn happens(&mut self, random: &mut Random) -> bool {
+    pub(crate) fn happens(&mut self, random: &mut XorShift64) -> bool {
         if self.until_next > 0 {
             self.until_next -= 1;
             return false;
@@ -60,7 +60,7 @@ impl Events {
         true
     }
 
-    fn draw(&mut self, random: &mut Random) {
+    fn draw(&mut self, random: &mut XorShift64) {
         self.until_next = match self.share {
             share if share <= 0.0 => u64::MAX,
             share if share >= 1.0 => 0,
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn events_have_their_share() {
         for share in [0.0, 0.001, 0.01, 0.3, 1.0] {
-            let mut random = Random::new(7);
-            let mut events = Events::new(share, &mut random);
+            let mut random = XorShift64::new(7);
+            let mut events = EventDraw::new(share, &mut random);
             let count = (0..1_000_000).filter(|_| events.happens(&mut random)).count() as f64;
             let deviation = (1e6 * share * (1.0 - share)).sqrt();
             assert!((count - 1e6 * share).abs() <= 4.0 * deviation, "{share}: {count}");

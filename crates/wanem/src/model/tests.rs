@@ -2,30 +2,30 @@
 
 use proptest::prelude::*;
 
-use farhaul_motion::{Moving, Service};
+use farhaul_motion::{DelayProcess, ServiceCurve};
 
 use super::*;
-use crate::Settings;
+use crate::LinkSettings;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-fn profile(text: &str) -> Profile {
-    let mut settings = Settings::default();
+fn profile(text: &str) -> DirectionProfile {
+    let mut settings = LinkSettings::default();
     settings.set_all(text).unwrap();
     settings.forward
 }
 
-fn model(text: &str) -> Model {
-    Model::new(&profile(text), 0, 1, Way::Forward)
+fn model(text: &str) -> LinkModel {
+    LinkModel::new(&profile(text), 0, 1, LinkDirection::Forward)
 }
 
-fn train(count: u32) -> Train {
-    Train { count, packet_len: 1500, last_len: 1500, ecn: Ecn::Forbidden }
+fn train(count: u32) -> PacketTrain {
+    PacketTrain { count, packet_len: 1500, last_len: 1500, ecn: Ecn::Forbidden }
 }
 
 /// Offers trains at even distances for a time and returns all pieces.
-fn run(model: &mut Model, train: Train, every_ns: u64, until: u64) -> Vec<Piece> {
+fn run(model: &mut LinkModel, train: PacketTrain, every_ns: u64, until: u64) -> Vec<TrainPiece> {
     let (mut all, mut pieces) = (Vec::new(), Vec::new());
     for now in (0..until).step_by(every_ns as usize) {
         model.offer(now, train, &mut pieces);
@@ -38,7 +38,8 @@ fn run(model: &mut Model, train: Train, every_ns: u64, until: u64) -> Vec<Piece>
 fn a_wire_passes_trains_whole_and_at_once() {
     let mut pieces = Vec::new();
     model("").offer(5, train(40), &mut pieces);
-    let whole = Piece { first: 0, count: 40, due: 5, marked: false, corrupt: false, order: Order::Kept };
+    let whole =
+        TrainPiece { first: 0, count: 40, due: 5, marked: false, corrupt: false, order: JitterOrder::Kept };
     assert_eq!(pieces, [whole]);
 }
 
@@ -141,7 +142,7 @@ fn ecn_marks_those_that_can_be_marked_and_codel_drops_the_others() {
         let mut threshold = model("rate=10m,queue=100ms,ecn=5ms");
         let mut controlled = model("rate=10m,queue=1s,codel=on,ecn=5ms");
         for model in [&mut threshold, &mut controlled] {
-            run(model, Train { ecn, ..train(1) }, 1_150_000, 10 * SECOND);
+            run(model, PacketTrain { ecn, ..train(1) }, 1_150_000, 10 * SECOND);
             assert_eq!(model.counters().marked > 0, is_marked);
         }
         assert_eq!(controlled.counters().dropped.codel > 0, !is_marked);
@@ -164,17 +165,17 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
 #[test]
 fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
     for word in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
-        for way in [Way::Forward, Way::Back] {
+        for way in [LinkDirection::Forward, LinkDirection::Back] {
             let profile = profile(&format!("rtt=40ms,rate=100m,jitter={word}"));
-            let mut model = Model::new(&profile, 0, 7, way);
-            let mut moving = Moving::new(word.parse().unwrap(), 7, way);
+            let mut model = LinkModel::new(&profile, 0, 7, way);
+            let mut moving = DelayProcess::new(word.parse().unwrap(), 7, way);
             // The lab's clock is far from zero, and time passes without packets, too.
             let begin = 3600 * SECOND;
             let mut pieces = Vec::new();
             for index in 0..3000 {
                 let now = index * MS;
                 // 1250 bytes take 0.1 ms.
-                let packet = Train { count: 1, packet_len: 1250, last_len: 1250, ecn: Ecn::Forbidden };
+                let packet = PacketTrain { count: 1, packet_len: 1250, last_len: 1250, ecn: Ecn::Forbidden };
                 model.offer(begin + now, packet, &mut pieces);
                 model.pass_time(begin + now + MS / 2);
                 let arrival = pieces.first().map(|piece| piece.due - begin);
@@ -194,7 +195,7 @@ fn a_delay_that_moves_reorders_only_where_it_is_told_to() {
     {
         let pieces = run(&mut model(&format!("rtt=20ms,rate=1g,jitter={text}")), train(5), 100_000, SECOND);
         assert_eq!(pieces.is_sorted_by_key(|piece| piece.due), ordered, "{text}");
-        assert_eq!(pieces.iter().all(|piece| piece.order == Order::Kept), ordered, "{text}");
+        assert_eq!(pieces.iter().all(|piece| piece.order == JitterOrder::Kept), ordered, "{text}");
     }
 }
 
@@ -223,7 +224,8 @@ fn a_motion_begins_anew_when_it_is_changed_and_only_then() {
 fn a_rate_that_moves_carries_what_it_can_and_no_more() {
     for word in ["walk:0.1:100", "cellular"] {
         let mut model = model(&format!("rate=100m,rate-motion={word},queue=1s"));
-        let mut service = Service::new(&word.parse().unwrap(), 100_000_000, 1, Way::Forward).unwrap();
+        let mut service =
+            ServiceCurve::new(&word.parse().unwrap(), 100_000_000, 1, LinkDirection::Forward).unwrap();
         // Offered at the whole rate for ten seconds, so the queue never runs dry, and does run over.
         let begin = 3600 * SECOND;
         let (mut left, mut pieces) = (0, Vec::new());
@@ -301,11 +303,11 @@ proptest! {
         );
         // Only jitter around the delay makes it shorter.
         let least = if jitter == "1ms" { MS } else { 2 * MS };
-        let mut pair = [0, 1].map(|_| Model::new(&profile(&text), 0, seed, Way::Back));
+        let mut pair = [0, 1].map(|_| LinkModel::new(&profile(&text), 0, seed, LinkDirection::Back));
         let (mut now, mut last_due, mut pieces, mut again) = (0, 0, Vec::new(), Vec::new());
         for (step, count, last_len) in offers {
             now += step;
-            let offered = Train { count, packet_len: 1500, last_len, ecn: Ecn::Capable };
+            let offered = PacketTrain { count, packet_len: 1500, last_len, ecn: Ecn::Capable };
             pair[0].offer(now, offered, &mut pieces);
             pair[1].offer(now, offered, &mut again);
             prop_assert_eq!(&pieces, &again);
@@ -313,7 +315,7 @@ proptest! {
             for piece in &pieces {
                 prop_assert!(piece.count > 0 && piece.first + piece.count <= count && piece.due >= now + least);
                 (piece.first..piece.first + piece.count).for_each(|index| seen[index as usize] += 1);
-                if piece.order == Order::Kept {
+                if piece.order == JitterOrder::Kept {
                     prop_assert!(piece.due >= last_due);
                     last_due = piece.due;
                 }

@@ -2,7 +2,7 @@
 //! (RFC 4443).
 
 use super::checksum::{add, fold, pseudo, write_ipv4};
-use super::{HEADERS_MAX, Layout, VNET_LEN};
+use super::{FrameLayout, HEADERS_MAX, VNET_LEN};
 
 /// As much of the offending packet goes back: enough for the ports and sequence number behind any header.
 const QUOTE_MAX: usize = 512;
@@ -10,7 +10,7 @@ const PROTOCOL_ICMPV6: u8 = 58;
 
 /// Makes the frame that tells the sender of `frame` that only `mtu` bytes fit. `router` are the addresses that it comes
 /// from. `None` if the packet may be fragmented, which this link does not do, or is itself ICMPv6.
-pub(crate) fn too_big(frame: &[u8], layout: &Layout, mtu: u32, router: &Router) -> Option<Vec<u8>> {
+pub(crate) fn too_big(frame: &[u8], layout: &FrameLayout, mtu: u32, router: &Router) -> Option<Vec<u8>> {
     // The quote is of the first wire packet, as a router would have seen it.
     let mut headers = [0; HEADERS_MAX];
     let run = layout.run(0, 1, false);

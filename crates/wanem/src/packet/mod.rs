@@ -1,8 +1,8 @@
 //! Frames as a TUN device with a vnet header moves them: one IP packet, or many as one GSO super-packet.
 //!
-//! How to read it: [`Layout::read`] looks at a frame once; [`Layout::train`] is what the model is told about it;
-//! `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a packet that is too long,
-//! `checksum.rs` counts.
+//! How to read it: [`FrameLayout::read`] looks at a frame once; [`FrameLayout::train`] is what the model is
+//! told about it; `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a packet
+//! that is too long, `checksum.rs` counts.
 //!
 //! Always true: a frame is never changed in place and its payload never copied: a piece is a new header before ranges
 //! of the old payload. Checksums that the sending kernel left to its interface stay partial, with the pseudo header of
@@ -15,9 +15,9 @@ mod icmp;
 mod split;
 
 pub(crate) use icmp::{Router, too_big};
-pub(crate) use split::{Run, corrupt};
+pub(crate) use split::{PacketRun, corrupt};
 
-use crate::model::{Ecn, Train};
+use crate::model::{Ecn, PacketTrain};
 
 /// Length of the vnet header before each packet.
 pub(crate) const VNET_LEN: usize = 10;
@@ -34,7 +34,7 @@ const GSO_UDP_L4: u8 = 5;
 
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     /// One packet.
     Single,
     /// TCP segments with consecutive sequence numbers.
@@ -45,8 +45,8 @@ pub(crate) enum Kind {
 
 /// Where things are in a frame. Offsets count from the IP header, which stands behind the vnet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
-    pub kind: Kind,
+pub(crate) struct FrameLayout {
+    pub kind: FrameKind,
     /// IP packet length, of the super-packet as a whole.
     pub len: usize,
     /// The transport header, and the payload behind it (of a single packet: what follows the IP header).
@@ -57,9 +57,9 @@ pub(crate) struct Layout {
     pub ecn: Ecn,
 }
 
-impl Layout {
+impl FrameLayout {
     /// `None` for what no kernel hands over.
-    pub(crate) fn read(frame: &[u8]) -> Option<Layout> {
+    pub(crate) fn read(frame: &[u8]) -> Option<FrameLayout> {
         let (vnet, packet) = frame.split_at_checked(VNET_LEN)?;
         let ip_header_len = match packet.first()? >> 4 {
             4 => usize::from(packet[0] & 15) * 4,
@@ -72,30 +72,37 @@ impl Layout {
         let ecn_bits = if packet[0] >> 4 == 4 { packet[1] & 3 } else { (packet[1] >> 4) & 3 };
         let ecn = if ecn_bits == 0 { Ecn::Forbidden } else { Ecn::Capable };
         let kind = match vnet[1] {
-            GSO_NONE => Kind::Single,
-            GSO_TCPV4 | GSO_TCPV6 => Kind::Tcp,
-            GSO_UDP_L4 => Kind::Udp,
+            GSO_NONE => FrameKind::Single,
+            GSO_TCPV4 | GSO_TCPV6 => FrameKind::Tcp,
+            GSO_UDP_L4 => FrameKind::Udp,
             _ => return None,
         };
         let len = packet.len();
-        if kind == Kind::Single {
+        if kind == FrameKind::Single {
             let (transport_at, payload_at) = (ip_header_len, ip_header_len);
-            return Some(Layout { kind, len, transport_at, payload_at, gso_size: len - payload_at, ecn });
+            return Some(FrameLayout {
+                kind,
+                len,
+                transport_at,
+                payload_at,
+                gso_size: len - payload_at,
+                ecn,
+            });
         }
         let transport_at = usize::from(u16::from_ne_bytes([vnet[6], vnet[7]]));
         let gso_size = usize::from(u16::from_ne_bytes([vnet[4], vnet[5]]));
         let transport_len = match kind {
-            Kind::Tcp => usize::from(*packet.get(transport_at + 12)? >> 4) * 4,
+            FrameKind::Tcp => usize::from(*packet.get(transport_at + 12)? >> 4) * 4,
             _ => 8,
         };
         let payload_at = transport_at + transport_len;
         let is_sound = vnet[0] & NEEDS_CSUM != 0
             && transport_at >= ip_header_len
-            && transport_len >= if kind == Kind::Tcp { 20 } else { 8 }
+            && transport_len >= if kind == FrameKind::Tcp { 20 } else { 8 }
             && VNET_LEN + payload_at <= HEADERS_MAX
             && gso_size > 0
             && len > payload_at;
-        is_sound.then_some(Layout { kind, len, transport_at, payload_at, gso_size, ecn })
+        is_sound.then_some(FrameLayout { kind, len, transport_at, payload_at, gso_size, ecn })
     }
 
     /// Number of wire packets.
@@ -104,10 +111,10 @@ impl Layout {
     }
 
     /// What the model has to know.
-    pub(crate) fn train(&self) -> Train {
+    pub(crate) fn train(&self) -> PacketTrain {
         let count = self.count();
         let last_payload = self.len - self.payload_at - (count - 1) * self.gso_size;
-        Train {
+        PacketTrain {
             count: count as u32,
             packet_len: (self.payload_at + self.gso_size) as u32,
             last_len: (self.payload_at + last_payload) as u32,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::checksum::{add, fold, pseudo, write_ipv4};
-use super::{GSO_NONE, HEADERS_MAX, Kind, Layout, NEEDS_CSUM, VNET_LEN};
+use super::{FrameKind, FrameLayout, GSO_NONE, HEADERS_MAX, NEEDS_CSUM, VNET_LEN};
 
 const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
@@ -15,7 +15,7 @@ const TCP_CWR: u8 = 0x80;
 
 /// Packets that are handed over as one frame: `count` of them from `first` on, without gaps, or, of UDP, with gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct PacketRun {
     pub first: usize,
     pub count: usize,
     /// Bytes of their payloads.
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub marked: bool,
 }
 
-impl Layout {
+impl FrameLayout {
     /// Where the payloads of `count` packets from `first` on stand in the frame.
     pub(crate) fn payload(&self, first: usize, count: usize) -> Range<usize> {
         let begin = self.payload_at + first * self.gso_size;
@@ -34,29 +34,29 @@ impl Layout {
     }
 
     /// A run without gaps.
-    pub(crate) fn run(&self, first: usize, count: usize, marked: bool) -> Run {
+    pub(crate) fn run(&self, first: usize, count: usize, marked: bool) -> PacketRun {
         let payload_len = self.payload(first, count).len();
-        Run { first, count, payload_len, has_last: first + count == self.count(), marked }
+        PacketRun { first, count, payload_len, has_last: first + count == self.count(), marked }
     }
 
     /// Writes vnet, IP and transport header for `run` and returns their length.
-    pub(crate) fn write_headers(&self, frame: &[u8], run: Run, out: &mut [u8; HEADERS_MAX]) -> usize {
+    pub(crate) fn write_headers(&self, frame: &[u8], run: PacketRun, out: &mut [u8; HEADERS_MAX]) -> usize {
         let end = VNET_LEN + self.payload_at;
         out[..end].copy_from_slice(&frame[..end]);
         let (vnet, packet) = out[..end].split_at_mut(VNET_LEN);
         let (ip, transport) = packet.split_at_mut(self.transport_at);
-        if self.kind != Kind::Single {
+        if self.kind != FrameKind::Single {
             if run.count == 1 {
                 vnet[1] = GSO_NONE;
                 vnet[2..6].fill(0);
             }
             let transport_len = transport.len() + run.payload_len;
             match self.kind {
-                Kind::Tcp => write_tcp(transport, run, self.gso_size),
+                FrameKind::Tcp => write_tcp(transport, run, self.gso_size),
                 _ => transport[4..6].copy_from_slice(&(transport_len as u16).to_be_bytes()),
             }
             let (protocol, checksum_at) = match self.kind {
-                Kind::Tcp => (PROTOCOL_TCP, 16),
+                FrameKind::Tcp => (PROTOCOL_TCP, 16),
                 _ => (PROTOCOL_UDP, 6),
             };
             let partial = fold(pseudo(ip, protocol, transport_len));
@@ -67,7 +67,7 @@ impl Layout {
     }
 }
 
-fn write_tcp(tcp: &mut [u8], run: Run, gso_size: usize) {
+fn write_tcp(tcp: &mut [u8], run: PacketRun, gso_size: usize) {
     let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     let sequence = sequence.wrapping_add((run.first * gso_size) as u32);
     tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
@@ -79,7 +79,7 @@ fn write_tcp(tcp: &mut [u8], run: Run, gso_size: usize) {
     }
 }
 
-fn write_ip(ip: &mut [u8], run: Run, len: usize) {
+fn write_ip(ip: &mut [u8], run: PacketRun, len: usize) {
     if ip[0] >> 4 == 4 {
         ip[2..4].copy_from_slice(&(len as u16).to_be_bytes());
         let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(run.first as u16);

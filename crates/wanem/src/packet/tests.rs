@@ -6,16 +6,16 @@ use super::checksum::{add, fold, pseudo, write_ipv4};
 use super::*;
 
 /// A super-packet as Linux hands it over.
-fn frame(kind: Kind, v6: bool, gso_size: usize, payload_len: usize, tcp_options: usize) -> Vec<u8> {
+fn frame(kind: FrameKind, v6: bool, gso_size: usize, payload_len: usize, tcp_options: usize) -> Vec<u8> {
     let transport_at = if v6 { 40 } else { 20 };
-    let transport_len = if kind == Kind::Tcp { 20 + tcp_options } else { 8 };
+    let transport_len = if kind == FrameKind::Tcp { 20 + tcp_options } else { 8 };
     let mut packet = vec![0; transport_at + transport_len];
     let len = packet.len() + payload_len;
     if v6 {
         packet[0] = 0x60;
         packet[1] = 0x20; // ECT(0)
         packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-        packet[6] = if kind == Kind::Tcp { 6 } else { 17 };
+        packet[6] = if kind == FrameKind::Tcp { 6 } else { 17 };
         packet[7] = 64;
         packet[8..24].copy_from_slice(&[0xfd, 0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         packet[24..40].copy_from_slice(&[0xfd, 0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 101]);
@@ -26,13 +26,13 @@ fn frame(kind: Kind, v6: bool, gso_size: usize, payload_len: usize, tcp_options:
         packet[4..6].copy_from_slice(&0xfff0_u16.to_be_bytes());
         packet[6] = 0x40;
         packet[8] = 64;
-        packet[9] = if kind == Kind::Tcp { 6 } else { 17 };
+        packet[9] = if kind == FrameKind::Tcp { 6 } else { 17 };
         packet[12..20].copy_from_slice(&[10, 88, 0, 1, 10, 88, 0, 101]);
         write_ipv4(&mut packet[..20]);
     }
     let transport = &mut packet[transport_at..];
     transport[0..4].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
-    if kind == Kind::Tcp {
+    if kind == FrameKind::Tcp {
         transport[4..8].copy_from_slice(&0xffff_f000_u32.to_be_bytes());
         transport[12] = ((20 + tcp_options) as u8 / 4) << 4;
         transport[13] = 0x10 | 0x80 | 0x09;
@@ -43,21 +43,21 @@ fn frame(kind: Kind, v6: bool, gso_size: usize, payload_len: usize, tcp_options:
     let mut frame = vec![0; VNET_LEN];
     frame[0] = NEEDS_CSUM;
     frame[1] = match (kind, v6) {
-        (Kind::Single, _) => GSO_NONE,
-        (Kind::Tcp, false) => GSO_TCPV4,
-        (Kind::Tcp, true) => GSO_TCPV6,
-        (Kind::Udp, _) => GSO_UDP_L4,
+        (FrameKind::Single, _) => GSO_NONE,
+        (FrameKind::Tcp, false) => GSO_TCPV4,
+        (FrameKind::Tcp, true) => GSO_TCPV6,
+        (FrameKind::Udp, _) => GSO_UDP_L4,
     };
     frame[4..6].copy_from_slice(&(gso_size as u16).to_ne_bytes());
     frame[6..8].copy_from_slice(&(transport_at as u16).to_ne_bytes());
-    let checksum_at: u16 = if kind == Kind::Tcp { 16 } else { 6 };
+    let checksum_at: u16 = if kind == FrameKind::Tcp { 16 } else { 6 };
     frame[8..10].copy_from_slice(&checksum_at.to_ne_bytes());
     frame.extend_from_slice(&packet);
     frame
 }
 
 /// One frame for a run, as it is written to the device.
-fn hand_over(frame: &[u8], layout: &Layout, first: usize, count: usize) -> Vec<u8> {
+fn hand_over(frame: &[u8], layout: &FrameLayout, first: usize, count: usize) -> Vec<u8> {
     let mut headers = [0; HEADERS_MAX];
     let len = layout.write_headers(frame, layout.run(first, count, false), &mut headers);
     [&headers[..len], &frame[layout.payload(first, count)]].concat()
@@ -65,7 +65,7 @@ fn hand_over(frame: &[u8], layout: &Layout, first: usize, count: usize) -> Vec<u
 
 /// Cuts a frame into its wire packets (without vnet headers, checksums complete), in the plainest way.
 fn segment(frame: &[u8]) -> Vec<Vec<u8>> {
-    let layout = Layout::read(frame).expect("a sound frame");
+    let layout = FrameLayout::read(frame).expect("a sound frame");
     let packet = &frame[VNET_LEN..];
     let payloads: Vec<&[u8]> = packet[layout.payload_at..].chunks(layout.gso_size).collect();
     let mut made = Vec::new();
@@ -73,7 +73,7 @@ fn segment(frame: &[u8]) -> Vec<Vec<u8>> {
         let mut one = packet[..layout.payload_at].to_vec();
         one.extend_from_slice(payload);
         let len = one.len();
-        let protocol = if layout.kind == Kind::Tcp { 6 } else { 17 };
+        let protocol = if layout.kind == FrameKind::Tcp { 6 } else { 17 };
         if one[0] >> 4 == 4 {
             one[2..4].copy_from_slice(&(len as u16).to_be_bytes());
             let id = u16::from_be_bytes([one[4], one[5]]).wrapping_add(index as u16);
@@ -127,9 +127,9 @@ proptest! {
         options in 0_usize..4,
         cuts in prop::collection::vec(1_usize..12, 1..40),
     ) {
-        let kind = if tcp { Kind::Tcp } else { Kind::Udp };
+        let kind = if tcp { FrameKind::Tcp } else { FrameKind::Udp };
         let super_packet = frame(kind, v6, gso_size, payload_len, options * 4);
-        let layout = Layout::read(&super_packet).unwrap();
+        let layout = FrameLayout::read(&super_packet).unwrap();
         let expected = segment(&super_packet);
         prop_assert_eq!(layout.count(), expected.len());
         let mut first = 0;
@@ -148,7 +148,7 @@ proptest! {
     /// No bytes whatever make the reader panic.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        if let Some(layout) = Layout::read(&bytes) {
+        if let Some(layout) = FrameLayout::read(&bytes) {
             let mut headers = [0; HEADERS_MAX];
             layout.write_headers(&bytes, layout.run(0, 1, true), &mut headers);
         }
@@ -158,19 +158,20 @@ proptest! {
 
 #[test]
 fn a_train_has_the_wire_lengths() {
-    let layout = Layout::read(&frame(Kind::Tcp, false, 1448, 10_000, 12)).unwrap();
-    let expected = Train { count: 7, packet_len: 1500, last_len: 52 + 10_000 - 6 * 1448, ecn: Ecn::Capable };
+    let layout = FrameLayout::read(&frame(FrameKind::Tcp, false, 1448, 10_000, 12)).unwrap();
+    let expected =
+        PacketTrain { count: 7, packet_len: 1500, last_len: 52 + 10_000 - 6 * 1448, ecn: Ecn::Capable };
     assert_eq!(layout.train(), expected);
-    let single = Layout::read(&frame(Kind::Single, true, 0, 100, 0)).unwrap();
+    let single = FrameLayout::read(&frame(FrameKind::Single, true, 0, 100, 0)).unwrap();
     assert_eq!((single.train().count, single.train().last_len), (1, 148));
 }
 
 #[test]
 fn udp_survivors_join_into_one_frame_without_the_lost() {
-    let super_packet = frame(Kind::Udp, false, 1000, 4500, 0);
-    let layout = Layout::read(&super_packet).unwrap();
+    let super_packet = frame(FrameKind::Udp, false, 1000, 4500, 0);
+    let layout = FrameLayout::read(&super_packet).unwrap();
     // The second and the fourth are lost; the last is shorter.
-    let run = Run { first: 0, count: 3, payload_len: 2500, has_last: true, marked: false };
+    let run = PacketRun { first: 0, count: 3, payload_len: 2500, has_last: true, marked: false };
     let mut headers = [0; HEADERS_MAX];
     let len = layout.write_headers(&super_packet, run, &mut headers);
     let parts = [0, 2, 4].map(|index| &super_packet[layout.payload(index, 1)]);
@@ -186,8 +187,8 @@ fn udp_survivors_join_into_one_frame_without_the_lost() {
 #[test]
 fn marking_sets_congestion_experienced() {
     for v6 in [false, true] {
-        let super_packet = frame(Kind::Tcp, v6, 1000, 3000, 0);
-        let layout = Layout::read(&super_packet).unwrap();
+        let super_packet = frame(FrameKind::Tcp, v6, 1000, 3000, 0);
+        let layout = FrameLayout::read(&super_packet).unwrap();
         let mut headers = [0; HEADERS_MAX];
         layout.write_headers(&super_packet, layout.run(1, 1, true), &mut headers);
         let bits = if v6 { (headers[VNET_LEN + 1] >> 4) & 3 } else { headers[VNET_LEN + 1] & 3 };
@@ -197,7 +198,7 @@ fn marking_sets_congestion_experienced() {
 
 #[test]
 fn a_corrupt_packet_fails_its_checksum() {
-    let mut single = frame(Kind::Single, false, 0, 99, 0);
+    let mut single = frame(FrameKind::Single, false, 0, 99, 0);
     let pseudo_sum = fold(pseudo(&single[VNET_LEN..], 17, 107));
     single[VNET_LEN + 26..VNET_LEN + 28].copy_from_slice(&pseudo_sum.to_be_bytes());
     corrupt(&mut single);
@@ -210,8 +211,8 @@ fn a_corrupt_packet_fails_its_checksum() {
 fn the_answer_to_a_long_packet_quotes_it_with_sound_checksums() {
     let router = Router { v4: [10, 88, 0, 254], v6: [0xfd; 16] };
     for v6 in [false, true] {
-        let super_packet = frame(Kind::Udp, v6, 1400, 5000, 0);
-        let layout = Layout::read(&super_packet).unwrap();
+        let super_packet = frame(FrameKind::Udp, v6, 1400, 5000, 0);
+        let layout = FrameLayout::read(&super_packet).unwrap();
         let answer = too_big(&super_packet, &layout, 1300, &router).unwrap();
         let packet = &answer[VNET_LEN..];
         if v6 {
@@ -226,17 +227,17 @@ fn the_answer_to_a_long_packet_quotes_it_with_sound_checksums() {
             assert_eq!(fold(add(0, &packet[..20])), 0xffff);
         }
     }
-    let mut fragmentable = frame(Kind::Udp, false, 1400, 5000, 0);
+    let mut fragmentable = frame(FrameKind::Udp, false, 1400, 5000, 0);
     fragmentable[VNET_LEN + 6] = 0;
-    let layout = Layout::read(&fragmentable).unwrap();
+    let layout = FrameLayout::read(&fragmentable).unwrap();
     assert!(too_big(&fragmentable, &layout, 1300, &router).is_none());
 }
 
 #[test]
 fn destinations_are_hosts_and_no_groups() {
-    assert_eq!(destination(&frame(Kind::Udp, false, 10, 20, 0)), Some(101));
-    assert_eq!(destination(&frame(Kind::Udp, true, 10, 20, 0)), Some(101));
-    let mut multicast = frame(Kind::Single, true, 0, 20, 0);
+    assert_eq!(destination(&frame(FrameKind::Udp, false, 10, 20, 0)), Some(101));
+    assert_eq!(destination(&frame(FrameKind::Udp, true, 10, 20, 0)), Some(101));
+    let mut multicast = frame(FrameKind::Single, true, 0, 20, 0);
     multicast[VNET_LEN + 24] = 0xff;
     assert_eq!(destination(&multicast), None);
     assert_eq!(destination(&[]), None);

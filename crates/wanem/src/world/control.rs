@@ -39,16 +39,16 @@ const SPACES: usize = 5;
 
 /// What is to change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct LabChange {
     /// Which link, counted from 1; none: all.
     pub link: Option<usize>,
-    /// Names and values as in [`crate::Settings::set`].
+    /// Names and values as in [`crate::LinkSettings::set`].
     pub changes: Vec<(String, String)>,
     /// How long nothing gets through, from now on.
     pub cut: Option<String>,
 }
 
-impl Change {
+impl LabChange {
     /// Makes the change.
     pub fn apply(&self, lab: &Lab) -> Result<(), Error> {
         let cut = self.cut_ns()?;
@@ -66,8 +66,8 @@ impl Change {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
-enum Request {
-    Set(Change),
+enum LabRequest {
+    Set(LabChange),
     Stats,
     Enter { host: String },
 }
@@ -80,19 +80,19 @@ pub struct Entrance {
 }
 
 /// The lab's side of the door.
-pub struct Control {
+pub struct LabControl {
     name: String,
 }
 
 type Environment = dyn Fn(HostId) -> Vec<(String, String)> + Send + Sync;
 
-impl Control {
+impl LabControl {
     /// Opens the door of `lab`, under `wanted` or the first free number.
     pub fn open(
         lab: Arc<Lab>,
         wanted: Option<&str>,
         environment: impl Fn(HostId) -> Vec<(String, String)> + Send + Sync + 'static,
-    ) -> Result<Control, Error> {
+    ) -> Result<LabControl, Error> {
         let failed = || Error::io("cannot open the lab's control socket");
         let (name, outside) = listen_outside(wanted)?;
         let inside = UnixListener::bind(inside_path()).map_err(failed())?;
@@ -102,7 +102,7 @@ impl Control {
             let thread = std::thread::Builder::new().name("control".into());
             thread.spawn(move || answer_all(&listener, &lab, &*environment)).map_err(failed())?;
         }
-        Ok(Control { name })
+        Ok(LabControl { name })
     }
 
     /// What the lab is called.
@@ -116,19 +116,19 @@ impl Control {
     }
 
     /// Changes the lab `name` (none: the one around this process, or the only one) and returns its new settings.
-    pub fn change(name: Option<&str>, change: Change) -> Result<Value, Error> {
-        ask(name, &Request::Set(change)).map(|(answer, _)| answer["links"].clone())
+    pub fn change(name: Option<&str>, change: LabChange) -> Result<Value, Error> {
+        ask(name, &LabRequest::Set(change)).map(|(answer, _)| answer["links"].clone())
     }
 
     /// The statistics of a lab since its start.
     pub fn stats(name: Option<&str>) -> Result<Value, Error> {
-        ask(name, &Request::Stats).map(|(answer, _)| answer["links"].clone())
+        ask(name, &LabRequest::Stats).map(|(answer, _)| answer["links"].clone())
     }
 
     /// Moves this process, which must have one thread, to a host of a lab. Its children will be there.
     pub fn enter(name: Option<&str>, host: HostId) -> Result<Entrance, Error> {
         let failed = || Error::io(format!("cannot enter host {host}"));
-        let (answer, spaces) = ask(name, &Request::Enter { host: host.to_string() })?;
+        let (answer, spaces) = ask(name, &LabRequest::Enter { host: host.to_string() })?;
         let entrance = serde_json::from_value(answer).map_err(|error| failed()(error.into()))?;
         let spaces: [OwnedFd; SPACES] =
             spaces.try_into().map_err(|_| failed()(io::ErrorKind::InvalidData.into()))?;
@@ -222,12 +222,12 @@ fn answer(stream: &UnixStream, lab: &Lab, environment: &Environment) -> io::Resu
 fn serve(text: &str, lab: &Lab, environment: &Environment) -> Result<(Vec<OwnedFd>, Value), Error> {
     let request = serde_json::from_str(text).map_err(|error| Error::Usage(error.to_string()))?;
     match request {
-        Request::Set(change) => {
+        LabRequest::Set(change) => {
             change.apply(lab)?;
             Ok((Vec::new(), json!({"ok": true, "links": lab.settings()})))
         }
-        Request::Stats => Ok((Vec::new(), json!({"ok": true, "links": lab.total()}))),
-        Request::Enter { host } => {
+        LabRequest::Stats => Ok((Vec::new(), json!({"ok": true, "links": lab.total()}))),
+        LabRequest::Enter { host } => {
             let id: HostId = host.parse()?;
             let spaces =
                 lab.entrance(id).ok_or_else(|| Error::Usage(format!("this lab has no host {id}")))?;
@@ -253,7 +253,7 @@ fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result
 }
 
 /// Asks a lab and returns its answer, with the descriptors that came along.
-fn ask(name: Option<&str>, request: &Request) -> Result<(Value, Vec<OwnedFd>), Error> {
+fn ask(name: Option<&str>, request: &LabRequest) -> Result<(Value, Vec<OwnedFd>), Error> {
     let stream = connect(name)?;
     let failed = || Error::io("the lab does not answer");
     let text = serde_json::to_string(request).map_err(|error| failed()(error.into()))?;

@@ -14,15 +14,15 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use serde::Serialize;
 
 use super::mounts;
-use super::plan::{Plan, address_v4, address_v6};
-use crate::io::{Side as Devices, Sums};
-use crate::link::{End, Link, LinkReport};
+use super::plan::{LabPlan, address_v4, address_v6};
+use crate::io::{DirectionTotals, SideDevices as Devices};
+use crate::link::{LabLink, LinkEnd, LinkReport};
 use crate::packet::Router;
-use crate::{Error, Settings, sys};
+use crate::{Error, LinkSettings, sys};
 
 /// Which end of the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum LabSide {
     /// Where commands run.
     A = 0,
     /// Where servers are.
@@ -33,14 +33,14 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId {
     /// The side it is on.
-    pub side: Side,
+    pub side: LabSide,
     /// Counted from 0.
     pub index: usize,
 }
 
 impl fmt::Display for HostId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if self.side == Side::A { "a" } else { "b" })?;
+        out.write_str(if self.side == LabSide::A { "a" } else { "b" })?;
         if self.index > 0 { write!(out, "{}", self.index + 1) } else { Ok(()) }
     }
 }
@@ -52,8 +52,8 @@ impl FromStr for HostId {
         let wrong = || Error::Usage(format!("'{text}' is no host; there are a, b, a2, b2 and so on"));
         let text = text.strip_prefix("lab-").unwrap_or(text);
         let (side, rest) = match text.split_at_checked(1) {
-            Some(("a", rest)) => (Side::A, rest),
-            Some(("b", rest)) => (Side::B, rest),
+            Some(("a", rest)) => (LabSide::A, rest),
+            Some(("b", rest)) => (LabSide::B, rest),
             _ => return Err(wrong()),
         };
         let number =
@@ -64,7 +64,7 @@ impl FromStr for HostId {
 
 /// The namespaces of a host, held open.
 #[derive(Debug)]
-struct Host {
+struct HostNamespaces {
     id: HostId,
     net: OwnedFd,
     uts: OwnedFd,
@@ -75,18 +75,18 @@ struct Host {
 
 /// A lab that stands.
 pub struct Lab {
-    hosts: Vec<Host>,
-    links: Vec<Link>,
-    last: Mutex<Vec<[Sums; 2]>>,
+    hosts: Vec<HostNamespaces>,
+    links: Vec<LabLink>,
+    last: Mutex<Vec<[DirectionTotals; 2]>>,
 }
 
 /// One link in a lab's statistics.
 #[derive(Debug, Serialize)]
-pub struct LinkState {
+pub struct LinkStatus {
     /// Counted from 1.
     pub link: usize,
     /// What it is told to do now.
-    pub settings: Settings,
+    pub settings: LinkSettings,
     /// What it did.
     #[serde(flatten)]
     pub report: LinkReport,
@@ -94,23 +94,23 @@ pub struct LinkState {
 
 impl Lab {
     /// Builds the lab. Has to be called in the namespaces that [`super::isolate`] made, and before mounts matter.
-    pub fn build(plan: &Plan) -> Result<Lab, Error> {
+    pub fn build(plan: &LabPlan) -> Result<Lab, Error> {
         let settings = plan.checked()?;
         mounts::prepare()?;
         let mut hosts = Vec::new();
-        for side in [Side::A, Side::B] {
+        for side in [LabSide::A, LabSide::B] {
             for index in 0..plan.hosts {
                 hosts.push(make_host(HostId { side, index }, plan, &settings)?);
             }
         }
         let mut links = Vec::new();
         for (number, settings) in settings.into_iter().enumerate() {
-            let ends = [end(&hosts, Side::A, number)?, end(&hosts, Side::B, number)?];
-            let router = Router { v4: Plan::router_v4(number), v6: Plan::router_v6(number) };
+            let ends = [end(&hosts, LabSide::A, number)?, end(&hosts, LabSide::B, number)?];
+            let router = Router { v4: LabPlan::router_v4(number), v6: LabPlan::router_v6(number) };
             let seed = plan.seed.wrapping_add(1_000 * number as u64);
-            links.push(Link::start(settings, seed, device_name(number), ends, router)?);
+            links.push(LabLink::start(settings, seed, device_name(number), ends, router)?);
         }
-        let last = Mutex::new(links.iter().map(Link::begin).collect());
+        let last = Mutex::new(links.iter().map(LabLink::begin).collect());
         Ok(Lab { hosts, links, last })
     }
 
@@ -130,8 +130,8 @@ impl Lab {
     }
 
     /// What each link does now.
-    pub fn settings(&self) -> Vec<Settings> {
-        self.links.iter().map(Link::settings).collect()
+    pub fn settings(&self) -> Vec<LinkSettings> {
+        self.links.iter().map(LabLink::settings).collect()
     }
 
     /// Changes a link, counted from 1, or all.
@@ -153,13 +153,13 @@ impl Lab {
     }
 
     /// What the links have done since the start.
-    pub fn total(&self) -> Vec<LinkState> {
-        let begin: Vec<_> = self.links.iter().map(Link::begin).collect();
+    pub fn total(&self) -> Vec<LinkStatus> {
+        let begin: Vec<_> = self.links.iter().map(LabLink::begin).collect();
         self.states(&begin, &self.sums())
     }
 
     /// What the links have done since the last call.
-    pub fn interval(&self) -> Vec<LinkState> {
+    pub fn interval(&self) -> Vec<LinkStatus> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.sums();
         let states = self.states(&last, &now);
@@ -172,22 +172,22 @@ impl Lab {
         self.find(host).map(|host| [&host.mounts, &host.uts, &host.net])
     }
 
-    fn sums(&self) -> Vec<[Sums; 2]> {
-        self.links.iter().map(Link::sums).collect()
+    fn sums(&self) -> Vec<[DirectionTotals; 2]> {
+        self.links.iter().map(LabLink::sums).collect()
     }
 
-    fn states(&self, before: &[[Sums; 2]], now: &[[Sums; 2]]) -> Vec<LinkState> {
+    fn states(&self, before: &[[DirectionTotals; 2]], now: &[[DirectionTotals; 2]]) -> Vec<LinkStatus> {
         let pairs = before.iter().zip(now).zip(&self.links).enumerate();
         pairs
-            .map(|(index, ((before, now), link))| LinkState {
+            .map(|(index, ((before, now), link))| LinkStatus {
                 link: index + 1,
                 settings: link.settings(),
-                report: Link::report(before, now),
+                report: LabLink::report(before, now),
             })
             .collect()
     }
 
-    fn chosen(&self, link: Option<usize>) -> Result<&[Link], Error> {
+    fn chosen(&self, link: Option<usize>) -> Result<&[LabLink], Error> {
         match link {
             None => Ok(&self.links),
             Some(number) => {
@@ -198,7 +198,7 @@ impl Lab {
         }
     }
 
-    fn find(&self, host: HostId) -> Option<&Host> {
+    fn find(&self, host: HostId) -> Option<&HostNamespaces> {
         self.hosts.iter().find(|candidate| candidate.id == host)
     }
 
@@ -233,7 +233,7 @@ fn device_name(link: usize) -> String {
     format!("fh{link}")
 }
 
-fn make_host(id: HostId, plan: &Plan, settings: &[Settings]) -> Result<Host, Error> {
+fn make_host(id: HostId, plan: &LabPlan, settings: &[LinkSettings]) -> Result<HostNamespaces, Error> {
     let made = in_thread(|| {
         sys::unshare(UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWUTS)?;
         rustix::system::sethostname(format!("lab-{id}").as_bytes())?;
@@ -248,7 +248,7 @@ fn make_host(id: HostId, plan: &Plan, settings: &[Settings]) -> Result<Host, Err
         Ok((devices, space("net")?, space("uts")?, space("mnt")?))
     });
     let (devices, net, uts, mounts) = made.map_err(Error::io(format!("cannot make host {id}")))?;
-    Ok(Host { id, net, uts, mounts, devices: devices? })
+    Ok(HostNamespaces { id, net, uts, mounts, devices: devices? })
 }
 
 fn make_device(id: HostId, link: usize, mtu: u32) -> Result<Arc<OwnedFd>, Error> {
@@ -271,7 +271,7 @@ fn make_device(id: HostId, link: usize, mtu: u32) -> Result<Arc<OwnedFd>, Error>
 }
 
 /// Settings of the host's own network stack, as for long fat networks (fasterdata.es.net/host-tuning/linux).
-fn tune(settings: &[Settings]) {
+fn tune(settings: &[LinkSettings]) {
     let most = settings.iter().map(bdp_bytes).max().unwrap_or(0).saturating_mul(4).clamp(64 << 20, 1 << 30);
     let wanted = [
         ("ipv4/tcp_rmem", format!("4096 131072 {most}")),
@@ -329,14 +329,14 @@ fn network_v6(address: Ipv6Addr) -> Ipv6Addr {
 }
 
 /// Bandwidth-delay product with a full queue; a link without a rate counts as one of 10 Gbit/s.
-fn bdp_bytes(settings: &Settings) -> u64 {
+fn bdp_bytes(settings: &LinkSettings) -> u64 {
     let rate = settings.forward.whole_bps().into_iter().chain(settings.backward.whole_bps()).max();
     let rtt_ns = 2 * settings.rtt_ns().max(10_000_000);
     u64::try_from(u128::from(rate.unwrap_or(10_000_000_000)) * u128::from(rtt_ns) / 8_000_000_000)
         .unwrap_or(u64::MAX)
 }
 
-fn end(hosts: &[Host], side: Side, link: usize) -> Result<End, Error> {
+fn end(hosts: &[HostNamespaces], side: LabSide, link: usize) -> Result<LinkEnd, Error> {
     let mut devices = Vec::new();
     let mut counters = Vec::new();
     for host in hosts.iter().filter(|host| host.id.side == side) {
@@ -347,7 +347,7 @@ fn end(hosts: &[Host], side: Side, link: usize) -> Result<End, Error> {
         });
         counters.push(file.map_err(Error::io("cannot watch a device"))?);
     }
-    Ok(End { side: Devices { devices, first_address: Plan::first_address(side) }, counters })
+    Ok(LinkEnd { side: Devices { devices, first_address: LabPlan::first_address(side) }, counters })
 }
 
 #[cfg(test)]
@@ -359,7 +359,7 @@ mod tests {
         for name in ["a", "b", "a2", "b64"] {
             assert_eq!(name.parse::<HostId>().unwrap().to_string(), name);
         }
-        assert_eq!("lab-b".parse::<HostId>().unwrap(), HostId { side: Side::B, index: 0 });
+        assert_eq!("lab-b".parse::<HostId>().unwrap(), HostId { side: LabSide::B, index: 0 });
         for name in ["", "c", "a0", "a1", "ab", "A", "é"] {
             assert!(name.parse::<HostId>().is_err(), "{name}");
         }
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn buffers_hold_what_a_path_holds() {
-        let mut settings = Settings::default();
+        let mut settings = LinkSettings::default();
         settings.set_all("rtt=100ms,rate=1g").unwrap();
         assert_eq!(bdp_bytes(&settings), 25_000_000);
     }

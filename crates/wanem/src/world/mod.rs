@@ -16,10 +16,10 @@ mod process;
 mod timeline;
 mod user;
 
-pub use control::{Change, Control, Entrance, list_labs};
-pub use hosts::{HostId, Lab, LinkState, Side};
+pub use control::{Entrance, LabChange, LabControl, list_labs};
+pub use hosts::{HostId, Lab, LabSide, LinkStatus};
 pub use mounts::RUN_FOLDER;
-pub use plan::{Plan, address_v4, address_v6};
+pub use plan::{LabPlan, address_v4, address_v6};
 pub use process::{Leash, Orphans, Signals, wait_for_child};
 pub use timeline::Timeline;
 pub use user::isolate;

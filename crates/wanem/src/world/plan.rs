@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::hosts::Side;
-use crate::{Error, Settings};
+use super::hosts::LabSide;
+use crate::{Error, LinkSettings};
 
 /// Hosts on one side; their addresses count up from these, so there must be room.
 const HOSTS_MAX: usize = 64;
@@ -16,7 +16,7 @@ const ROUTER: u8 = 254;
 /// A lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct LabPlan {
     /// What it is called by those who want to change it.
     pub name: Option<String>,
     /// Each link as `rtt=100ms,loss=1%`.
@@ -31,15 +31,15 @@ pub struct Plan {
     pub tcp: Option<String>,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan { name: None, links: vec![String::new()], hosts: 1, mtu: 1500, seed: 1, tcp: None }
+impl Default for LabPlan {
+    fn default() -> LabPlan {
+        LabPlan { name: None, links: vec![String::new()], hosts: 1, mtu: 1500, seed: 1, tcp: None }
     }
 }
 
-impl Plan {
+impl LabPlan {
     /// The one place that judges a plan; returns what each link does.
-    pub fn checked(&self) -> Result<Vec<Settings>, Error> {
+    pub fn checked(&self) -> Result<Vec<LinkSettings>, Error> {
         let bounds = [
             ("--hosts", self.hosts as u64, 1, HOSTS_MAX as u64),
             ("the number of links", self.links.len() as u64, 1, LINKS_MAX as u64),
@@ -56,7 +56,7 @@ impl Plan {
         }
         let mut links = Vec::new();
         for text in &self.links {
-            let mut settings = Settings::default();
+            let mut settings = LinkSettings::default();
             settings.set_all(text)?;
             links.push(settings.judged()?);
         }
@@ -71,18 +71,18 @@ impl Plan {
         v6(link, ROUTER).octets()
     }
 
-    pub(crate) fn first_address(side: Side) -> u8 {
+    pub(crate) fn first_address(side: LabSide) -> u8 {
         FIRST[side as usize]
     }
 }
 
 /// The address of a host on a link, both counted from 0.
-pub fn address_v4(side: Side, host: usize, link: usize) -> Ipv4Addr {
+pub fn address_v4(side: LabSide, host: usize, link: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 88, link as u8, FIRST[side as usize] + host as u8)
 }
 
 /// The IPv6 address of a host on a link, both counted from 0.
-pub fn address_v6(side: Side, host: usize, link: usize) -> Ipv6Addr {
+pub fn address_v6(side: LabSide, host: usize, link: usize) -> Ipv6Addr {
     v6(link, FIRST[side as usize] + host as u8)
 }
 
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn a_plan_is_judged_before_anything_is_made() {
-        assert_eq!(Plan::default().checked().unwrap(), [Settings::default()]);
+        assert_eq!(LabPlan::default().checked().unwrap(), [LinkSettings::default()]);
         let wrong = [
-            Plan { hosts: 0, ..Plan::default() },
-            Plan { hosts: 65, ..Plan::default() },
-            Plan { links: vec![], ..Plan::default() },
-            Plan { links: vec!["loss=2".into()], ..Plan::default() },
-            Plan { mtu: 1000, ..Plan::default() },
-            Plan { name: Some("a/b".into()), ..Plan::default() },
+            LabPlan { hosts: 0, ..LabPlan::default() },
+            LabPlan { hosts: 65, ..LabPlan::default() },
+            LabPlan { links: vec![], ..LabPlan::default() },
+            LabPlan { links: vec!["loss=2".into()], ..LabPlan::default() },
+            LabPlan { mtu: 1000, ..LabPlan::default() },
+            LabPlan { name: Some("a/b".into()), ..LabPlan::default() },
         ];
         for plan in wrong {
             assert!(matches!(plan.checked(), Err(Error::Usage(_))), "{plan:?}");
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn addresses_of_all_hosts_differ() {
-        assert_eq!(address_v4(Side::A, 0, 0).to_string(), "10.88.0.1");
-        assert_eq!(address_v6(Side::B, 1, 2).to_string(), "fd88:0:0:2::66");
+        assert_eq!(address_v4(LabSide::A, 0, 0).to_string(), "10.88.0.1");
+        assert_eq!(address_v6(LabSide::B, 1, 2).to_string(), "fd88:0:0:2::66");
         assert!(usize::from(FIRST[1] - FIRST[0]) >= HOSTS_MAX && usize::from(ROUTER - FIRST[1]) >= HOSTS_MAX);
     }
 }

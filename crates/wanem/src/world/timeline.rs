@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::control::Change;
+use super::control::LabChange;
 use super::hosts::Lab;
-use crate::{Error, Settings, settings};
+use crate::{Error, LinkSettings, settings};
 
 /// Changes and when they are made, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    steps: Vec<(Duration, Change)>,
+    steps: Vec<(Duration, LabChange)>,
 }
 
 impl Timeline {
@@ -41,9 +41,9 @@ impl Timeline {
     }
 }
 
-fn read_step(step: serde_json::Map<String, Value>) -> Result<(Duration, Change), Error> {
+fn read_step(step: serde_json::Map<String, Value>) -> Result<(Duration, LabChange), Error> {
     let wrong = |what: &str| Error::Usage(what.into());
-    let (mut at, mut change) = (None, Change::default());
+    let (mut at, mut change) = (None, LabChange::default());
     for (name, value) in step {
         let text = match &value {
             Value::String(text) => text.clone(),
@@ -61,10 +61,10 @@ fn read_step(step: serde_json::Map<String, Value>) -> Result<(Duration, Change),
     Ok((Duration::from_nanos(at.ok_or_else(|| wrong("'at' is missing"))?), change))
 }
 
-impl Change {
+impl LabChange {
     /// Judges the words without a lab.
     pub fn check(&self) -> Result<(), Error> {
-        let mut tried = Settings::default();
+        let mut tried = LinkSettings::default();
         self.changes.iter().try_for_each(|(name, value)| tried.set(name, value))?;
         self.cut_ns().map(|_| ())
     }
@@ -78,12 +78,12 @@ mod tests {
     fn steps_are_read_and_put_in_order() {
         let text = r#"[{"at": "20s", "cut": "3s"}, {"at": "1.5s", "link": 2, "loss": "5%", "rate": "1g"}]"#;
         let timeline = Timeline::parse(text).unwrap();
-        let first = Change {
+        let first = LabChange {
             link: Some(2),
             changes: vec![("loss".into(), "5%".into()), ("rate".into(), "1g".into())],
             cut: None,
         };
-        let second = Change { cut: Some("3s".into()), ..Change::default() };
+        let second = LabChange { cut: Some("3s".into()), ..LabChange::default() };
         assert_eq!(timeline.steps, [(Duration::from_millis(1500), first), (Duration::from_secs(20), second)]);
     }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use farhaul::ExitCode as Code;
-use farhaul_wanem::{Control, Error, Leash, Plan, Signals, Timeline, isolate, wait_for_child};
+use farhaul_wanem::{Error, LabControl, LabPlan, Leash, Signals, Timeline, isolate, wait_for_child};
 use serde::{Deserialize, Serialize};
 
 use crate::args::lab::{Build, Exec, Lab, LabVerb, Set, Stats};
@@ -25,7 +25,7 @@ use crate::ui::printer;
 /// What the second process has to do; the command stands beside it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
-    plan: Plan,
+    plan: LabPlan,
     /// Text of the timeline.
     timeline: Option<String>,
     stats: Option<PathBuf>,
@@ -122,7 +122,7 @@ fn change(args: &Set) -> Result<ExitCode, Error> {
         return Err(Error::Usage("say what to change, such as --loss 5%".into()));
     }
     change.check()?;
-    let links = Control::change(args.which.lab.as_deref(), change)?;
+    let links = LabControl::change(args.which.lab.as_deref(), change)?;
     if args.json {
         return Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))));
     }
@@ -130,7 +130,7 @@ fn change(args: &Set) -> Result<ExitCode, Error> {
 }
 
 fn show(args: &Stats) -> Result<ExitCode, Error> {
-    let links = Control::stats(args.which.lab.as_deref())?;
+    let links = LabControl::stats(args.which.lab.as_deref())?;
     Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
 }
 
@@ -148,7 +148,7 @@ fn ended(printed: Result<(), ExitCode>) -> ExitCode {
 
 fn enter(args: Exec) -> Result<ExitCode, Error> {
     let folder = std::env::current_dir().map_err(failed("cannot find the current folder"))?;
-    let entrance = Control::enter(args.which.lab.as_deref(), args.host)?;
+    let entrance = LabControl::enter(args.which.lab.as_deref(), args.host)?;
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let mut words = args.command.into_iter();
     let mut command = Command::new(words.next().unwrap_or(shell));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farhaul::default_identity_path;
 use farhaul::keygen;
-use farhaul_wanem::{Control, Error, HostId, Lab, RUN_FOLDER, Side, address_v4, address_v6};
+use farhaul_wanem::{Error, HostId, Lab, LabControl, LabSide, RUN_FOLDER, address_v4, address_v6};
 
 use super::{Job, failed};
 use crate::ui::printer;
@@ -33,7 +33,7 @@ impl Environments {
     pub fn of(&self, host: HostId) -> Vec<(String, String)> {
         let mut all = self.common.clone();
         all.push(("FARHAUL_LAB_HOST".into(), host.to_string()));
-        if host.side == Side::B {
+        if host.side == LabSide::B {
             all.push(("HOME".into(), self.home.to_string_lossy().into_owned()));
         }
         all
@@ -71,7 +71,7 @@ impl Services {
         variables.add_addresses(lab, job.plan.links.len());
         variables.add("PATH", &path);
         variables.add("FARHAUL_LAB_DIR", folders.home.display());
-        variables.0.push(Control::variable());
+        variables.0.push(LabControl::variable());
         let mut services = Services { environments: Arc::default(), children: BTreeMap::new() };
         services.start_daemons(lab, &folders, &mut variables)?;
         match find_sshd() {
@@ -113,7 +113,7 @@ impl Services {
         // Neither this user's configuration nor that of the system is the lab's.
         let configuration = folders.write("keys/none.toml", "")?;
         let listen = format!("[::]:{DAEMON_PORT}");
-        for host in lab.hosts().filter(|host| host.side == Side::B) {
+        for host in lab.hosts().filter(|host| host.side == LabSide::B) {
             let mut serve = Command::new(folders.root.join("bin/farhaul"));
             serve.args(["serve", "--listen", &listen, "--root"]).arg(&folders.home);
             serve.arg("--authorized-keys").arg(&authorized_keys).arg("-i").arg(folders.keys.join("daemon"));
@@ -125,7 +125,7 @@ impl Services {
         }
         let key = folders.keys.join("client");
         variables.add("FARHAUL_LAB_PORT", DAEMON_PORT);
-        variables.add("FARHAUL_LAB_URL", format!("fh://{}:{DAEMON_PORT}/", address_v4(Side::B, 0, 0)));
+        variables.add("FARHAUL_LAB_URL", format!("fh://{}:{DAEMON_PORT}/", address_v4(LabSide::B, 0, 0)));
         variables.add("FARHAUL_LAB_KEY", key.display());
         variables.add("FARHAUL_LAB_FINGERPRINT", &fingerprint);
         // The user's own known hosts must not learn a key that lives as long as the lab.
@@ -160,7 +160,7 @@ impl Services {
                  SetEnv PATH={path}\nSubsystem sftp internal-sftp\n"
             ),
         )?;
-        for host in lab.hosts().filter(|host| host.side == Side::B) {
+        for host in lab.hosts().filter(|host| host.side == LabSide::B) {
             move_home(lab, host, folders)?;
             let mut server = Command::new(sshd);
             server.args(["-D", "-e", "-f"]).arg(&config);
@@ -171,7 +171,7 @@ impl Services {
         if let Ok(text) = fs::read_to_string(systems) {
             let both = format!("{own}\nHost *\n{text}");
             let both = folders.write("ssh_config.all", &both)?;
-            for host in lab.hosts().filter(|host| host.side == Side::A) {
+            for host in lab.hosts().filter(|host| host.side == LabSide::A) {
                 lab.show(host, &both, systems).map_err(failed("cannot set up ssh in the lab"))?;
             }
         }
@@ -308,7 +308,7 @@ fn ssh_client_config(lab: &Lab, folders: &Folders) -> Result<String, Error> {
     let key = fs::read_to_string(folders.keys.join("ssh_host.pub")).map_err(failed("cannot make a key"))?;
     let key = key.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let mut names = Vec::new();
-    for host in lab.hosts().filter(|host| host.side == Side::B) {
+    for host in lab.hosts().filter(|host| host.side == LabSide::B) {
         names.push(format!("lab-{host}"));
         for link in 0..lab.settings().len() {
             names.push(address_v4(host.side, host.index, link).to_string());

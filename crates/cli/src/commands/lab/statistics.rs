@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use farhaul_wanem::{Error, Lab, LinkState};
+use farhaul_wanem::{Error, Lab, LinkStatus};
 use serde::Serialize;
 
 use super::failed;
@@ -25,7 +25,7 @@ struct Record<'a> {
     at: f64,
     /// Whether the emulator was itself the bottleneck; then no figure of this time counts.
     overloaded: bool,
-    links: &'a [LinkState],
+    links: &'a [LinkStatus],
 }
 
 impl Statistics {
@@ -42,7 +42,7 @@ impl Statistics {
         self.write("total", &lab.total());
     }
 
-    fn write(&self, kind: &str, links: &[LinkState]) {
+    fn write(&self, kind: &str, links: &[LinkStatus]) {
         let at = self.begin.elapsed().as_secs_f64();
         let overloaded = links.iter().any(|link| link.report.is_overloaded());
         let record = Record { schema: 1, kind, at, overloaded, links };

@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farhaul_wanem::{Control, Error, HostId, Lab, Leash, Orphans, Side, Signals, Timeline};
+use farhaul_wanem::{Error, HostId, Lab, LabControl, LabSide, Leash, Orphans, Signals, Timeline};
 
 use super::services::Services;
 use super::statistics::Statistics;
@@ -13,7 +13,7 @@ use super::{Job, Purpose, failed, not_started};
 use crate::args::lab::World;
 use crate::ui::printer;
 
-const A: HostId = HostId { side: Side::A, index: 0 };
+const A: HostId = HostId { side: LabSide::A, index: 0 };
 /// A command that was asked to end gets so long.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -27,7 +27,7 @@ pub fn run(args: &World) -> Result<ExitCode, Error> {
     let services = Services::start(&lab, &job)?;
     let environments = services.environments.clone();
     let own = environments.clone();
-    let control = Control::open(lab.clone(), job.plan.name.as_deref(), move |host| own.of(host))?;
+    let control = LabControl::open(lab.clone(), job.plan.name.as_deref(), move |host| own.of(host))?;
 
     if let Some(text) = &job.timeline {
         let (timeline, lab) = (Timeline::parse(text)?, lab.clone());

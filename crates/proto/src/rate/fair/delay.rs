@@ -1,9 +1,9 @@
 //! The queue guides the window: by how far it is from the target, faster where the link is idle, and no
 //! further than more in flight has brought more.
 
-use super::doubt::Level;
-use super::stranger::Suspicion;
-use super::{Fair, Limits, NEAR, Probe, QUEUE_SEEN, SLACK, WINDOW_INITIAL, seconds};
+use super::competitor::CompetitorSuspicion;
+use super::queue_probe::LevelQueue;
+use super::{FairLaw, NEAR, Probe, QUEUE_SEEN, RateLimits, SLACK, WINDOW_INITIAL, seconds};
 use crate::time::Timestamp;
 
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
@@ -18,7 +18,7 @@ const PROBE_RTT: f64 = 0.25;
 
 /// What is known while the queue guides the window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Delay {
+pub(super) struct DelayPhase {
     /// What the start had in flight beyond the window is still on its way.
     pub(super) overshoot: Option<Overshoot>,
     /// The queue has been empty since, although we send all that we may.
@@ -27,10 +27,10 @@ pub(super) struct Delay {
     own_queue_until: Timestamp,
     /// When the queue was seen empty, or made so.
     empty_at: Option<Timestamp>,
-    pub(super) level: Option<Level>,
+    pub(super) level: Option<LevelQueue>,
     /// A queue that has moved, and when it is looked at whether it is back.
     pub(super) moved: Option<(f64, Timestamp)>,
-    pub(super) suspicion: Suspicion,
+    pub(super) suspicion: CompetitorSuspicion,
 }
 
 /// Too much in flight drains while less is sent; the round trips that it waited in are told later and say
@@ -48,13 +48,13 @@ impl Overshoot {
     }
 }
 
-impl Delay {
+impl DelayPhase {
     /// Sends nothing for a time rather than a little less for a long one.
-    pub(super) fn after_start(now: Timestamp, in_flight: f64, window: f64, base: f64) -> Delay {
+    pub(super) fn after_start(now: Timestamp, in_flight: f64, window: f64, base: f64) -> DelayPhase {
         let excess = in_flight - window;
         let drains = base.max(excess / (0.9 * window) * base);
         let overshoot = Overshoot { pace: window / base - excess / drains, until: now + seconds(drains) };
-        Delay { overshoot: (excess > 0.0).then_some(overshoot), ..Delay::default() }
+        DelayPhase { overshoot: (excess > 0.0).then_some(overshoot), ..DelayPhase::default() }
     }
 
     /// Round trips for which the queue has been empty although we send all that we may.
@@ -67,8 +67,14 @@ impl Delay {
     }
 }
 
-impl Fair {
-    pub(super) fn step_delay(&mut self, now: Timestamp, dt: f64, delay: &mut Delay, limits: &Limits) {
+impl FairLaw {
+    pub(super) fn step_delay(
+        &mut self,
+        now: Timestamp,
+        dt: f64,
+        delay: &mut DelayPhase,
+        limits: &RateLimits,
+    ) {
         let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
         self.refresh_base(now, delay, standing, goal);
         if now >= self.deaf.window {
@@ -123,7 +129,7 @@ impl Fair {
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried
     /// again only slowly.
-    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &RateLimits) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
             // So long it takes until a queue shows that this growth has made: it must find room in a short
@@ -143,7 +149,7 @@ impl Fair {
 
     /// Empties the queue for a moment if it has not been empty for long, so that the base round trip stays
     /// honest.
-    fn refresh_base(&mut self, now: Timestamp, delay: &mut Delay, standing: f64, goal: f64) {
+    fn refresh_base(&mut self, now: Timestamp, delay: &mut DelayPhase, standing: f64, goal: f64) {
         let empty_at = *delay.empty_at.get_or_insert(now);
         if let Some(Probe::Drain(until)) = self.probe {
             if now >= until {

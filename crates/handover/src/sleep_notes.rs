@@ -9,19 +9,19 @@ use crate::sync::{AtomicBool, fence};
 
 /// The two sides' notes for one another.
 #[derive(Debug)]
-pub struct Sleep {
+pub struct SleepNotes {
     sleeping: AtomicBool,
     /// Something has come up since the thread last began to look at its queues.
     pending: AtomicBool,
 }
 
-impl Default for Sleep {
-    fn default() -> Sleep {
-        Sleep { sleeping: AtomicBool::new(false), pending: AtomicBool::new(false) }
+impl Default for SleepNotes {
+    fn default() -> SleepNotes {
+        SleepNotes { sleeping: AtomicBool::new(false), pending: AtomicBool::new(false) }
     }
 }
 
-impl Sleep {
+impl SleepNotes {
     /// Something has come up. True if the thread has to be woken, which nobody else does then.
     #[must_use]
     pub fn announce(&self) -> bool {

@@ -6,26 +6,26 @@ use farhaul::{Code, Error, Misbehaviour, SshTarget};
 use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 
-use crate::Watch;
+use crate::Monitor;
 use crate::findings::HostFacts;
-use crate::messages::{Answer, PROTOCOL, Question};
+use crate::messages::{EndpointAnswer, EndpointQuestion, PROTOCOL};
 
 /// What starts the far end there.
 const VERB: &str = "bench endpoint";
 
 /// A far end that has answered the hello.
 pub(crate) struct FarEnd<'a> {
-    watch: &'a Watch<'a>,
+    watch: &'a Monitor<'a>,
     program: RemoteProgram,
     addresses: Vec<SocketAddr>,
     pub(crate) facts: HostFacts,
 }
 
 impl<'a> FarEnd<'a> {
-    pub(crate) fn start(target: &SshTarget, watch: &'a Watch<'a>) -> Result<FarEnd<'a>, Error> {
+    pub(crate) fn start(target: &SshTarget, watch: &'a Monitor<'a>) -> Result<FarEnd<'a>, Error> {
         let mut program = RemoteProgram::start(target, VERB)?;
-        let answer = program.ask(&Question::Hello { protocol: PROTOCOL }, watch)?;
-        let Answer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
+        let answer = program.ask(&EndpointQuestion::Hello { protocol: PROTOCOL }, watch)?;
+        let EndpointAnswer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
             return Err(FarEnd::strange(&answer));
         };
         if protocol != PROTOCOL {
@@ -44,9 +44,9 @@ impl<'a> FarEnd<'a> {
         Ok(FarEnd { watch, program, addresses, facts })
     }
 
-    pub(crate) fn ask(&mut self, question: &Question) -> Result<Answer, Error> {
+    pub(crate) fn ask(&mut self, question: &EndpointQuestion) -> Result<EndpointAnswer, Error> {
         match self.program.ask(question, self.watch)? {
-            Answer::Refused(refusal) => Err(refusal.into_error()),
+            EndpointAnswer::Refused(refusal) => Err(refusal.into_error()),
             answer => Ok(answer),
         }
     }
@@ -61,7 +61,7 @@ impl<'a> FarEnd<'a> {
     }
 
     /// An answer to another question.
-    pub(crate) fn strange(answer: &Answer) -> Error {
+    pub(crate) fn strange(answer: &EndpointAnswer) -> Error {
         let text = format!("{answer:?}");
         Error::misbehaved(
             Misbehaviour::BenchAnswer,

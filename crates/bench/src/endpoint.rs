@@ -15,22 +15,22 @@ use farhaul::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_connect::hello::{self, HelloError, Refusal};
 
 use crate::findings::HostFacts;
-use crate::folder::Folder;
-use crate::link::{self, Running};
-use crate::messages::{Answer, Opening, PROTOCOL, Question};
+use crate::folder::BenchFolder;
+use crate::link::{self, CaseRun};
+use crate::messages::{CaseOpening, EndpointAnswer, EndpointQuestion, PROTOCOL};
 
 /// Answers questions on standard input and output until there are no more.
 pub fn serve() -> ExitCode {
     let gone = Arc::new(AtomicBool::new(false));
     let questions = read_questions(gone.clone());
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
-    let mut state = State { ssh_connection, folder: None, running: None, gone };
+    let mut state = EndpointState { ssh_connection, folder: None, running: None, gone };
     for body in questions {
         let answer = match serde_json::from_slice(&body) {
-            Ok(question) => {
-                state.answer(question).unwrap_or_else(|error| Answer::Refused(Refusal::from_error(&error)))
-            }
-            Err(error) => Answer::Refused(Refusal::from_error(&Error::misbehaved(
+            Ok(question) => state
+                .answer(question)
+                .unwrap_or_else(|error| EndpointAnswer::Refused(Refusal::from_error(&error))),
+            Err(error) => EndpointAnswer::Refused(Refusal::from_error(&Error::misbehaved(
                 Misbehaviour::BenchAnswer,
                 error.to_string(),
             ))),
@@ -57,42 +57,42 @@ fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-struct State {
+struct EndpointState {
     ssh_connection: Option<String>,
-    folder: Option<Folder>,
-    running: Option<Running>,
+    folder: Option<BenchFolder>,
+    running: Option<CaseRun>,
     gone: Arc<AtomicBool>,
 }
 
-impl State {
-    fn answer(&mut self, question: Question) -> Result<Answer, Error> {
+impl EndpointState {
+    fn answer(&mut self, question: EndpointQuestion) -> Result<EndpointAnswer, Error> {
         match question {
-            Question::Hello { .. } => Ok(Answer::Hello {
+            EndpointQuestion::Hello { .. } => Ok(EndpointAnswer::Hello {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").into(),
                 facts: HostFacts::of_this_host(),
                 ssh_connection: self.ssh_connection.clone(),
             }),
-            Question::Open(opening) => self.open(*opening),
-            Question::Close => match self.running.take() {
-                Some(running) => Ok(Answer::Closed(running.finish())),
+            EndpointQuestion::Open(opening) => self.open(*opening),
+            EndpointQuestion::Close => match self.running.take() {
+                Some(running) => Ok(EndpointAnswer::Closed(running.finish())),
                 None => Err(Error::from(Misbehaviour::BenchOrder)),
             },
-            Question::Folder { path, room } => {
+            EndpointQuestion::Folder { path, room } => {
                 let path = PathBuf::from(std::ffi::OsString::from_vec(path));
-                let folder = self.folder.insert(Folder::make(&path, room)?);
-                Ok(Answer::Folder { path: folder.path().as_os_str().as_bytes().to_vec() })
+                let folder = self.folder.insert(BenchFolder::make(&path, room)?);
+                Ok(EndpointAnswer::Folder { path: folder.path().as_os_str().as_bytes().to_vec() })
             }
-            Question::Settle { name } => self.folder()?.settle(&name).map(|()| Answer::Done),
-            Question::Forget { name } => self.folder()?.forget(&name).map(|()| Answer::Done),
+            EndpointQuestion::Settle { name } => self.folder()?.settle(&name).map(|()| EndpointAnswer::Done),
+            EndpointQuestion::Forget { name } => self.folder()?.forget(&name).map(|()| EndpointAnswer::Done),
         }
     }
 
-    fn folder(&self) -> Result<&Folder, Error> {
+    fn folder(&self) -> Result<&BenchFolder, Error> {
         self.folder.as_ref().ok_or_else(|| Error::from(Misbehaviour::BenchOrder))
     }
 
-    fn open(&mut self, opening: Opening) -> Result<Answer, Error> {
+    fn open(&mut self, opening: CaseOpening) -> Result<EndpointAnswer, Error> {
         let case = opening.case.checked()?;
         if opening.ports.len() != case.flows {
             return Err(Error::from(Misbehaviour::PortCount));
@@ -117,25 +117,26 @@ impl State {
         let ports = link::ports(&sockets);
         let recv_buffer_bytes = link::recv_buffer_bytes(&sockets);
         let addresses: Vec<SocketAddr> = client.into_iter().collect();
-        let keys = link::Keys { token: opening.token, secret: opening.secret };
+        let keys = link::CaseKeys { token: opening.token, secret: opening.secret };
         let ends = link::ends(sockets, &addresses, &opening.ports);
-        self.running = Some(Running::start(&case, link::Which::Far, ends, &keys, self.gone.clone())?);
-        Ok(Answer::Opened { ports, recv_buffer_bytes })
+        self.running = Some(CaseRun::start(&case, link::LinkSide::Far, ends, &keys, self.gone.clone())?);
+        Ok(EndpointAnswer::Opened { ports, recv_buffer_bytes })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::near::FarEnd;
+    use crate::far_end::FarEnd;
 
     #[test]
     fn what_is_asked_for_out_of_turn_is_refused() {
-        let mut state = State { ssh_connection: None, folder: None, running: None, gone: Arc::default() };
+        let mut state =
+            EndpointState { ssh_connection: None, folder: None, running: None, gone: Arc::default() };
         let mut how = |question| Misbehaviour::of(&state.answer(question));
-        assert_eq!(how(Question::Close), Some(Misbehaviour::BenchOrder));
-        assert_eq!(how(Question::Settle { name: "x".into() }), Some(Misbehaviour::BenchOrder));
-        assert_eq!(how(Question::Hello { protocol: PROTOCOL }), None);
-        assert_eq!(FarEnd::strange(&Answer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
+        assert_eq!(how(EndpointQuestion::Close), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(EndpointQuestion::Settle { name: "x".into() }), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(EndpointQuestion::Hello { protocol: PROTOCOL }), None);
+        assert_eq!(FarEnd::strange(&EndpointAnswer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
     }
 }

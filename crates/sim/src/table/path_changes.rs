@@ -1,8 +1,8 @@
 //! Paths that lose in bursts, reorder, jitter, change and go dark.
 
-use super::{Goal, Size, Table, gbit};
-use crate::end::End;
-use crate::scenario::{Change, Scenario};
+use super::{Goal, Table, TableSize, gbit};
+use crate::result::ScenarioResult;
+use crate::scenario::{PathChange, Scenario};
 
 pub(super) fn disturbance_rows(table: &mut Table) {
     let seeds = table.seeds(1, 4, 32);
@@ -43,7 +43,7 @@ fn jitter_rows(table: &mut Table, seeds: u64) {
             warmup_s: 20.0,
             ..Scenario::steady(1_000_000_000, rtt_ms)
         };
-        let later = Change { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) };
+        let later = PathChange { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) };
         let cases = [
             table.add(scenario.clone().with_queue(1.0)),
             table.add(Scenario { changes: vec![later], warmup_s: 35.0, ..scenario }.with_queue(1.0)),
@@ -54,7 +54,7 @@ fn jitter_rows(table: &mut Table, seeds: u64) {
 }
 
 /// Round trips from `at_s` until the goodput has stayed within a tenth of what the path then carries for two round trips.
-fn rounds_to_new_rate(at_s: f64) -> impl Fn(&Scenario, &End) -> f64 {
+fn rounds_to_new_rate(at_s: f64) -> impl Fn(&Scenario, &ScenarioResult) -> f64 {
     move |scenario, end| {
         let rtt = scenario.rtt_ms / 1e3;
         let wanted = scenario.capacity(scenario.payload) * 8.0;
@@ -72,7 +72,7 @@ fn longer_rows(table: &mut Table) {
             for factor in [1.1, 1.4, 2.0] {
                 for loss in [0.0, 0.001, 0.05] {
                     let later =
-                        Change { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
+                        PathChange { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
                     let scenario = Scenario {
                         loss,
                         seeds,
@@ -98,7 +98,7 @@ pub(super) fn change_rows(table: &mut Table) {
         let at_s = 60.0 * rtt_ms / 1e3 + 1.0;
         for (name, factor, rounds) in [("halves", 0.5, 4.0), ("doubles", 2.0, 12.0)] {
             let changes =
-                vec![Change { at_s, rate_bps: Some((1e8 * factor) as u64), rtt_ms: None, loss: None }];
+                vec![PathChange { at_s, rate_bps: Some((1e8 * factor) as u64), rtt_ms: None, loss: None }];
             let seconds = at_s + 40.0 * rtt_ms / 1e3;
             let mut cases = Vec::new();
             for loss in [0.0, 0.05] {
@@ -118,13 +118,13 @@ pub(super) fn change_rows(table: &mut Table) {
                 rounds_to_new_rate(at_s),
             );
         }
-        let dark: &[f64] = if table.size == Size::Small { &[1.0] } else { &[1.0, 10.0, 60.0] };
+        let dark: &[f64] = if table.size == TableSize::Small { &[1.0] } else { &[1.0, 10.0, 60.0] };
         for &dark_s in dark {
             let blackout = Some((at_s, at_s + dark_s));
             let seconds = at_s + dark_s + 40.0 * rtt_ms / 1e3 + 3.0;
             let scenario = Scenario { blackout, seconds, seeds, ..Scenario::steady(100_000_000, rtt_ms) };
             let case = [table.add(scenario.with_queue(1.0))];
-            let back = move |scenario: &Scenario, end: &End| {
+            let back = move |scenario: &Scenario, end: &ScenarioResult| {
                 let (rtt, wanted) = (scenario.rtt_ms / 1e3, 0.9 * scenario.capacity(scenario.payload) * 8.0);
                 let found = end.senders[0].first_time(at_s + dark_s, rtt, |rate| rate >= wanted);
                 found.map_or(999.0, |seconds| seconds / rtt)
@@ -135,7 +135,7 @@ pub(super) fn change_rows(table: &mut Table) {
                 &case,
                 back,
             );
-            let probes = move |scenario: &Scenario, end: &End| {
+            let probes = move |scenario: &Scenario, end: &ScenarioResult| {
                 end.sender.probe_timeouts as f64 * scenario.rtt_ms / 1e3 / dark_s
             };
             table.row(

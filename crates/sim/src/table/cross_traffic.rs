@@ -1,16 +1,16 @@
 //! Beside short TCP transfers that come and go.
 
-use super::{Goal, Size, Table};
-use crate::cross::{Cross, CrossKind};
-use crate::end::End;
+use super::{Goal, Table, TableSize};
+use crate::cross_traffic::{CrossConfig, CrossKind};
+use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
 
 pub(super) fn cross_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 8);
-    let shares: &[f64] = if table.size == Size::Small { &[0.3] } else { &[0.3, 0.5] };
+    let shares: &[f64] = if table.size == TableSize::Small { &[0.3] } else { &[0.3, 0.5] };
     for (name, kind) in [("Cubics", CrossKind::Cubic), ("BBRs", CrossKind::Bbr)] {
         for &share in shares {
-            let cross = Some(Cross { kind, share });
+            let cross = Some(CrossConfig { kind, share });
             let base = Scenario::steady(200_000_000, 50.0).with_queue(1.0);
             let case = [table.add(Scenario { cross, seeds, warmup_s: 2.0, seconds: 22.0, ..base })];
             let name = format!("cross traffic: short {name}, {:.0} % of the link", 100.0 * share);
@@ -26,7 +26,7 @@ pub(super) fn cross_rows(table: &mut Table) {
 }
 
 /// The same transfers at the same times, with a BBR in our place.
-fn beside_bbr(scenario: &Scenario, end: &End) -> End {
+fn beside_bbr(scenario: &Scenario, end: &ScenarioResult) -> ScenarioResult {
     let bbr = Rival { kind: RivalKind::Bbr, start_s: 0.0, rtt_factor: 1.0, flows: 1, stop_s: None };
     Scenario { ours: false, rivals: vec![bbr], ..scenario.clone() }.run(end.seed)
 }

@@ -3,8 +3,8 @@
 //! Always true: bulk has its turn after fifteen segments, whatever waits here; a block stands here while it
 //! is not all cut.
 
-use super::class::{BULK_EVERY, Class};
-use super::outgoing::{Block, Blocks, Next, Repair};
+use super::class::{BULK_EVERY, BlockClass};
+use super::outgoing_blocks::{BlockWindow, NextSegment, OutgoingBlock, Repair};
 use crate::time::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const REPAIR: f64 = 1.25;
 
 /// What is known of how fast blocks leave and arrive.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct DeliveryEstimate {
     pub(super) now: Timestamp,
     /// Bytes a second; `None` while nobody knows.
     pub(super) rate: Option<f64>,
@@ -28,10 +28,10 @@ pub(super) struct Pace {
     pub(super) loss: f64,
 }
 
-impl Pace {
+impl DeliveryEstimate {
     /// Whether a block can be acknowledged before its deadline, repairs included; of one that was begun, only
     /// whether the rest can leave: what was sent of it is not to have been in vain.
-    fn meets(self, deadline: Timestamp, block: &Block, segment_max: u32) -> bool {
+    fn meets(self, deadline: Timestamp, block: &OutgoingBlock, segment_max: u32) -> bool {
         let Some(rate) = self.rate else { return true };
         let leaves = f64::from(block.uncut()) / rate.max(1.0);
         let seconds = match block.cut {
@@ -54,7 +54,7 @@ fn repairs(segments: f64, loss: f64) -> f64 {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct PriorityBlocks {
     /// Urgent blocks, in order.
     urgent: VecDeque<u64>,
     timed: BTreeSet<(Timestamp, u64)>,
@@ -64,7 +64,7 @@ pub(super) struct Ahead {
     run: u32,
 }
 
-impl Ahead {
+impl PriorityBlocks {
     pub(super) fn has_uncut(&self) -> bool {
         !self.urgent.is_empty() || !self.timed.is_empty()
     }
@@ -81,7 +81,7 @@ impl Ahead {
         self.timed.len()
     }
 
-    pub(super) fn uncut_bytes(&self, blocks: &Blocks) -> u64 {
+    pub(super) fn uncut_bytes(&self, blocks: &BlockWindow) -> u64 {
         let numbers = self.urgent.iter().copied().chain(self.timed.iter().map(|timed| timed.1));
         numbers.filter_map(|number| blocks.get(number)).map(|block| u64::from(block.uncut())).sum()
     }
@@ -102,10 +102,10 @@ impl Ahead {
         self.timed.remove(&(deadline, number));
     }
 
-    pub(super) fn on_lost(&mut self, class: Class, repair: Repair) {
+    pub(super) fn on_lost(&mut self, class: BlockClass, repair: Repair) {
         match class {
-            Class::Urgent | Class::Bulk => self.urgent_repairs.push_back(repair),
-            Class::Until(_) => self.timed_repairs.push_back(repair),
+            BlockClass::Urgent | BlockClass::Bulk => self.urgent_repairs.push_back(repair),
+            BlockClass::Until(_) => self.timed_repairs.push_back(repair),
         }
     }
 
@@ -119,26 +119,36 @@ impl Ahead {
     }
 
     /// The next slice to send of what is here, of at most `max` bytes.
-    pub(super) fn next(&mut self, blocks: &mut Blocks, max: u32, pace: Pace) -> Option<Next> {
+    pub(super) fn next(
+        &mut self,
+        blocks: &mut BlockWindow,
+        max: u32,
+        pace: DeliveryEstimate,
+    ) -> Option<NextSegment> {
         let next = self.next_urgent(blocks, max).or_else(|| self.next_timed(blocks, max, pace));
         self.run = if next.is_some() { self.run + 1 } else { 0 };
         next
     }
 
-    fn next_urgent(&mut self, blocks: &mut Blocks, max: u32) -> Option<Next> {
+    fn next_urgent(&mut self, blocks: &mut BlockWindow, max: u32) -> Option<NextSegment> {
         if let Some(segment) = blocks.next_repair(&mut self.urgent_repairs, max) {
-            return Some(Next::Repair(segment));
+            return Some(NextSegment::Repair(segment));
         }
         let segment = blocks.cut(*self.urgent.front()?, max)?;
         if segment.last {
             self.urgent.pop_front();
         }
-        Some(Next::New(segment))
+        Some(NextSegment::New(segment))
     }
 
-    fn next_timed(&mut self, blocks: &mut Blocks, max: u32, pace: Pace) -> Option<Next> {
+    fn next_timed(
+        &mut self,
+        blocks: &mut BlockWindow,
+        max: u32,
+        pace: DeliveryEstimate,
+    ) -> Option<NextSegment> {
         if let Some(segment) = blocks.next_repair(&mut self.timed_repairs, max) {
-            return Some(Next::Repair(segment));
+            return Some(NextSegment::Repair(segment));
         }
         let meets = |timed: &(Timestamp, u64)| {
             blocks.get(timed.1).is_some_and(|block| pace.meets(timed.0, block, max))
@@ -149,7 +159,7 @@ impl Ahead {
         if segment.last {
             self.timed.remove(&found);
         }
-        Some(Next::New(segment))
+        Some(NextSegment::New(segment))
     }
 }
 

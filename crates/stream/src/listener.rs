@@ -17,41 +17,41 @@ use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::{Code, Error};
 
 use super::request::{StreamRequest, own_features};
-use super::session;
-use super::session::Session;
-use super::{Receiver, Sender};
+use super::stream_end;
+use super::stream_end::StreamEnd;
+use super::{StreamReceiver, StreamSender};
 
-/// Streams that may wait for [`Listener::accept`].
+/// Streams that may wait for [`StreamListener::accept`].
 const WAITING_MAX: usize = 64;
 
 /// This program's end of a stream that another one has begun.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptedStream {
     /// The other end receives.
-    Sender(Sender),
+    Sender(StreamSender),
     /// The other end sends.
-    Receiver(Receiver),
+    Receiver(StreamReceiver),
 }
 
-impl Accepted {
-    fn new(session: Arc<Session>) -> Accepted {
+impl AcceptedStream {
+    fn new(session: Arc<StreamEnd>) -> AcceptedStream {
         if session.is_sender() {
-            Accepted::Sender(Sender::new(session))
+            AcceptedStream::Sender(StreamSender::new(session))
         } else {
-            Accepted::Receiver(Receiver::new(session))
+            AcceptedStream::Receiver(StreamReceiver::new(session))
         }
     }
 
     /// As the other end has named it.
     pub fn name(&self) -> &str {
         match self {
-            Accepted::Sender(sender) => sender.name(),
-            Accepted::Receiver(receiver) => receiver.name(),
+            AcceptedStream::Sender(sender) => sender.name(),
+            AcceptedStream::Receiver(receiver) => receiver.name(),
         }
     }
 }
 
-/// What a [`Listener`] needs.
+/// What a [`StreamListener`] needs.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Addresses and ports, each for UDP and TCP; port 0 lets the system choose.
@@ -84,17 +84,17 @@ impl Default for ListenOptions {
 }
 
 /// Waits for streams on one port number, UDP and TCP. Dropped, it ends those that are under way.
-pub struct Listener {
-    streams: Channel<Arc<Session>>,
+pub struct StreamListener {
+    streams: Channel<Arc<StreamEnd>>,
     addresses: Vec<SocketAddr>,
     fingerprint: String,
     stop: DaemonStop,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-impl Listener {
+impl StreamListener {
     /// Begins to listen.
-    pub fn bind(options: ListenOptions) -> Result<Listener, Error> {
+    pub fn bind(options: ListenOptions) -> Result<StreamListener, Error> {
         let identity = Identity::load_or_generate(&options.identity, "listener")?;
         let rights = Rights { cipher_none: options.allow_cipher_none, ..Rights::default() };
         let bounds = Bounds { root: Vec::new(), rights };
@@ -119,7 +119,7 @@ impl Listener {
         let serve = move |mut established: Established| {
             let memory = &mut established.opening.network.memory_bytes;
             *memory = (*memory).min(memory_max);
-            session::begin_here(established, |session| {
+            stream_end::begin_here(established, |session| {
                 if let Ok(session) = session {
                     let _ = offer.send(session);
                 }
@@ -129,7 +129,7 @@ impl Listener {
             .name("listen".into())
             .spawn(move || daemon.run(Arc::new(serve)))
             .map_err(Error::no_thread)?;
-        Ok(Listener { streams, addresses, fingerprint, stop, thread: Some(thread) })
+        Ok(StreamListener { streams, addresses, fingerprint, stop, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -143,21 +143,21 @@ impl Listener {
     }
 
     /// The next stream that somebody begins; waits for it.
-    pub fn accept(&self) -> Result<Accepted, Error> {
-        self.streams.recv().map(Accepted::new).map_err(|_| stopped())
+    pub fn accept(&self) -> Result<AcceptedStream, Error> {
+        self.streams.recv().map(AcceptedStream::new).map_err(|_| stopped())
     }
 
-    /// As [`Listener::accept`]; none if nobody comes in time.
-    pub fn accept_timeout(&self, wait: Duration) -> Result<Option<Accepted>, Error> {
+    /// As [`StreamListener::accept`]; none if nobody comes in time.
+    pub fn accept_timeout(&self, wait: Duration) -> Result<Option<AcceptedStream>, Error> {
         match self.streams.recv_timeout(wait) {
-            Ok(session) => Ok(Some(Accepted::new(session))),
+            Ok(session) => Ok(Some(AcceptedStream::new(session))),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(stopped()),
         }
     }
 }
 
-impl Drop for Listener {
+impl Drop for StreamListener {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
@@ -190,7 +190,7 @@ fn admitted() -> Admitted {
 
 /// Takes the stream of the client that started this program over ssh. Standard input and output are the stream's: what the
 /// program prints goes to standard error from here on.
-pub fn accept_stdio() -> Result<Accepted, Error> {
+pub fn accept_stdio() -> Result<AcceptedStream, Error> {
     let established = endpoint_in_program(&|opening| StreamRequest::of(opening).map(|_| admitted()))?;
-    Ok(Accepted::new(session::begin(established)?))
+    Ok(AcceptedStream::new(stream_end::begin(established)?))
 }

@@ -1,12 +1,12 @@
 //! Alone on a path: goodput, duplicates, queue, own loss; also for long.
 
-use super::{Goal, Size, Table, gbit};
-use crate::end::End;
-use crate::scenario::{Discipline, Scenario};
+use super::{Goal, Table, TableSize, gbit};
+use crate::result::ScenarioResult;
+use crate::scenario::{QueueDiscipline, Scenario};
 
 pub(super) fn steady_rows(table: &mut Table) {
     let (rtts, losses, queues): (&[f64], &[f64], &[f64]) = match table.size {
-        Size::Small => (&[10.0, 100.0], &[0.0, 0.05, 0.3], &[0.25, 1.0]),
+        TableSize::Small => (&[10.0, 100.0], &[0.0, 0.05, 0.3], &[0.25, 1.0]),
         _ => (
             &[0.2, 10.0, 50.0, 100.0, 300.0, 500.0, 1000.0],
             &[0.0, 0.001, 0.01, 0.05, 0.1, 0.3],
@@ -57,7 +57,7 @@ pub(super) fn steady_rows(table: &mut Table) {
             cases.push(table.add(scenario.with_queue(1.0)));
         }
     }
-    let front = |scenario: &Scenario, end: &End| end.goodput_share / (1.0 - scenario.loss_front);
+    let front = |scenario: &Scenario, end: &ScenarioResult| end.goodput_share / (1.0 - scenario.loss_front);
     table.row(
         "loss in front of the bottleneck, 1 Gbit/s: goodput of C(1-p)",
         Goal::AtLeast(0.97),
@@ -81,7 +81,7 @@ pub(super) fn steady_rows(table: &mut Table) {
             shallow.push(table.add(steady(1_000_000_000, loss).with_queue(0.05)));
         }
         for loss in [0.0, 0.05] {
-            let discipline = Discipline::Policer { link_bps: 1_000_000_000 };
+            let discipline = QueueDiscipline::Policer { link_bps: 1_000_000_000 };
             let scenario = Scenario { discipline, queue_bytes: 100_000, ..steady(100_000_000, loss) };
             policed.push(table.add(scenario));
         }

@@ -10,7 +10,7 @@
 //!
 //! with T for the largest rate of the last while. A real queue falls by half of our part of what is under
 //! way, less what whoever fills it adds in one round trip. Without this, whoever yields to such a queue
-//! believes that he is beside a stranger, and keeps B for as long as he competes with him: a path of 50 ms
+//! believes that he is beside a competitor, and keeps B for as long as he competes with it: a path of 50 ms
 //! that was taken for one of 45 ms stayed at a twentieth of its rate. Somebody who was there first and fills
 //! the buffer keeps the queue as it is. A newcomer, who has never seen the path without him, takes it for the
 //! base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a
@@ -18,8 +18,8 @@
 //! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is
 //! one.
 
-use super::delay::Delay;
-use super::{Fair, Limits, Phase, Probe, Report, Trial, Turn, seconds};
+use super::delay::DelayPhase;
+use super::{CompetitorTrial, FairLaw, FeedbackReport, Phase, PhaseEnd, Probe, RateLimits, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -54,14 +54,14 @@ const BACK_ROUNDS: f64 = 2.5;
 
 /// When a queue may be doubted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Doubt {
+pub(super) struct QueueProbeTimer {
     trusted_until: Timestamp,
     newcomer_until: Timestamp,
 }
 
 /// Round trips that have stayed as they are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Level {
+pub(super) struct LevelQueue {
     since: Timestamp,
     least: f64,
     most: f64,
@@ -71,7 +71,7 @@ pub(super) struct Level {
 
 /// Less is sent for a moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct QueueProbe {
     counts_from: Timestamp,
     until: Timestamp,
     counts_until: Timestamp,
@@ -84,9 +84,9 @@ pub(super) struct Step {
     began: Timestamp,
 }
 
-impl Level {
-    fn with(self, rtt: f64) -> Level {
-        Level { least: self.least.min(rtt), most: self.most.max(rtt), ..self }
+impl LevelQueue {
+    fn with(self, rtt: f64) -> LevelQueue {
+        LevelQueue { least: self.least.min(rtt), most: self.most.max(rtt), ..self }
     }
 
     fn spread(&self) -> f64 {
@@ -94,26 +94,26 @@ impl Level {
     }
 }
 
-impl Doubt {
+impl QueueProbeTimer {
     /// The start is over.
     pub(super) fn begin(&mut self, now: Timestamp, round: f64) {
         self.newcomer_until = now + seconds(NEWCOMER_ROUNDS * round);
     }
 }
 
-impl Step {
+impl QueueProbe {
     pub(super) fn window(&self, now: Timestamp, window: f64) -> f64 {
         if now < self.until { STEP * window } else { window }
     }
 }
 
-impl Fair {
+impl FairLaw {
     /// What was seen of the queue says nothing any more.
     pub(super) fn forget_level(&mut self) {
         if matches!(self.probe, Some(Probe::Step(_))) {
             self.probe = None;
         }
-        if let Phase::Delay(delay) | Phase::Trial(Trial { delay, .. }) = &mut self.phase {
+        if let Phase::Delay(delay) | Phase::Trial(CompetitorTrial { delay, .. }) = &mut self.phase {
             (delay.level, delay.moved) = (None, None);
         }
     }
@@ -125,11 +125,11 @@ impl Fair {
     }
 
     /// Whether the queue that stands may be none.
-    pub(super) fn is_doubtful(&self, now: Timestamp, delay: &Delay) -> bool {
+    pub(super) fn is_doubtful(&self, now: Timestamp, delay: &DelayPhase) -> bool {
         now >= self.doubt.trusted_until && DOUBT_ROUNDS.contains(&self.level_rounds(now, delay))
     }
 
-    fn level_rounds(&self, now: Timestamp, delay: &Delay) -> f64 {
+    fn level_rounds(&self, now: Timestamp, delay: &DelayPhase) -> f64 {
         let round = self.path.round_trip();
         delay.level.map_or(0.0, |level| (now - level.since).as_secs_f64() / round)
     }
@@ -138,10 +138,10 @@ impl Fair {
     pub(super) fn step_doubt(
         &mut self,
         now: Timestamp,
-        report: &Report,
-        delay: &mut Delay,
-        limits: &Limits,
-    ) -> Option<Turn> {
+        report: &FeedbackReport,
+        delay: &mut DelayPhase,
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
         let is_deaf = now < self.deaf.loss.max(self.deaf.window);
         // At a fixed rate or below the floor, a step would send no less.
         let is_held = limits.fixed || STEP * self.window < limits.floor * self.path.round_trip();
@@ -169,13 +169,13 @@ impl Fair {
         }
         let span = LEVEL * aim + self.path.noise();
         let level = delay.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
-        let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
+        let level = level.unwrap_or(LevelQueue { since: now, least, most: least, window: self.window });
         delay.level = (queue > LONG * aim).then_some(level);
         let has_fallen = self.window < FALLEN * level.window;
         let is_free = self.dip.is_none() && now >= self.doubt.trusted_until.max(self.deaf.rates);
         if self.level_rounds(now, delay) > LEVEL_ROUNDS && has_fallen && is_free {
             let after = |rounds: f64| now + seconds(rounds * self.path.round_trip());
-            self.probe = Some(Probe::Step(Step {
+            self.probe = Some(Probe::Step(QueueProbe {
                 began: now,
                 until: after(STEP_ROUNDS),
                 counts_from: after(COUNTS_ROUNDS.start),
@@ -190,7 +190,7 @@ impl Fair {
         None
     }
 
-    fn end_step(&mut self, now: Timestamp, step: &Step, delay: &mut Delay) -> Option<Turn> {
+    fn end_step(&mut self, now: Timestamp, step: &QueueProbe, delay: &mut DelayPhase) -> Option<PhaseEnd> {
         (self.probe, delay.level, delay.moved) = (None, None, None);
         // With nothing to send, a step sends no less.
         let was_sent = self.saturated_at.is_some_and(|at| at > step.began);
@@ -210,7 +210,7 @@ impl Fair {
         self.queue.of_late = (self.queue.of_late - longer).max(0.0);
         // What was taken for as deep as the queue that stood in it is not known.
         self.shallow = self.shallow.filter(|shallow| shallow.queue < longer);
-        // There was no stranger: what was yielded was yielded to nobody.
-        Some(Turn::Alone)
+        // There was no competitor: what was yielded was yielded to nobody.
+        Some(PhaseEnd::Alone)
     }
 }

@@ -13,19 +13,19 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, fence};
 
 /// The place to wait.
 #[derive(Debug)]
-pub struct Room {
+pub struct WaitingRoom {
     waiting: AtomicUsize,
     lock: Mutex<()>,
     freed: Condvar,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room { waiting: AtomicUsize::new(0), lock: Mutex::new(()), freed: Condvar::new() }
+impl Default for WaitingRoom {
+    fn default() -> WaitingRoom {
+        WaitingRoom { waiting: AtomicUsize::new(0), lock: Mutex::new(()), freed: Condvar::new() }
     }
 }
 
-impl Room {
+impl WaitingRoom {
     /// Waits until there is room, at most so long.
     pub fn wait(&self, limit: Duration, is_there: impl Fn() -> bool) {
         let until = Instant::now() + limit;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_room_that_is_there() {
         const EACH: u32 = if cfg!(miri) { 50 } else { 20_000 };
-        let (room, ring, forever) = (Room::default(), Ring::new(4), Duration::from_secs(3600));
+        let (room, ring, forever) = (WaitingRoom::default(), Ring::new(4), Duration::from_secs(3600));
         let has_room = || ring.len() <= 2;
         std::thread::scope(|scope| {
             for _ in 0..3 {

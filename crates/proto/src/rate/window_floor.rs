@@ -25,19 +25,19 @@ const SPAN: Duration = Duration::from_millis(50);
 pub(super) const QUEUE: f64 = 0.003;
 
 #[derive(Debug)]
-pub(super) struct Floor {
+pub(super) struct WindowFloor {
     part: f64,
     shortest: f64,
     began: Option<Timestamp>,
 }
 
-impl Default for Floor {
+impl Default for WindowFloor {
     fn default() -> Self {
-        Floor { part: 1.0, shortest: f64::INFINITY, began: None }
+        WindowFloor { part: 1.0, shortest: f64::INFINITY, began: None }
     }
 }
 
-impl Floor {
+impl WindowFloor {
     /// Takes the queueing delay of a feedback.
     pub(super) fn on_queue(&mut self, now: Timestamp, queue: f64) {
         let began = *self.began.get_or_insert(now);
@@ -64,7 +64,7 @@ impl Floor {
 mod tests {
     use super::*;
 
-    fn after(floor: &mut Floor, from_ms: u64, queues: impl Fn(u64) -> f64) {
+    fn after(floor: &mut WindowFloor, from_ms: u64, queues: impl Fn(u64) -> f64) {
         for ms in from_ms..from_ms + 1000 {
             floor.on_queue(Timestamp::from_nanos(ms * 1_000_000), queues(ms));
         }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_busy_receiver_keeps_it_and_a_standing_queue_does_not() {
-        let mut floor = Floor::default();
+        let mut floor = WindowFloor::default();
         after(&mut floor, 0, |ms| if ms % 20 == 0 { 0.0002 } else { 0.012 });
         assert_eq!(floor.bytes(125e6, f64::INFINITY), 1.5e6);
         after(&mut floor, 1000, |ms| 0.009 + 0.001 * (ms % 3) as f64);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn is_bounded_by_the_socket_and_by_itself() {
-        let floor = Floor::default();
+        let floor = WindowFloor::default();
         assert_eq!(floor.bytes(1e9, f64::INFINITY), BYTES_MAX);
         assert_eq!(floor.bytes(1e9, 200_000.0), 100_000.0);
     }

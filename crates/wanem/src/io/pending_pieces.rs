@@ -3,30 +3,30 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::model::Piece;
-use crate::settings::Order;
+use crate::model::TrainPiece;
+use crate::settings::JitterOrder;
 
 /// A piece and the frame that it is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct PendingPiece {
     pub frame: u64,
-    pub piece: Piece,
+    pub piece: TrainPiece,
 }
 
 /// Those that keep the order stand in a queue, which costs nothing; the others in a heap.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    ordered: VecDeque<Entry>,
+pub(crate) struct PendingPieces {
+    ordered: VecDeque<PendingPiece>,
     free: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// The entries of the heap, by the number that stands there.
-    pieces: Vec<Entry>,
+    pieces: Vec<PendingPiece>,
     unused: Vec<u32>,
     serial: u64,
 }
 
-impl Waiting {
-    pub(crate) fn new() -> Waiting {
-        Waiting {
+impl PendingPieces {
+    pub(crate) fn new() -> PendingPieces {
+        PendingPieces {
             ordered: VecDeque::with_capacity(1 << 16),
             free: BinaryHeap::new(),
             pieces: Vec::new(),
@@ -35,10 +35,10 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: PendingPiece) {
         match entry.piece.order {
-            Order::Kept => self.ordered.push_back(entry),
-            Order::Free => {
+            JitterOrder::Kept => self.ordered.push_back(entry),
+            JitterOrder::Free => {
                 let slot = self.unused.pop().unwrap_or_else(|| {
                     self.pieces.push(entry);
                     self.pieces.len() as u32 - 1
@@ -58,7 +58,7 @@ impl Waiting {
     }
 
     /// The next piece, if it has arrived by `now`.
-    pub(crate) fn pop(&mut self, now: u64) -> Option<Entry> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<PendingPiece> {
         let due = self.next_due().filter(|due| *due <= now)?;
         if self.ordered.front().is_some_and(|entry| entry.piece.due == due) {
             return self.ordered.pop_front();
@@ -69,7 +69,7 @@ impl Waiting {
     }
 
     /// The next piece if it keeps the order and comes at the very time `due`.
-    pub(crate) fn peek_beside(&self, due: u64) -> Option<&Entry> {
+    pub(crate) fn peek_beside(&self, due: u64) -> Option<&PendingPiece> {
         self.ordered.front().filter(|entry| entry.piece.due == due)
     }
 }
@@ -80,12 +80,16 @@ mod tests {
 
     #[test]
     fn pieces_come_out_by_time_whichever_way_they_wait() {
-        let mut waiting = Waiting::new();
-        for (due, order) in
-            [(5, Order::Kept), (9, Order::Kept), (7, Order::Free), (1, Order::Free), (7, Order::Free)]
-        {
-            let piece = Piece { first: 0, count: 1, due, marked: false, corrupt: false, order };
-            waiting.push(Entry { frame: due, piece });
+        let mut waiting = PendingPieces::new();
+        for (due, order) in [
+            (5, JitterOrder::Kept),
+            (9, JitterOrder::Kept),
+            (7, JitterOrder::Free),
+            (1, JitterOrder::Free),
+            (7, JitterOrder::Free),
+        ] {
+            let piece = TrainPiece { first: 0, count: 1, due, marked: false, corrupt: false, order };
+            waiting.push(PendingPiece { frame: due, piece });
         }
         assert_eq!(waiting.next_due(), Some(1));
         let out: Vec<u64> = std::iter::from_fn(|| waiting.pop(8)).map(|entry| entry.piece.due).collect();

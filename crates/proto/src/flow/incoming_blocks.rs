@@ -3,8 +3,8 @@
 //! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as
 //! such; the table is as long as follows from what may come at once, whatever a peer leaves unfinished.
 
-use crate::coverage::{Coverage, Inserted};
-use crate::error::Misbehaviour;
+use crate::coverage::{Coverage, Insertion};
+use crate::error::TransportMisbehaviour;
 use crate::wire::Segment;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +22,7 @@ const REPEATS_MIN: u64 = 1 << 16;
 const REPEATS_EACH: u64 = 8;
 
 #[derive(Debug, Default)]
-struct Block {
+struct IncomingBlock {
     arrived: Coverage,
     len: Option<u32>,
     done: bool,
@@ -30,8 +30,8 @@ struct Block {
 
 /// All blocks from the first unfinished one.
 #[derive(Debug)]
-pub(super) struct Incoming {
-    blocks: VecDeque<Block>,
+pub(super) struct IncomingBlocks {
+    blocks: VecDeque<IncomingBlock>,
     first: u64,
     granted: u64,
     /// What may be granted as far as the caller is concerned.
@@ -47,7 +47,7 @@ pub(super) struct Incoming {
 
 /// What a segment did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrived {
+pub(super) enum SegmentArrival {
     New,
     /// The last bytes that were missing.
     Completed(u32),
@@ -55,9 +55,9 @@ pub(super) enum Arrived {
     NotGranted,
 }
 
-impl Incoming {
+impl IncomingBlocks {
     pub(super) fn new(block_len_max: u32) -> Self {
-        Incoming {
+        IncomingBlocks {
             blocks: VecDeque::new(),
             first: 0,
             granted: 0,
@@ -91,34 +91,34 @@ impl Incoming {
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, segment: &Segment) -> Result<Arrived, Misbehaviour> {
+    pub(super) fn insert(&mut self, segment: &Segment) -> Result<SegmentArrival, TransportMisbehaviour> {
         if segment.block >= self.granted {
-            return Ok(Arrived::NotGranted);
+            return Ok(SegmentArrival::NotGranted);
         }
-        let Some(index) = segment.block.checked_sub(self.first) else { return Ok(Arrived::Known) };
+        let Some(index) = segment.block.checked_sub(self.first) else { return Ok(SegmentArrival::Known) };
         self.extend_to(index);
         let block = &mut self.blocks[index as usize];
         if block.done {
-            return Ok(Arrived::Known);
+            return Ok(SegmentArrival::Known);
         }
         let end = segment.end();
         let too_long = end > u64::from(block.len.unwrap_or(self.block_len_max));
         if too_long || (segment.last && !block.learn_len(end)) {
-            return Err(Misbehaviour::BlockLength);
+            return Err(TransportMisbehaviour::BlockLength);
         }
-        if block.arrived.insert(u64::from(segment.offset), end) == Inserted::Known {
-            return Ok(Arrived::Known);
+        if block.arrived.insert(u64::from(segment.offset), end) == Insertion::Known {
+            return Ok(SegmentArrival::Known);
         }
         if block.arrived.range_count() > PIECES_MAX {
-            return Err(Misbehaviour::Fragmented);
+            return Err(TransportMisbehaviour::Fragmented);
         }
         match block.len {
             Some(len) if block.arrived.is_complete(u64::from(len)) => {
                 self.finish(index as usize);
                 self.trim();
-                Ok(Arrived::Completed(len))
+                Ok(SegmentArrival::Completed(len))
             }
-            _ => Ok(Arrived::New),
+            _ => Ok(SegmentArrival::New),
         }
     }
 
@@ -128,9 +128,9 @@ impl Incoming {
         &mut self,
         blocks: Range<u64>,
         mut gone: impl FnMut(Range<u64>),
-    ) -> Result<(), Misbehaviour> {
+    ) -> Result<(), TransportMisbehaviour> {
         if blocks.end > self.granted {
-            return Err(Misbehaviour::GivenUp);
+            return Err(TransportMisbehaviour::GivenUp);
         }
         let start = blocks.start.max(self.first);
         let mut run = start..start;
@@ -158,14 +158,14 @@ impl Incoming {
             gone(run);
         }
         let most = REPEATS_MIN.saturating_add(self.granted.saturating_mul(REPEATS_EACH));
-        if self.repeats > most { Err(Misbehaviour::GivenUp) } else { Ok(()) }
+        if self.repeats > most { Err(TransportMisbehaviour::GivenUp) } else { Ok(()) }
     }
 
     #[inline]
     fn extend_to(&mut self, index: u64) {
         while self.blocks.len() as u64 <= index {
             let arrived = self.spare.pop().unwrap_or_default();
-            self.blocks.push_back(Block { arrived, len: None, done: false });
+            self.blocks.push_back(IncomingBlock { arrived, len: None, done: false });
         }
     }
 
@@ -189,7 +189,7 @@ impl Incoming {
     }
 }
 
-impl Block {
+impl IncomingBlock {
     /// The block ends at `end`: possible if nothing else was said and nothing lies behind.
     fn learn_len(&mut self, end: u64) -> bool {
         let possible = self.arrived.end() <= end && self.len.is_none_or(|len| u64::from(len) == end);
@@ -209,35 +209,38 @@ mod tests {
 
     #[test]
     fn a_block_completes_once_in_any_order() {
-        let mut incoming = Incoming::new(1 << 20);
-        assert_eq!(incoming.insert(&segment(0, 0, 10, true)), Ok(Arrived::NotGranted));
+        let mut incoming = IncomingBlocks::new(1 << 20);
+        assert_eq!(incoming.insert(&segment(0, 0, 10, true)), Ok(SegmentArrival::NotGranted));
         assert!(incoming.grant(2) && !incoming.grant(1));
-        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(Arrived::Known));
-        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(Arrived::Completed(15)));
-        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(Arrived::Known));
-        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(Arrived::Completed(7)));
-        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(SegmentArrival::New));
+        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(SegmentArrival::Known));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(SegmentArrival::Completed(15)));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(SegmentArrival::Known));
+        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(SegmentArrival::Completed(7)));
+        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(SegmentArrival::Known));
         assert!(incoming.blocks.is_empty());
     }
 
     #[test]
     fn impossible_lengths_and_crumbs_are_refused() {
-        let mut incoming = Incoming::new(1000);
+        let mut incoming = IncomingBlocks::new(1000);
         incoming.grant(9);
-        assert_eq!(incoming.insert(&segment(0, 500, 501, false)), Err(Misbehaviour::BlockLength));
-        assert_eq!(incoming.insert(&segment(1, 0, 10, true)), Ok(Arrived::Completed(10)));
-        assert_eq!(incoming.insert(&segment(2, 20, 10, true)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(&segment(2, 0, 10, true)), Err(Misbehaviour::BlockLength));
-        assert_eq!(incoming.insert(&segment(3, 20, 10, false)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Err(Misbehaviour::BlockLength));
-        let mut incoming = Incoming::new(1 << 20);
+        assert_eq!(incoming.insert(&segment(0, 500, 501, false)), Err(TransportMisbehaviour::BlockLength));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, true)), Ok(SegmentArrival::Completed(10)));
+        assert_eq!(incoming.insert(&segment(2, 20, 10, true)), Ok(SegmentArrival::New));
+        assert_eq!(incoming.insert(&segment(2, 0, 10, true)), Err(TransportMisbehaviour::BlockLength));
+        assert_eq!(incoming.insert(&segment(3, 20, 10, false)), Ok(SegmentArrival::New));
+        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Err(TransportMisbehaviour::BlockLength));
+        let mut incoming = IncomingBlocks::new(1 << 20);
         incoming.grant(1);
         let crumbs = (0..4000).map(|step| incoming.insert(&segment(0, step * 2, 1, false)));
-        assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
+        assert!(crumbs.into_iter().any(|result| result == Err(TransportMisbehaviour::Fragmented)));
     }
 
-    fn give_up(incoming: &mut Incoming, blocks: Range<u64>) -> Result<Vec<(u64, u64)>, Misbehaviour> {
+    fn give_up(
+        incoming: &mut IncomingBlocks,
+        blocks: Range<u64>,
+    ) -> Result<Vec<(u64, u64)>, TransportMisbehaviour> {
         let mut gone = Vec::new();
         incoming.give_up(blocks, |run| gone.push((run.start, run.end)))?;
         Ok(gone)
@@ -245,17 +248,21 @@ mod tests {
 
     #[test]
     fn what_is_given_up_is_over_and_what_was_complete_stays_so() {
-        let mut incoming = Incoming::new(1 << 20);
+        let mut incoming = IncomingBlocks::new(1 << 20);
         incoming.grant(9);
-        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(Arrived::Completed(10)));
-        assert_eq!(give_up(&mut incoming, 9..10), Err(Misbehaviour::GivenUp));
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(SegmentArrival::New));
+        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(SegmentArrival::Completed(10)));
+        assert_eq!(give_up(&mut incoming, 9..10), Err(TransportMisbehaviour::GivenUp));
         assert_eq!(give_up(&mut incoming, 1..6), Ok(vec![(1, 3), (4, 6)]));
         assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is told once");
         assert_eq!(incoming.blocks.len(), 7, "one is open");
-        assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(Arrived::Known), "a late one");
-        assert_eq!(incoming.insert(&segment(2, 0, 2 << 20, true)), Ok(Arrived::Known), "whatever it says");
-        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(SegmentArrival::Known), "a late one");
+        assert_eq!(
+            incoming.insert(&segment(2, 0, 2 << 20, true)),
+            Ok(SegmentArrival::Known),
+            "whatever it says"
+        );
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(SegmentArrival::Completed(20)));
         assert!(incoming.blocks.is_empty() && incoming.first == 7);
         assert_eq!(give_up(&mut incoming, 0..8), Ok(vec![(7, 8)]));
         assert_eq!((incoming.first, incoming.finished), (8, 8));
@@ -263,16 +270,19 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_whatever_is_left_unfinished() {
-        let mut incoming = Incoming::new(1 << 20);
+        let mut incoming = IncomingBlocks::new(1 << 20);
         let window = 100;
         let (mut over, mut most) = (0, 0);
         incoming.grant(window);
-        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(SegmentArrival::New));
         for _ in 0..10_000 {
             let next = over + 1;
             match next < incoming.granted() {
                 true if next % 2 == 0 => {
-                    assert_eq!(incoming.insert(&segment(next, 0, 10, true)), Ok(Arrived::Completed(10)));
+                    assert_eq!(
+                        incoming.insert(&segment(next, 0, 10, true)),
+                        Ok(SegmentArrival::Completed(10))
+                    );
                     over += 1;
                 }
                 true => {
@@ -287,13 +297,13 @@ mod tests {
         }
         assert_eq!(most, SPAN_MIN + SPAN_ROUNDS * window);
         // And it goes on when the first is over.
-        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(SegmentArrival::Completed(20)));
         assert!(incoming.grant_allowed() && incoming.granted() == over + window);
     }
 
     #[test]
     fn giving_up_the_same_for_ever_is_refused() {
-        let mut incoming = Incoming::new(1 << 20);
+        let mut incoming = IncomingBlocks::new(1 << 20);
         incoming.grant(1000);
         assert_eq!(give_up(&mut incoming, 1..1000), Ok(vec![(1, 1000)]));
         let times = (0..1000).take_while(|_| give_up(&mut incoming, 1..1000).is_ok()).count() as u64;
@@ -305,17 +315,17 @@ mod tests {
         fn each_byte_is_placed_and_each_block_completes_once(
             order in proptest::collection::vec((0u64..4, 0u32..20), 1..300)
         ) {
-            let mut incoming = Incoming::new(1 << 20);
+            let mut incoming = IncomingBlocks::new(1 << 20);
             incoming.grant(4);
             let (mut seen, mut done) = (std::collections::BTreeSet::new(), Vec::new());
             for (block, step) in order.into_iter().chain((0..4).flat_map(|block| (0..20).map(move |step| (block, step)))) {
                 let arrived = incoming.insert(&segment(block, step * 100, 100, step == 19));
                 let new = seen.insert((block, step));
                 match arrived.expect("an honest sender") {
-                    Arrived::New => prop_assert!(new),
-                    Arrived::Completed(len) => { prop_assert!(new && len == 2000); done.push(block); }
-                    Arrived::Known => prop_assert!(!new),
-                    Arrived::NotGranted => prop_assert!(false),
+                    SegmentArrival::New => prop_assert!(new),
+                    SegmentArrival::Completed(len) => { prop_assert!(new && len == 2000); done.push(block); }
+                    SegmentArrival::Known => prop_assert!(!new),
+                    SegmentArrival::NotGranted => prop_assert!(false),
                 }
             }
             done.sort_unstable();

@@ -1,8 +1,8 @@
 //! Delay, and rate, that move by themselves.
 
-use super::{Goal, Size, Table, gbit};
+use super::{Goal, Table, TableSize, gbit};
 use crate::scenario::Scenario;
-use farhaul_motion::{Motion, RateMotion};
+use farhaul_motion::{DelayMotion, RateMotion};
 use farhaul_proto::Policy;
 
 /// So long a path is looked at: from when it is under way, until its delay has been everywhere.
@@ -14,11 +14,11 @@ fn watched(scenario: Scenario, every_ms: f64) -> Scenario {
 /// The most that a sender alone may queue where the delay moves by `most_ms` each way, in ms.
 fn queue_max_ms(scenario: &Scenario) -> f64 {
     let most_ms = match scenario.motion {
-        Motion::White { most_ms, .. } | Motion::Walk { most_ms, .. } | Motion::Steps { most_ms, .. } => {
-            most_ms
-        }
-        Motion::Bursts { every_ms } => every_ms,
-        Motion::Still => scenario.jitter_ms,
+        DelayMotion::White { most_ms, .. }
+        | DelayMotion::Walk { most_ms, .. }
+        | DelayMotion::Steps { most_ms, .. } => most_ms,
+        DelayMotion::Bursts { every_ms } => every_ms,
+        DelayMotion::Still => scenario.jitter_ms,
     };
     (scenario.rtt_ms / 16.0).max(5.0).max(most_ms / 2.0)
 }
@@ -35,7 +35,7 @@ pub(super) fn moving_rows(table: &mut Table) {
 fn amplitudes(table: &Table, rtt_ms: f64) -> Vec<f64> {
     let all: Vec<f64> =
         [1.0, 3.0, 5.0, 10.0, 20.0].into_iter().filter(|most_ms| *most_ms <= rtt_ms / 3.0).collect();
-    if table.size == Size::Small { all[all.len().saturating_sub(2)..][..1].to_vec() } else { all }
+    if table.size == TableSize::Small { all[all.len().saturating_sub(2)..][..1].to_vec() } else { all }
 }
 
 fn walk_rows(table: &mut Table) {
@@ -46,16 +46,16 @@ fn walk_rows(table: &mut Table) {
     {
         let path = format!("{} Gbit/s, {rtt_ms} ms", gbit(rate_bps));
         let times: &[f64] =
-            if table.size == Size::Small { &[rtt_ms / 2.0] } else { &[2.0, 10.0, 50.0, 200.0, 1000.0] };
+            if table.size == TableSize::Small { &[rtt_ms / 2.0] } else { &[2.0, 10.0, 50.0, 200.0, 1000.0] };
         let (mut walks, mut whites) = (Vec::new(), Vec::new());
         for most_ms in amplitudes(table, rtt_ms) {
             for loss in [0.0, 0.01] {
                 let base = Scenario { loss, ..Scenario::steady(rate_bps, rtt_ms).with_queue(1.0) };
                 for &every_ms in times {
-                    let motion = Motion::Walk { most_ms, every_ms };
+                    let motion = DelayMotion::Walk { most_ms, every_ms };
                     walks.push(table.add(watched(Scenario { motion, seeds, ..base.clone() }, every_ms)));
                 }
-                let motion = Motion::White { most_ms, reorders: false };
+                let motion = DelayMotion::White { most_ms, reorders: false };
                 whites.push(table.add(watched(Scenario { motion, seeds: white_seeds, ..base }, 0.0)));
             }
         }
@@ -80,14 +80,14 @@ fn rows_alone(table: &mut Table, name: &str, cases: &[usize], median: f64, worst
 /// A path that nobody else uses, told by clocks and threads that are late by a little.
 fn low_rows(table: &mut Table) {
     let seeds = table.seeds(4, 4, 8);
-    let noises: &[f64] = if table.size == Size::Small { &[0.3] } else { &[0.1, 0.3, 1.0] };
+    let noises: &[f64] = if table.size == TableSize::Small { &[0.3] } else { &[0.1, 0.3, 1.0] };
     for (rate_bps, rtt_ms) in [(100_000_000, 20.0), (1_000_000_000, 20.0), (1_000_000_000, 100.0)] {
         let mut cases = Vec::new();
         for &most_ms in noises {
             for motion in [
-                Motion::White { most_ms, reorders: false },
-                Motion::Walk { most_ms, every_ms: 2.0 },
-                Motion::Walk { most_ms, every_ms: 200.0 },
+                DelayMotion::White { most_ms, reorders: false },
+                DelayMotion::Walk { most_ms, every_ms: 2.0 },
+                DelayMotion::Walk { most_ms, every_ms: 200.0 },
             ] {
                 for loss in [0.0, 0.01] {
                     let base = Scenario::steady(rate_bps, rtt_ms).with_queue(1.0);
@@ -110,7 +110,7 @@ fn reordering_rows(table: &mut Table) {
     {
         let mut cases = Vec::new();
         for most_ms in amplitudes(table, rtt_ms) {
-            let motion = Motion::White { most_ms, reorders: true };
+            let motion = DelayMotion::White { most_ms, reorders: true };
             for loss in [0.0, 0.01] {
                 let base = Scenario::steady(rate_bps, rtt_ms).with_queue(1.0);
                 cases.push(table.add(watched(Scenario { motion, loss, seeds, ..base }, 0.0)));
@@ -126,15 +126,15 @@ fn reordering_rows(table: &mut Table) {
 /// What radio links and satellites do.
 fn radio_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 8);
-    let every: &[f64] = if table.size == Size::Small { &[5.0] } else { &[2.0, 5.0, 20.0] };
-    let bursts = every.iter().map(|&every_ms| Motion::Bursts { every_ms });
-    let steps = [0.0, 100.0].map(|gap_ms| Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms });
+    let every: &[f64] = if table.size == TableSize::Small { &[5.0] } else { &[2.0, 5.0, 20.0] };
+    let bursts = every.iter().map(|&every_ms| DelayMotion::Bursts { every_ms });
+    let steps = [0.0, 100.0].map(|gap_ms| DelayMotion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms });
     for (name, motions) in [("bursts", bursts.collect::<Vec<_>>()), ("steps every 15 s", steps.to_vec())] {
         for rate_bps in [100_000_000, 1_000_000_000] {
             let mut cases = Vec::new();
             for rtt_ms in [50.0, 100.0] {
                 for &motion in &motions {
-                    let every_ms = if matches!(motion, Motion::Steps { .. }) { 3000.0 } else { 0.0 };
+                    let every_ms = if matches!(motion, DelayMotion::Steps { .. }) { 3000.0 } else { 0.0 };
                     let base = Scenario::steady(rate_bps, rtt_ms).with_queue(1.0);
                     cases.push(table.add(watched(Scenario { motion, seeds, ..base }, every_ms)));
                 }

@@ -1,7 +1,7 @@
 //! The engine's own seal, for flows that have no session and no purpose but to be measured.
 
 use farhaul::Cipher;
-use farhaul_proto::{EPOCH_BITS, PlannedPacket, Segment, Span};
+use farhaul_proto::{ControlSpan, EPOCH_BITS, PlannedPacket, Segment};
 use farhaul_session::{FlowIdentity, Packets};
 
 /// Initiator and acceptor of flow `index` of the session that has this secret.
@@ -16,5 +16,5 @@ pub(crate) fn ends(secret: &[u8; 32], index: u16, cipher: Cipher) -> (Packets, P
 /// A packet that carries `len` bytes of a block from `offset` on and nothing else.
 pub(crate) fn packet(number: u64, offset: usize, len: usize) -> PlannedPacket {
     let segment = Segment { block: 0, offset: offset as u32, len: len as u32, last: false };
-    PlannedPacket { number, control: Span { start: 0, len: 0 }, segment: Some(segment), padding: 0 }
+    PlannedPacket { number, control: ControlSpan { start: 0, len: 0 }, segment: Some(segment), padding: 0 }
 }

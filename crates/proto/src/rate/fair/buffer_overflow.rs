@@ -4,8 +4,8 @@
 //! Always true: the window is cut for long only when less was lost at less; the path's own loss rises only by
 //! what was lost while the queue was far from its longest.
 
-use super::super::loss::Count;
-use super::{Fair, Limits, Probe, QUEUE_SEEN, SLACK, seconds};
+use super::super::loss::LossCount;
+use super::{FairLaw, Probe, QUEUE_SEEN, RateLimits, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ const FEEDBACK: f64 = 0.002;
 
 /// What was sent while it was looked at whether loss is our doing.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sample {
-    all: Count,
+pub(super) struct LossSample {
+    all: LossCount,
     /// What of it was sent in a calm: with the queue far from its longest, which is where a buffer overflows.
-    calm: Count,
+    calm: LossCount,
 }
 
-impl Sample {
-    fn add(&mut self, count: Count, is_calm: bool) {
+impl LossSample {
+    fn add(&mut self, count: LossCount, is_calm: bool) {
         self.all.add(count);
         if is_calm {
             self.calm.add(count);
@@ -49,13 +49,13 @@ impl Sample {
 
 /// After a cut: whether what was lost was lost because of us.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Test {
+pub(super) struct OverflowTest {
     /// Packets that were sent after the cut are reported from then on.
     counts_from: Timestamp,
-    sample: Sample,
+    sample: LossSample,
     /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue
     /// before the first of cuts that follow each other.
-    before: Count,
+    before: LossCount,
     own: f64,
     pub(super) window: f64,
     rate: f64,
@@ -65,20 +65,20 @@ pub(super) struct Test {
 
 /// A round trip sent below the delivered rate: nothing lost in it is our own doing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Dip {
+pub(super) struct RateDip {
     pub(super) until: Timestamp,
     counts_from: Timestamp,
     counts_until: Timestamp,
-    sample: Sample,
+    sample: LossSample,
     /// The pace, until the dip has been sent.
     pub(super) rate: f64,
     /// The test that it is to decide.
-    unsure: Option<Test>,
+    unsure: Option<OverflowTest>,
 }
 
 /// What a confirmed overflow has taught about the buffer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shallow {
+pub(super) struct ShallowBuffer {
     /// The queue at which it overflowed.
     pub(super) queue: f64,
     /// No larger window until then, and slowly larger ones from then on.
@@ -88,9 +88,15 @@ pub(super) struct Shallow {
     pub(super) learned_at: Timestamp,
 }
 
-impl Fair {
+impl FairLaw {
     /// Goes on with a test or a dip, or begins one, while delay or a held rate guides the window.
-    pub(super) fn step_losses(&mut self, now: Timestamp, count: Count, is_trial: bool, limits: &Limits) {
+    pub(super) fn step_losses(
+        &mut self,
+        now: Timestamp,
+        count: LossCount,
+        is_trial: bool,
+        limits: &RateLimits,
+    ) {
         if now < self.deaf.loss {
             return self.loss.restart();
         }
@@ -117,7 +123,7 @@ impl Fair {
         }
     }
 
-    fn step_test(&mut self, now: Timestamp, mut test: Test, count: Count, limits: &Limits) {
+    fn step_test(&mut self, now: Timestamp, mut test: OverflowTest, count: LossCount, limits: &RateLimits) {
         if now >= test.counts_from {
             test.sample.add(count, self.is_calm());
             test.queue_since = test.queue_since.max(self.path.standing());
@@ -138,11 +144,11 @@ impl Fair {
 
     /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on
     /// from.
-    fn begin_test(&mut self, now: Timestamp, before: Count, earlier: Option<&Test>) {
+    fn begin_test(&mut self, now: Timestamp, before: LossCount, earlier: Option<&OverflowTest>) {
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
-        let mut test = Test {
+        let mut test = OverflowTest {
             counts_from: now,
-            sample: Sample::default(),
+            sample: LossSample::default(),
             before,
             own: self.loss.own(),
             window: self.window,
@@ -162,7 +168,7 @@ impl Fair {
         self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
     }
 
-    fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
+    fn end_test(&mut self, now: Timestamp, test: &OverflowTest, goal: f64) {
         let seen = test.sample.all;
         self.loss.restart();
         let low = (0.6 * test.queue).max(QUEUE_SEEN);
@@ -211,16 +217,16 @@ impl Fair {
     }
 
     /// What arrived while the buffer was full is what the path carries, unless an end stood still just then.
-    fn carried(&self, test: &Test) -> f64 {
+    fn carried(&self, test: &OverflowTest) -> f64 {
         test.rate.max(self.rates.round) / (1.0 - self.loss.own()) * self.path.base()
     }
 
     /// What was lost before the test was lost because of us.
-    fn on_overflow(&mut self, now: Timestamp, test: &Test) {
+    fn on_overflow(&mut self, now: Timestamp, test: &OverflowTest) {
         let again =
             self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
         let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
-        self.shallow = Some(Shallow {
+        self.shallow = Some(ShallowBuffer {
             queue: test.queue,
             window: if test.queue > QUEUE_SEEN { f64::INFINITY } else { self.carried(test) },
             hold_until: now + seconds(hold_rounds * self.path.round_trip()),
@@ -232,7 +238,7 @@ impl Fair {
     /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a
     /// calm: in a full buffer that others share, what is lost does not show whose doing it was, and eight
     /// transfers taught each other a loss of 80 %.
-    fn learn(&mut self, sample: &Sample) {
+    fn learn(&mut self, sample: &LossSample) {
         let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };
         if seen.all >= LEARN_MIN {
             self.loss.bound(seen);
@@ -242,7 +248,7 @@ impl Fair {
     /// A test sends what arrives and what the path is believed to lose, which behind a policer is what made
     /// it lose: only a dip, which sends less than arrives, tells. Behind policers of 5 to 20 Mbit/s transfers
     /// taught themselves a loss of 50 %, at five times their rate.
-    fn learn_unseen(&mut self, now: Timestamp, test: &Test) {
+    fn learn_unseen(&mut self, now: Timestamp, test: &OverflowTest) {
         let seen = test.sample.all;
         if self.is_unpaced() || seen.all - seen.lost > UNSURE {
             self.learn(&test.sample);
@@ -252,7 +258,7 @@ impl Fair {
     }
 
     /// Goes on with a dip, or begins one that is due. A trial would take it for somebody who takes our rate.
-    pub(super) fn step_dip(&mut self, now: Timestamp, count: Count, may_begin: bool) {
+    pub(super) fn step_dip(&mut self, now: Timestamp, count: LossCount, may_begin: bool) {
         let due = *self.dip_due.get_or_insert(now);
         if let Some(mut dip) = self.dip.take() {
             if now >= dip.counts_from && now < dip.counts_until {
@@ -280,23 +286,23 @@ impl Fair {
         self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
         // Where few packets are in flight it takes longer to see enough of them.
         let rounds = (DIP_PACKETS * self.path.packet() / (rate * round)).clamp(1.0, 8.0);
-        self.dip = Some(Dip {
+        self.dip = Some(RateDip {
             until: now + seconds(rounds * round),
             counts_from: now + seconds(1.15 * round + FEEDBACK),
             counts_until: now + seconds((rounds + 1.1) * round + FEEDBACK),
-            sample: Sample::default(),
+            sample: LossSample::default(),
             rate,
             unsure: self.unsure.take(),
         });
     }
 
-    fn end_dip(&mut self, now: Timestamp, dip: &Dip) {
+    fn end_dip(&mut self, now: Timestamp, dip: &RateDip) {
         let before = self.loss.own();
         self.learn(&dip.sample);
         if self.loss.own() < before - DIP_AGAIN {
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
         }
-        let lost_less = |test: &Test| self.loss.is_less(dip.sample.all, test.before);
+        let lost_less = |test: &OverflowTest| self.loss.is_less(dip.sample.all, test.before);
         if let Some(test) = dip.unsure.filter(lost_less) {
             self.window = self.window.min(0.95 * self.carried(&test));
             self.on_overflow(now, &test);

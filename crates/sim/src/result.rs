@@ -1,6 +1,6 @@
 //! What came of a scenario.
 
-use crate::mix::Fate;
+use crate::mix::BlockFate;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use farhaul_proto::FlowStats;
@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What one sender got.
 #[derive(Debug, Clone)]
-pub struct Share {
+pub struct SenderResult {
     /// `ours`, or the rival as it was written.
     pub name: String,
     /// Payload in bits a second over the measured time.
@@ -18,11 +18,11 @@ pub struct Share {
     bin_s: f64,
 }
 
-impl Share {
-    pub(crate) fn new(name: &str, mut bins: Vec<u64>, scenario: &Scenario, until_ns: u64) -> Share {
+impl SenderResult {
+    pub(crate) fn new(name: &str, mut bins: Vec<u64>, scenario: &Scenario, until_ns: u64) -> SenderResult {
         let bin_s = scenario.bin_ns() as f64 / 1e9;
         bins.resize((until_ns / scenario.bin_ns()) as usize, 0);
-        let mut share = Share { name: name.to_owned(), goodput_bps: 0.0, bins, bin_s };
+        let mut share = SenderResult { name: name.to_owned(), goodput_bps: 0.0, bins, bin_s };
         share.goodput_bps = share.goodput_between(scenario.warmup_s(), until_ns as f64 / 1e9);
         share
     }
@@ -49,7 +49,7 @@ impl Share {
 
 /// How it ended.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct ScenarioResult {
     /// Seed of the run.
     pub seed: u64,
     /// Virtual seconds until everything was acknowledged, or as asked.
@@ -80,19 +80,19 @@ pub struct End {
     /// The receiver's counts.
     pub receiver: FlowStats,
     /// What each sender got; ours is the first.
-    pub senders: Vec<Share>,
+    pub senders: Vec<SenderResult>,
     /// Part of the measured time in which the bottleneck had something to send, whosever it was.
     pub busy_share: f64,
     /// Seconds that each short TCP transfer took which came in the measured time, in order.
     pub short_s: Vec<f64>,
     /// What became of each block, where not all are bulk, or some are cancelled; in the order of their
     /// numbers.
-    pub fates: Vec<Fate>,
+    pub fates: Vec<BlockFate>,
     /// Everybody's state over time, if it was asked for.
     pub trace: Trace,
 }
 
-impl End {
+impl ScenarioResult {
     /// Jain's index of the goodputs.
     pub fn jain(&self) -> f64 {
         let sum: f64 = self.senders.iter().map(|share| share.goodput_bps).sum();
@@ -113,7 +113,7 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ScenarioResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

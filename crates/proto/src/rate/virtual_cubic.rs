@@ -17,7 +17,7 @@ const C: f64 = 0.4;
 
 /// Windows in packets, times in seconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cubic {
+pub(super) struct VirtualCubic {
     shares: f64,
     w_max: f64,
     w_reno: f64,
@@ -25,10 +25,10 @@ pub(super) struct Cubic {
     cut_at: Option<Timestamp>,
 }
 
-impl Cubic {
+impl VirtualCubic {
     /// Goes on from a window that was useful when the other one came.
     pub(super) fn new(now: Timestamp, window: f64, shares: f64) -> Self {
-        Cubic { shares, w_max: window, w_reno: window, epoch: now, cut_at: None }
+        VirtualCubic { shares, w_max: window, w_reno: window, epoch: now, cut_at: None }
     }
 
     fn k(&self) -> f64 {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn comes_back_to_where_it_was_cut_after_k_and_goes_beyond() {
-        let mut cubic = Cubic::new(Timestamp::ZERO, 1000.0, 1.0);
+        let mut cubic = VirtualCubic::new(Timestamp::ZERO, 1000.0, 1.0);
         let mut window = cubic.cut(Timestamp::ZERO, 1000.0);
         assert!((window - 700.0).abs() < 1e-9);
         let (mut now, k) = (Timestamp::ZERO, (0.3 * 1000.0 / 0.4f64).cbrt());

@@ -1,17 +1,17 @@
-//! Somebody beside us who fills the buffer: noticed by a queue that nobody of our kind would keep, answered
-//! by competing, and left alone again when a trial shows that he has gone.
+//! Somebody beside us that fills the buffer: noticed by a queue that nobody of our kind would keep, answered
+//! by competing, and left alone again when a trial shows that it has gone.
 
-use super::super::compete::Cubic;
-use super::super::loss::Count;
-use super::delay::Delay;
-use super::{Fair, Limits, Report, Turn, seconds};
+use super::super::loss::LossCount;
+use super::super::virtual_cubic::VirtualCubic;
+use super::delay::DelayPhase;
+use super::{FairLaw, FeedbackReport, PhaseEnd, RateLimits, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
 /// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as
 /// one.
 const FILLED: f64 = 3.0;
-/// What is left of the rate after yielding for so long, beside a stranger.
+/// What is left of the rate after yielding for so long, beside a competitor.
 const STARVED: f64 = 0.4;
 const YIELDS_ROUNDS: f64 = 100.0;
 /// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just
@@ -25,9 +25,9 @@ const HELD_ROUNDS: f64 = 6.0;
 /// How often it is tried whether the other one has gone.
 const TRIAL_EVERY: Duration = Duration::from_secs(8);
 
-/// What speaks for a stranger, while delay guides the window.
+/// What speaks for a competitor, while delay guides the window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Suspicion {
+pub(super) struct CompetitorSuspicion {
     /// The queue has been too long since, and the rate then.
     filled: Option<(Timestamp, f64)>,
     /// For how many seconds the queue has been longer than we aim at, and the rate before.
@@ -35,10 +35,10 @@ pub(super) struct Suspicion {
     yielding_from: f64,
 }
 
-/// Beside a stranger.
+/// Beside a competitor.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Compete {
-    pub(super) cubic: Cubic,
+pub(super) struct CompetePhase {
+    pub(super) cubic: VirtualCubic,
     /// The rate that is held until the first cut, and in the first round trips.
     held: f64,
     held_first: f64,
@@ -48,25 +48,25 @@ pub(super) struct Compete {
     empty_since: Option<Timestamp>,
 }
 
-/// Delay guides the window again, to see whether the stranger has gone.
+/// Delay guides the window again, to see whether the competitor has gone.
 #[derive(Debug)]
-pub(super) struct Trial {
-    pub(super) compete: Compete,
-    pub(super) delay: Delay,
+pub(super) struct CompetitorTrial {
+    pub(super) compete: CompetePhase,
+    pub(super) delay: DelayPhase,
     pub(super) window: f64,
     rate: f64,
     began: Timestamp,
 }
 
-impl Fair {
+impl FairLaw {
     /// Whether the queue is one that nobody of our kind would keep.
-    pub(super) fn look_for_stranger(
+    pub(super) fn look_for_competitor(
         &mut self,
         now: Timestamp,
         dt: f64,
-        delay: &mut Delay,
-        limits: &Limits,
-    ) -> Option<Turn> {
+        delay: &mut DelayPhase,
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
         let (standing, goal) = (self.path.standing(), self.goal(now, limits));
         // While rates and queue are those of a step, or the queue may be none, they say nothing of others.
         let is_unknown = now < self.deaf.rates || self.is_doubtful(now, delay);
@@ -76,7 +76,7 @@ impl Fair {
         let (rate, round) = (self.rates.round, self.path.round_trip());
         let suspicion = &mut delay.suspicion;
         // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever
-        // yields is beside a stranger.
+        // yields is beside a competitor.
         suspicion.yielded = (suspicion.yielded + if standing < goal { -RESTS * dt } else { dt }).max(0.0);
         if suspicion.yielded == 0.0 || suspicion.yielding_from < rate {
             (suspicion.yielded, suspicion.yielding_from) = (0.0, rate);
@@ -97,31 +97,38 @@ impl Fair {
     }
 
     /// Somebody else is there: we take half of the rate that was ours, or the link's as far as it is known.
-    pub(super) fn meet(&mut self, now: Timestamp, delay: &Delay, limits: &Limits) -> Turn {
+    pub(super) fn meet(&mut self, now: Timestamp, delay: &DelayPhase, limits: &RateLimits) -> PhaseEnd {
         let round = self.path.base() + self.path.standing();
         let half = limits.weight / (limits.weight + 1.0);
         let held = (half * self.best.max(delay.suspicion.yielding_from)).max(self.window / round);
         // A newcomer beside somebody who fills the link has never had its rate.
         let held_first = held.max(half * self.train_rate);
         self.window = held_first * round;
-        let cubic = Cubic::new(now, self.window / self.path.packet(), limits.weight);
-        Turn::Filled(Compete { cubic, held, held_first, began: now, tried_at: now, empty_since: None })
+        let cubic = VirtualCubic::new(now, self.window / self.path.packet(), limits.weight);
+        PhaseEnd::Filled(CompetePhase {
+            cubic,
+            held,
+            held_first,
+            began: now,
+            tried_at: now,
+            empty_since: None,
+        })
     }
 
-    pub(super) fn begin_compete(&mut self, compete: Compete) -> Compete {
+    pub(super) fn begin_compete(&mut self, compete: CompetePhase) -> CompetePhase {
         (self.probe, self.dip) = (None, None);
         self.loss.restart();
-        Compete { empty_since: None, ..compete }
+        CompetePhase { empty_since: None, ..compete }
     }
 
     pub(super) fn step_compete(
         &mut self,
         now: Timestamp,
-        report: &Report,
-        count: Count,
-        compete: &mut Compete,
-        limits: &Limits,
-    ) -> Option<Turn> {
+        report: &FeedbackReport,
+        count: LossCount,
+        compete: &mut CompetePhase,
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
         let (round, packet) = (self.path.round_trip(), self.path.packet());
         let window = self.window / packet;
         if now < self.deaf.loss {
@@ -147,7 +154,7 @@ impl Fair {
         compete.empty_since = if is_empty { compete.empty_since.or(Some(now)) } else { None };
         let is_over = |since: Timestamp| (now - since).as_secs_f64() > (6.0 * round).max(0.35);
         if limits.scavenger || compete.empty_since.is_some_and(is_over) {
-            return Some(Turn::Alone);
+            return Some(PhaseEnd::Alone);
         }
         let since_cut = compete.cubic.cut_at().map(|at| (now - at).as_secs_f64() / round);
         let is_due =
@@ -157,23 +164,34 @@ impl Fair {
         }
         compete.tried_at = now;
         let (window, rate, compete) = (self.window, self.rates.round, *compete);
-        Some(Turn::Try(Trial { compete, delay: Delay::default(), window, rate, began: now }))
+        Some(PhaseEnd::Try(CompetitorTrial {
+            compete,
+            delay: DelayPhase::default(),
+            window,
+            rate,
+            began: now,
+        }))
     }
 
-    pub(super) fn step_trial(&mut self, now: Timestamp, trial: &Trial, limits: &Limits) -> Option<Turn> {
+    pub(super) fn step_trial(
+        &mut self,
+        now: Timestamp,
+        trial: &CompetitorTrial,
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
         if limits.scavenger || self.is_near() {
-            return Some(Turn::Alone);
+            return Some(PhaseEnd::Alone);
         }
         if now < self.deaf.rates {
             return None;
         }
         let aim = self.target_of(self.best, limits).max(0.001);
         if self.path.standing() < 1.2 * aim {
-            return Some(Turn::Alone);
+            return Some(PhaseEnd::Alone);
         }
         let tried = (now - trial.began).as_secs_f64();
         let is_taken = tried > 2.0 * self.path.base() && self.rates.round < 0.85 * trial.rate;
         let is_long = tried > 30.0 * self.path.round_trip() + 1.0;
-        ((is_taken || is_long) && !self.is_doubtful(now, &trial.delay)).then_some(Turn::Still)
+        ((is_taken || is_long) && !self.is_doubtful(now, &trial.delay)).then_some(PhaseEnd::Still)
     }
 }

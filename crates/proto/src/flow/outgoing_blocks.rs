@@ -3,9 +3,9 @@
 //! Always true: a block is over once, by being acknowledged whole or given up; nothing is cut of it, or
 //! repaired, after that.
 
-use super::ahead::{Ahead, Pace};
-use super::class::Class;
-use super::config::Full;
+use super::class::BlockClass;
+use super::config::BlockQueueFull;
+use super::priority::{DeliveryEstimate, PriorityBlocks};
 use crate::coverage::Coverage;
 use crate::time::Timestamp;
 use crate::wire::Segment;
@@ -15,16 +15,16 @@ use std::collections::{BTreeSet, VecDeque};
 const BLOCK_MAX: u64 = (1 << 40) - 1;
 
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct OutgoingBlock {
     pub(super) len: u32,
     pub(super) cut: u32,
     acked: Coverage,
-    class: Class,
+    class: BlockClass,
     /// Acknowledged whole, or given up.
     done: bool,
 }
 
-impl Block {
+impl OutgoingBlock {
     pub(super) fn uncut(&self) -> u32 {
         if self.done { 0 } else { self.len - self.cut }
     }
@@ -40,19 +40,19 @@ pub(super) struct Repair {
 
 /// All blocks from the first that the peer does not have.
 #[derive(Debug)]
-pub(super) struct Blocks {
-    list: VecDeque<Block>,
+pub(super) struct BlockWindow {
+    list: VecDeque<OutgoingBlock>,
     first: u64,
 }
 
-impl Blocks {
+impl BlockWindow {
     #[inline]
-    pub(super) fn get(&self, number: u64) -> Option<&Block> {
+    pub(super) fn get(&self, number: u64) -> Option<&OutgoingBlock> {
         self.list.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     #[inline]
-    fn get_mut(&mut self, number: u64) -> Option<&mut Block> {
+    fn get_mut(&mut self, number: u64) -> Option<&mut OutgoingBlock> {
         self.list.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
@@ -98,7 +98,7 @@ impl Blocks {
 
 /// What is to be sent next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextSegment {
     /// It was never sent.
     New(Segment),
     /// It was lost.
@@ -107,16 +107,16 @@ pub(super) enum Next {
 
 /// All blocks from the first that the peer does not have, and what is to be sent of them.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    blocks: Blocks,
-    /// The bulk block being cut: those between it and the end that are not bulk's are over, or [`Ahead`] has
-    /// them.
+pub(super) struct OutgoingBlocks {
+    blocks: BlockWindow,
+    /// The bulk block being cut: those between it and the end that are not bulk's are over, or
+    /// [`PriorityBlocks`] has them.
     cutting: u64,
     /// Bulk blocks that are not all cut.
     waiting: usize,
     repairs: VecDeque<Repair>,
     /// What goes ahead of bulk.
-    ahead: Ahead,
+    ahead: PriorityBlocks,
     /// Whether there is something to send besides new bulk: as of the last change of `repairs` and `ahead`,
     /// for one look a segment.
     has_others: bool,
@@ -134,14 +134,14 @@ pub(super) struct Outgoing {
     spare: Vec<Coverage>,
 }
 
-impl Outgoing {
+impl OutgoingBlocks {
     pub(super) fn new(ahead_max: usize, block_len_max: u32, urgent_reserve: u32) -> Self {
-        Outgoing {
-            blocks: Blocks { list: VecDeque::new(), first: 0 },
+        OutgoingBlocks {
+            blocks: BlockWindow { list: VecDeque::new(), first: 0 },
             cutting: 0,
             waiting: 0,
             repairs: VecDeque::new(),
-            ahead: Ahead::default(),
+            ahead: PriorityBlocks::default(),
             has_others: false,
             deadlines: BTreeSet::new(),
             credit: 0,
@@ -159,12 +159,12 @@ impl Outgoing {
     }
 
     /// How many blocks of this class may be queued now.
-    pub(super) fn room(&self, class: Class) -> usize {
+    pub(super) fn room(&self, class: BlockClass) -> usize {
         let left = self.credit.saturating_sub(self.end());
         let (waiting, granted) = match class {
-            Class::Bulk => (self.waiting, left.saturating_sub(self.kept_for_urgent())),
-            Class::Until(_) => (self.ahead.timed_waiting(), left.saturating_sub(self.kept_for_urgent())),
-            Class::Urgent => (self.ahead.urgent_waiting(), self.credit_for_urgent(left)),
+            BlockClass::Bulk => (self.waiting, left.saturating_sub(self.kept_for_urgent())),
+            BlockClass::Until(_) => (self.ahead.timed_waiting(), left.saturating_sub(self.kept_for_urgent())),
+            BlockClass::Urgent => (self.ahead.urgent_waiting(), self.credit_for_urgent(left)),
         };
         let granted = usize::try_from(granted).unwrap_or(usize::MAX);
         self.ahead_max.saturating_sub(waiting).min(granted)
@@ -190,20 +190,20 @@ impl Outgoing {
         self.credit <= self.end() + self.kept_for_urgent()
     }
 
-    pub(super) fn queue(&mut self, len: u32, class: Class) -> Result<u64, Full> {
+    pub(super) fn queue(&mut self, len: u32, class: BlockClass) -> Result<u64, BlockQueueFull> {
         if self.room(class) == 0 || len == 0 || len > self.block_len_max {
-            return Err(Full);
+            return Err(BlockQueueFull);
         }
         let number = self.end();
         let acked = self.spare.pop().unwrap_or_default();
-        self.blocks.list.push_back(Block { len, cut: 0, acked, class, done: false });
+        self.blocks.list.push_back(OutgoingBlock { len, cut: 0, acked, class, done: false });
         match class {
-            Class::Bulk => self.waiting += 1,
-            Class::Urgent => {
+            BlockClass::Bulk => self.waiting += 1,
+            BlockClass::Urgent => {
                 self.ahead.queue_urgent(number);
                 self.urgent_open += 1;
             }
-            Class::Until(deadline) => {
+            BlockClass::Until(deadline) => {
                 self.ahead.queue_timed(deadline, number);
                 self.deadlines.insert((deadline, number));
             }
@@ -219,7 +219,7 @@ impl Outgoing {
         let block = self.blocks.list.back().filter(|block| block.cut == 0 && !block.done)?;
         let class = block.class;
         self.let_go_uncut(class, number);
-        self.urgent_open -= u64::from(class == Class::Urgent);
+        self.urgent_open -= u64::from(class == BlockClass::Urgent);
         self.spare.extend(self.blocks.list.pop_back().map(|block| block.acked));
         self.cutting = self.cutting.min(number);
         Some(number)
@@ -228,7 +228,8 @@ impl Outgoing {
     /// Bytes that were queued and not cut yet.
     pub(super) fn uncut_bytes(&self) -> u64 {
         let waiting = self.blocks.list.iter().skip((self.cutting - self.blocks.first) as usize);
-        let bulk = waiting.filter(|block| block.class == Class::Bulk).map(|block| u64::from(block.uncut()));
+        let bulk =
+            waiting.filter(|block| block.class == BlockClass::Bulk).map(|block| u64::from(block.uncut()));
         bulk.sum::<u64>() + self.ahead.uncut_bytes(&self.blocks)
     }
 
@@ -262,7 +263,7 @@ impl Outgoing {
     }
 
     /// The next slice to send, of at most `max` bytes, if there is something besides new bulk.
-    pub(super) fn next_of_others(&mut self, max: u32, pace: Pace) -> Option<Next> {
+    pub(super) fn next_of_others(&mut self, max: u32, pace: DeliveryEstimate) -> Option<NextSegment> {
         let is_bulks_turn = self.ahead.is_bulks_turn();
         let bulk = if is_bulks_turn { self.next_bulk(max) } else { None };
         let next = bulk
@@ -272,12 +273,12 @@ impl Outgoing {
         next
     }
 
-    fn next_bulk(&mut self, max: u32) -> Option<Next> {
+    fn next_bulk(&mut self, max: u32) -> Option<NextSegment> {
         let repair =
             if self.repairs.is_empty() { None } else { self.blocks.next_repair(&mut self.repairs, max) };
         match repair {
-            Some(segment) => Some(Next::Repair(segment)),
-            None => self.next_new(max).map(Next::New),
+            Some(segment) => Some(NextSegment::Repair(segment)),
+            None => self.next_new(max).map(NextSegment::New),
         }
     }
 
@@ -301,7 +302,8 @@ impl Outgoing {
 
     /// Goes on to the next block of bulk.
     fn pass_over(&mut self) {
-        while self.blocks.get(self.cutting).is_some_and(|block| block.done || block.class != Class::Bulk) {
+        while self.blocks.get(self.cutting).is_some_and(|block| block.done || block.class != BlockClass::Bulk)
+        {
             self.cutting += 1;
         }
     }
@@ -311,7 +313,8 @@ impl Outgoing {
         self.blocks.unacked(block, offset, len)
     }
 
-    /// The slice arrived; says whether that completed its block. The caller then calls [`Outgoing::trim`].
+    /// The slice arrived; says whether that completed its block. The caller then calls
+    /// [`OutgoingBlocks::trim`].
     #[inline]
     pub(super) fn on_acked(&mut self, number: u64, offset: u32, len: u32) -> bool {
         let Some(block) = self.blocks.get_mut(number).filter(|block| !block.done) else { return false };
@@ -329,9 +332,9 @@ impl Outgoing {
         block.done = true;
         let mut acked = std::mem::take(&mut block.acked);
         match block.class {
-            Class::Bulk => {}
-            Class::Urgent => self.urgent_open -= 1,
-            Class::Until(deadline) => drop(self.deadlines.remove(&(deadline, number))),
+            BlockClass::Bulk => {}
+            BlockClass::Urgent => self.urgent_open -= 1,
+            BlockClass::Until(deadline) => drop(self.deadlines.remove(&(deadline, number))),
         }
         acked.clear();
         if self.spare.len() < 64 {
@@ -340,7 +343,7 @@ impl Outgoing {
     }
 
     /// Nothing more is sent of this block; `false` if it is over, or was never queued. The caller then calls
-    /// [`Outgoing::trim`].
+    /// [`OutgoingBlocks::trim`].
     pub(super) fn give_up(&mut self, number: u64) -> bool {
         let Some(block) = self.blocks.get(number).filter(|block| !block.done) else { return false };
         if block.uncut() > 0 {
@@ -352,11 +355,11 @@ impl Outgoing {
     }
 
     /// A block that was not all cut no longer waits for that.
-    fn let_go_uncut(&mut self, class: Class, number: u64) {
+    fn let_go_uncut(&mut self, class: BlockClass, number: u64) {
         match class {
-            Class::Bulk => self.waiting -= 1,
-            Class::Urgent => self.ahead.let_go_urgent(number),
-            Class::Until(deadline) => {
+            BlockClass::Bulk => self.waiting -= 1,
+            BlockClass::Urgent => self.ahead.let_go_urgent(number),
+            BlockClass::Until(deadline) => {
                 self.ahead.let_go_timed(deadline, number);
                 self.deadlines.remove(&(deadline, number));
             }
@@ -384,22 +387,22 @@ impl Outgoing {
 
     pub(super) fn on_lost(&mut self, number: u64, offset: u32, len: u32) {
         let repair = Repair { block: number, offset, len };
-        match self.blocks.get(number).map_or(Class::Bulk, |block| block.class) {
-            Class::Bulk => self.repairs.push_back(repair),
+        match self.blocks.get(number).map_or(BlockClass::Bulk, |block| block.class) {
+            BlockClass::Bulk => self.repairs.push_back(repair),
             class => self.ahead.on_lost(class, repair),
         }
         self.has_others = true;
     }
 
     /// Gives up: returns the blocks that the peer does not have for certain, and what they are to others.
-    pub(super) fn abandon(&mut self) -> Vec<(u64, Class)> {
+    pub(super) fn abandon(&mut self) -> Vec<(u64, BlockClass)> {
         let (first, end) = (self.blocks.first, self.end());
         let unacked = (first..end).zip(&self.blocks.list).filter(|(_, block)| !block.done);
         let unacked = unacked.map(|(number, block)| (number, block.class)).collect();
         self.blocks.list.clear();
         self.repairs.clear();
         self.deadlines.clear();
-        self.ahead = Ahead::default();
+        self.ahead = PriorityBlocks::default();
         self.urgent_open = 0;
         self.look_for_others();
         (self.blocks.first, self.cutting, self.waiting) = (end, end, 0);
@@ -413,28 +416,28 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn outgoing(credit: u64) -> Outgoing {
-        let mut outgoing = Outgoing::new(4, 1 << 20, 0);
+    fn outgoing(credit: u64) -> OutgoingBlocks {
+        let mut outgoing = OutgoingBlocks::new(4, 1 << 20, 0);
         outgoing.set_credit(credit);
         outgoing
     }
 
-    fn queue(out: &mut Outgoing, len: u32) -> Result<u64, Full> {
-        out.queue(len, Class::Bulk)
+    fn queue(out: &mut OutgoingBlocks, len: u32) -> Result<u64, BlockQueueFull> {
+        out.queue(len, BlockClass::Bulk)
     }
 
     #[test]
     fn room_is_what_is_granted_and_what_may_wait() {
         let mut out = outgoing(3);
-        assert_eq!(out.room(Class::Bulk), 3);
-        assert_eq!(queue(&mut out, 0), Err(Full));
-        assert_eq!(queue(&mut out, (1 << 20) + 1), Err(Full));
+        assert_eq!(out.room(BlockClass::Bulk), 3);
+        assert_eq!(queue(&mut out, 0), Err(BlockQueueFull));
+        assert_eq!(queue(&mut out, (1 << 20) + 1), Err(BlockQueueFull));
         assert_eq!(
             (queue(&mut out, 10), queue(&mut out, 10), queue(&mut out, 10), queue(&mut out, 10)),
-            (Ok(0), Ok(1), Ok(2), Err(Full))
+            (Ok(0), Ok(1), Ok(2), Err(BlockQueueFull))
         );
         assert!(out.lacks_credit() && !out.set_credit(2) && out.set_credit(100));
-        assert_eq!(out.room(Class::Bulk), 1);
+        assert_eq!(out.room(BlockClass::Bulk), 1);
     }
 
     #[test]
@@ -462,8 +465,8 @@ mod tests {
         out.on_lost(0, 0, 1000);
         out.on_lost(0, 2000, 500);
         let repairs: Vec<_> = std::iter::from_fn(|| match out.next_bulk(600)? {
-            Next::Repair(segment) => Some(segment),
-            Next::New(segment) => panic!("all was sent: {segment:?}"),
+            NextSegment::Repair(segment) => Some(segment),
+            NextSegment::New(segment) => panic!("all was sent: {segment:?}"),
         })
         .collect();
         assert_eq!(
@@ -481,38 +484,45 @@ mod tests {
         (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
         while out.next_new(100).is_some() {}
         assert!(out.on_acked(1, 0, 100));
-        assert_eq!(out.abandon(), [(0, Class::Bulk), (2, Class::Bulk)]);
+        assert_eq!(out.abandon(), [(0, BlockClass::Bulk), (2, BlockClass::Bulk)]);
         assert_eq!(out.abandon(), []);
     }
 
-    fn pace(ms: u64, rate: Option<f64>) -> Pace {
+    fn pace(ms: u64, rate: Option<f64>) -> DeliveryEstimate {
         let now = Timestamp::from_nanos(ms * 1_000_000);
-        Pace { now, rate, rtt: Duration::ZERO, loss: 0.0 }
+        DeliveryEstimate { now, rate, rtt: Duration::ZERO, loss: 0.0 }
     }
 
     /// What is sent next, of any class.
-    fn next(out: &mut Outgoing, max: u32, pace: Pace) -> Option<Next> {
+    fn next(out: &mut OutgoingBlocks, max: u32, pace: DeliveryEstimate) -> Option<NextSegment> {
         let ahead = if out.has_others() { out.next_of_others(max, pace) } else { None };
-        ahead.or_else(|| out.next_new(max).map(Next::New))
+        ahead.or_else(|| out.next_new(max).map(NextSegment::New))
     }
 
-    fn sent(out: &mut Outgoing, max: u32, pace: Pace) -> Vec<(u64, u32)> {
+    fn sent(out: &mut OutgoingBlocks, max: u32, pace: DeliveryEstimate) -> Vec<(u64, u32)> {
         std::iter::from_fn(|| next(out, max, pace))
             .map(|next| match next {
-                Next::New(segment) | Next::Repair(segment) => (segment.block, segment.offset),
+                NextSegment::New(segment) | NextSegment::Repair(segment) => (segment.block, segment.offset),
             })
             .collect()
     }
 
-    fn until(ms: u64) -> Class {
-        Class::Until(pace(ms, None).now)
+    fn until(ms: u64) -> BlockClass {
+        BlockClass::Until(pace(ms, None).now)
     }
 
     #[test]
     fn urgent_goes_first_then_what_has_a_deadline_then_bulk() {
-        let mut out = Outgoing::new(9, 1 << 20, 0);
+        let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
-        let classes = [Class::Bulk, until(90), Class::Urgent, until(50), Class::Bulk, Class::Urgent];
+        let classes = [
+            BlockClass::Bulk,
+            until(90),
+            BlockClass::Urgent,
+            until(50),
+            BlockClass::Bulk,
+            BlockClass::Urgent,
+        ];
         for (number, class) in (0..).zip(classes) {
             assert_eq!(out.queue(200, class), Ok(number));
         }
@@ -532,10 +542,10 @@ mod tests {
 
     #[test]
     fn bulk_has_every_sixteenth_segment() {
-        let mut out = Outgoing::new(9, 1 << 20, 0);
+        let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
-        out.queue(3000, Class::Bulk).expect("room");
-        out.queue(6400, Class::Urgent).expect("room");
+        out.queue(3000, BlockClass::Bulk).expect("room");
+        out.queue(6400, BlockClass::Urgent).expect("room");
         let order: Vec<u64> = sent(&mut out, 100, pace(0, None)).into_iter().map(|sent| sent.0).collect();
         let turns: Vec<usize> = (0..64).filter(|&at| order[at] == 0).collect();
         assert_eq!(turns, [15, 31, 47, 63]);
@@ -543,15 +553,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_met_gives_way_and_something_is_sent_all_the_same() {
-        let mut out = Outgoing::new(9, 1 << 20, 0);
+        let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
         // 1000 bytes take 10 ms.
         for deadline in [5, 12, 13, 30] {
             out.queue(1000, until(deadline)).expect("room");
         }
         let slow = |ms| pace(ms, Some(100_000.0));
-        let first = |out: &mut Outgoing, ms| match next(out, 500, slow(ms)) {
-            Some(Next::New(segment)) => segment.block,
+        let first = |out: &mut OutgoingBlocks, ms| match next(out, 500, slow(ms)) {
+            Some(NextSegment::New(segment)) => segment.block,
             other => panic!("something new, not {other:?}"),
         };
         // The second could be there by a hair: not enough to begin it.
@@ -563,19 +573,24 @@ mod tests {
 
     #[test]
     fn bulk_leaves_credit_to_urgent_blocks_and_they_leave_some_to_bulk() {
-        let room = |out: &Outgoing| (out.room(Class::Bulk), out.room(until(1)), out.room(Class::Urgent));
-        let mut out = Outgoing::new(100, 1 << 20, 2);
+        let room = |out: &OutgoingBlocks| {
+            (out.room(BlockClass::Bulk), out.room(until(1)), out.room(BlockClass::Urgent))
+        };
+        let mut out = OutgoingBlocks::new(100, 1 << 20, 2);
         out.set_credit(8);
         assert_eq!(room(&out), (6, 6, 4));
         (0..6).for_each(|_| assert!(queue(&mut out, 10).is_ok()));
-        assert_eq!((room(&out), queue(&mut out, 10), out.lacks_credit()), ((0, 0, 2), Err(Full), true));
-        (0..2).for_each(|_| assert!(out.queue(10, Class::Urgent).is_ok()));
+        assert_eq!(
+            (room(&out), queue(&mut out, 10), out.lacks_credit()),
+            ((0, 0, 2), Err(BlockQueueFull), true)
+        );
+        (0..2).for_each(|_| assert!(out.queue(10, BlockClass::Urgent).is_ok()));
         assert_eq!(room(&out), (0, 0, 0));
         // What comes back is the urgent ones' until they have as much as before, however many they were.
         for credit in 9..99 {
             out.set_credit(credit);
             assert_eq!(room(&out), (0, 0, 1));
-            let last = out.queue(10, Class::Urgent).expect("room");
+            let last = out.queue(10, BlockClass::Urgent).expect("room");
             sent(&mut out, 10, pace(0, None));
             assert!(out.on_acked(last, 0, 10));
         }
@@ -583,17 +598,17 @@ mod tests {
         assert_eq!(room(&out), (1, 1, 2));
         // A flood of urgent blocks leaves a quarter beside what is kept from the others.
         out.set_credit(106);
-        while out.queue(10, Class::Urgent).is_ok() {}
+        while out.queue(10, BlockClass::Urgent).is_ok() {}
         assert_eq!(room(&out), (2, 2, 0));
     }
 
     #[test]
     fn a_credit_of_one_is_who_comes_first_s() {
-        let mut out = Outgoing::new(100, 1 << 20, 5);
+        let mut out = OutgoingBlocks::new(100, 1 << 20, 5);
         for credit in 1..20 {
             out.set_credit(credit);
-            let class = if credit % 2 == 0 { Class::Urgent } else { Class::Bulk };
-            assert_eq!((out.room(Class::Bulk), out.room(Class::Urgent)), (1, 1));
+            let class = if credit % 2 == 0 { BlockClass::Urgent } else { BlockClass::Bulk };
+            assert_eq!((out.room(BlockClass::Bulk), out.room(BlockClass::Urgent)), (1, 1));
             let last = out.queue(10, class).expect("room");
             sent(&mut out, 10, pace(0, None));
             assert!(out.on_acked(last, 0, 10));
@@ -602,11 +617,11 @@ mod tests {
 
     #[test]
     fn what_is_given_up_is_over_in_any_state() {
-        for class in [Class::Bulk, Class::Urgent, until(9)] {
+        for class in [BlockClass::Bulk, BlockClass::Urgent, until(9)] {
             let mut out = outgoing(9);
             (0..4).for_each(|_| assert!(out.queue(200, class).is_ok()));
             let first_cut = next(&mut out, 100, pace(0, None));
-            assert!(matches!(first_cut, Some(Next::New(Segment { block: 0, .. }))));
+            assert!(matches!(first_cut, Some(NextSegment::New(Segment { block: 0, .. }))));
             assert!(out.give_up(2), "never begun");
             assert!(!out.give_up(2), "once");
             assert!(!out.give_up(4) && !out.give_up(u64::MAX), "not queued");
@@ -624,11 +639,11 @@ mod tests {
 
     #[test]
     fn the_number_of_what_was_given_up_is_not_used_again() {
-        for class in [Class::Bulk, Class::Urgent, until(9)] {
+        for class in [BlockClass::Bulk, BlockClass::Urgent, until(9)] {
             let mut out = outgoing(9);
             (0..3).for_each(|_| assert!(out.queue(10, class).is_ok()));
             assert_eq!((out.take_back(), out.give_up(1), out.take_back()), (Some(2), true, None));
-            assert_eq!(out.queue(10, Class::Urgent), Ok(2));
+            assert_eq!(out.queue(10, BlockClass::Urgent), Ok(2));
             assert_eq!(sent(&mut out, 10, pace(0, None)).len(), 2);
         }
     }
@@ -676,9 +691,9 @@ mod tests {
 
     /// What a naive sender would know of a block.
     #[derive(Debug)]
-    struct Known {
+    struct NaiveBlock {
         len: u32,
-        class: Class,
+        class: BlockClass,
         sent: Vec<bool>,
         acked: Vec<bool>,
         over: bool,
@@ -690,15 +705,15 @@ mod tests {
             steps in proptest::collection::vec(step(), 1..200),
             reserve in 0u32..4,
         ) {
-            let mut out = Outgoing::new(4, 400, reserve);
-            let mut known: Vec<Known> = Vec::new();
+            let mut out = OutgoingBlocks::new(4, 400, reserve);
+            let mut known: Vec<NaiveBlock> = Vec::new();
             let mut under_way: Vec<Segment> = Vec::new();
             let (mut credit, mut now, mut in_a_row) = (3, 0u64, 0);
             out.set_credit(credit);
             for step in steps {
                 match step {
                     Step::Queue(class, len) => {
-                        let classes = [Class::Bulk, Class::Bulk, Class::Urgent, until(now + 10)];
+                        let classes = [BlockClass::Bulk, BlockClass::Bulk, BlockClass::Urgent, until(now + 10)];
                         let class = classes[usize::from(class)];
                         let room = out.room(class);
                         let queued = out.queue(len, class);
@@ -707,28 +722,28 @@ mod tests {
                             prop_assert_eq!(number, known.len() as u64);
                             prop_assert!(number < credit);
                             let bits = vec![false; len as usize];
-                            known.push(Known { len, class, sent: bits.clone(), acked: bits, over: false });
+                            known.push(NaiveBlock { len, class, sent: bits.clone(), acked: bits, over: false });
                         }
                     }
                     Step::Send(max) => {
-                        let uncut = |class: fn(&Class) -> bool| known.iter().any(
+                        let uncut = |class: fn(&BlockClass) -> bool| known.iter().any(
                             |block| class(&block.class) && !block.over && block.sent.contains(&false));
-                        let bulk_waits = uncut(|class| *class == Class::Bulk);
-                        let others_wait = uncut(|class| *class != Class::Bulk);
+                        let bulk_waits = uncut(|class| *class == BlockClass::Bulk);
+                        let others_wait = uncut(|class| *class != BlockClass::Bulk);
                         let Some(next) = next(&mut out, max, pace(now, Some(1e5))) else {
                             prop_assert!(!bulk_waits && !others_wait && !out.has_uncut());
                             continue;
                         };
-                        let (Next::New(segment) | Next::Repair(segment)) = next;
+                        let (NextSegment::New(segment) | NextSegment::Repair(segment)) = next;
                         let block = &mut known[segment.block as usize];
                         prop_assert!(!block.over, "of a block that is over");
                         prop_assert!(segment.len > 0 && segment.len <= max);
                         prop_assert_eq!(segment.last, segment.end() == u64::from(block.len));
                         let range = segment.offset as usize..segment.end() as usize;
-                        let is_new = matches!(next, Next::New(_));
+                        let is_new = matches!(next, NextSegment::New(_));
                         prop_assert!(block.sent[range.clone()].iter().all(|&sent| sent != is_new));
                         block.sent[range].fill(true);
-                        let is_bulk = block.class == Class::Bulk;
+                        let is_bulk = block.class == BlockClass::Bulk;
                         in_a_row = if is_bulk || !bulk_waits { 0 } else { in_a_row + 1 };
                         prop_assert!(in_a_row < BULK_EVERY);
                         under_way.push(segment);
@@ -780,7 +795,7 @@ mod tests {
                     .map(|block| block.sent.iter().filter(|&&sent| !sent).count() as u64);
                 prop_assert_eq!(out.uncut_bytes(), uncut.sum::<u64>());
                 prop_assert_eq!(out.has_uncut(), out.uncut_bytes() > 0);
-                let is_timed = |block: &&Known| !block.over && matches!(block.class, Class::Until(_));
+                let is_timed = |block: &&NaiveBlock| !block.over && matches!(block.class, BlockClass::Until(_));
                 prop_assert_eq!(out.deadlines.len(), known.iter().filter(is_timed).count());
             }
             let left = (0u64..).zip(&known).filter(|(_, block)| !block.over);

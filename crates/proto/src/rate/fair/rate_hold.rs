@@ -16,7 +16,7 @@
 //! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses,
 //! and whether what arrives follows them.
 
-use super::{Fair, Limits, Turn, seconds};
+use super::{FairLaw, PhaseEnd, RateLimits, seconds};
 use crate::time::Timestamp;
 
 /// It is noisy above this part of the target, and no more below that one; a round counts as no more than so
@@ -50,15 +50,15 @@ const FOLLOW_STEP: f64 = 0.1;
 
 /// What is known of delay that moves.
 #[derive(Debug, Default)]
-pub(super) struct Moving {
-    watch: Watch,
+pub(super) struct DelayNoise {
+    watch: RoundTripRounds,
     not_before: Timestamp,
     /// How long the next trial waits after one in vain, in seconds.
     wait: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Stage {
+enum HoldStage {
     Trial,
     Up,
     Down,
@@ -66,9 +66,9 @@ enum Stage {
 
 /// A rate that is held although round trips are longer than the queue may be.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct RateHold {
     rate: f64,
-    stage: Stage,
+    stage: HoldStage,
     began: Timestamp,
     /// The window before.
     window: f64,
@@ -80,24 +80,24 @@ pub(super) struct Hold {
     follow: f64,
 }
 
-impl Hold {
+impl RateHold {
     pub(super) fn state(&self) -> &'static str {
-        if self.stage == Stage::Trial { "holding" } else { "hold" }
+        if self.stage == HoldStage::Trial { "holding" } else { "hold" }
     }
 
     /// What is sent, of the rate that is held.
     fn part(&self) -> f64 {
         match self.stage {
-            Stage::Trial => 1.0,
-            Stage::Up => 1.0 + PULSE,
-            Stage::Down => 1.0 - PULSE,
+            HoldStage::Trial => 1.0,
+            HoldStage::Up => 1.0 + PULSE,
+            HoldStage::Down => 1.0 - PULSE,
         }
     }
 }
 
 /// Round trips, a round at a time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Watch {
+struct RoundTripRounds {
     sum: f64,
     squares: f64,
     count: f64,
@@ -109,7 +109,7 @@ struct Watch {
     within: f64,
 }
 
-impl Watch {
+impl RoundTripRounds {
     /// Takes a round trip. `most` is the largest deviation that a round may count as: a queue that grows fast
     /// is no noise.
     fn sample(&mut self, now: Timestamp, rtt: f64, round: f64, most: f64) {
@@ -153,10 +153,10 @@ impl Watch {
     }
 }
 
-impl Moving {
+impl DelayNoise {
     /// The start is over: what it has seen tells of itself.
     pub(super) fn restart(&mut self, now: Timestamp) {
-        self.watch = Watch { began: now, ..Watch::default() };
+        self.watch = RoundTripRounds { began: now, ..RoundTripRounds::default() };
     }
 
     /// Whether delay moves by itself, as far as the last rounds have shown it.
@@ -165,14 +165,14 @@ impl Moving {
     }
 }
 
-impl Fair {
+impl FairLaw {
     pub(super) fn watch(&mut self, now: Timestamp, goal: f64) {
         let rtt = self.path.propagation() + self.path.latest();
         self.moving.watch.sample(now, rtt, self.path.round_trip(), NOISE_MOST * goal);
     }
 
     /// Whether delay moves by itself, and less arrives than has arrived before.
-    pub(super) fn look_for_moving(&mut self, now: Timestamp, limits: &Limits) -> Option<Turn> {
+    pub(super) fn look_for_moving(&mut self, now: Timestamp, limits: &RateLimits) -> Option<PhaseEnd> {
         let goal = self.goal(now, limits);
         let is_starved = self.rates.four < STARVED * self.best && self.path.standing() > goal;
         let is_busy = self.is_probing() || now < self.deaf.window.max(self.moving.not_before);
@@ -180,9 +180,9 @@ impl Fair {
         let holds =
             may_hold && !is_busy && is_starved && self.moving.is_noisy(goal) && self.is_saturated(now);
         holds.then(|| {
-            Turn::Moves(Hold {
+            PhaseEnd::Moves(RateHold {
                 rate: self.best,
-                stage: Stage::Trial,
+                stage: HoldStage::Trial,
                 began: now,
                 window: self.window,
                 level: self.moving.watch.mean(2),
@@ -193,45 +193,50 @@ impl Fair {
     }
 
     /// Sends what is held, however long the queue seems to be.
-    pub(super) fn step_hold(&mut self, now: Timestamp, hold: &mut Hold, limits: &Limits) -> Option<Turn> {
+    pub(super) fn step_hold(
+        &mut self,
+        now: Timestamp,
+        hold: &mut RateHold,
+        limits: &RateLimits,
+    ) -> Option<PhaseEnd> {
         if now < self.deaf.window || self.is_probing() {
             return None;
         }
         let (goal, arrives) = (self.goal(now, limits), self.rates.four);
         if limits.scavenger || self.is_near() || self.moving.watch.within < QUIET * goal {
-            return Some(Turn::LetGo);
+            return Some(PhaseEnd::LetGo);
         }
         let rounds = (now - hold.began).as_secs_f64() / self.path.round_trip();
         let is_over = rounds >= PULSE_ROUNDS;
         let next = match hold.stage {
-            Stage::Trial => match self.is_carried(hold, rounds, goal) {
-                None => Stage::Trial,
+            HoldStage::Trial => match self.is_carried(hold, rounds, goal) {
+                None => HoldStage::Trial,
                 Some(true) => {
                     (self.moving.wait, hold.level) = (0.0, self.moving.watch.mean(4));
-                    Stage::Up
+                    HoldStage::Up
                 }
                 Some(false) => {
                     let least = WAIT_ROUNDS * self.path.round_trip();
                     self.moving.wait = (2.0 * self.moving.wait).clamp(least, WAIT_MOST);
                     self.moving.not_before = now + seconds(self.moving.wait);
                     self.window = self.window.min(hold.window);
-                    return Some(Turn::LetGo);
+                    return Some(PhaseEnd::LetGo);
                 }
             },
-            Stage::Up => {
+            HoldStage::Up => {
                 if let Some(up) = hold.up.take_if(|_| rounds >= 1.0) {
                     self.follow(hold, up, goal);
                 }
-                if is_over { Stage::Down } else { Stage::Up }
+                if is_over { HoldStage::Down } else { HoldStage::Up }
             }
-            Stage::Down => {
+            HoldStage::Down => {
                 if rounds >= 1.0 && hold.up.is_none() {
                     hold.up = Some(self.rates.two);
                 }
                 if is_over && arrives < SHORT * hold.rate {
-                    return Some(Turn::LetGo);
+                    return Some(PhaseEnd::LetGo);
                 }
-                if is_over { Stage::Up } else { Stage::Down }
+                if is_over { HoldStage::Up } else { HoldStage::Down }
             }
         };
         if next != hold.stage {
@@ -243,7 +248,7 @@ impl Fair {
     }
 
     /// Whether the path carries the rate that is tried, once it is known.
-    fn is_carried(&self, hold: &Hold, rounds: f64, goal: f64) -> Option<bool> {
+    fn is_carried(&self, hold: &RateHold, rounds: f64, goal: f64) -> Option<bool> {
         let watch = &self.moving.watch;
         let longer = self.path.propagation() + self.path.standing() - hold.level;
         if longer > watch.most(goal) {
@@ -254,7 +259,7 @@ impl Fair {
     }
 
     /// A pair of pulses has arrived, the upper one with the rate `up`.
-    fn follow(&self, hold: &mut Hold, up: f64, goal: f64) {
+    fn follow(&self, hold: &mut RateHold, up: f64, goal: f64) {
         let follow = (up - self.rates.two) / (2.0 * PULSE * hold.rate);
         hold.follow += FOLLOW_GAIN * (follow.clamp(-0.5, 1.5) - hold.follow);
         let step = FOLLOW_STEP * (hold.follow - 0.5);
@@ -274,8 +279,8 @@ mod tests {
     const GOAL: f64 = 0.002;
 
     /// Sixteen round trips a round, `rtt` by round and by number in it, in seconds.
-    fn watched(rounds: usize, rtt: impl Fn(usize, usize) -> f64) -> Watch {
-        let mut watch = Watch::default();
+    fn watched(rounds: usize, rtt: impl Fn(usize, usize) -> f64) -> RoundTripRounds {
+        let mut watch = RoundTripRounds::default();
         for sample in 0..16 * rounds + 1 {
             let now = Timestamp::ZERO + seconds(ROUND / 16.0 * sample as f64);
             watch.sample(now, rtt(sample / 16, sample % 16), ROUND, NOISE_MOST * GOAL);

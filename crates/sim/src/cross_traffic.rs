@@ -5,7 +5,7 @@
 //! From: Crovella and Bestavros 1997 (what is fetched has a heavy tail, with an exponent of 1.1 to 1.3).
 
 use crate::tcp::{PAYLOAD, WIRE};
-use farhaul_motion::Random;
+use farhaul_motion::SplitMix64;
 
 /// Which TCP the short transfers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum CrossKind {
 
 /// Short TCP transfers on the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cross {
+pub struct CrossConfig {
     /// What they are.
     pub kind: CrossKind,
     /// What they would take of the bottleneck's rate if nothing else were there, of 1.
@@ -32,17 +32,17 @@ const MOST_BYTES: f64 = 10e6;
 
 /// Arrivals without memory (Poisson), and a size for each.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
-    random: Random,
+pub(crate) struct PoissonArrivals {
+    random: SplitMix64,
     gap_ns: f64,
     next_ns: f64,
 }
 
-impl Arrivals {
-    pub(crate) fn new(share: f64, rate_bps: u64, seed: u64) -> Arrivals {
+impl PoissonArrivals {
+    pub(crate) fn new(share: f64, rate_bps: u64, seed: u64) -> PoissonArrivals {
         let wire_bits = 8.0 * mean_bytes() * f64::from(WIRE) / PAYLOAD as f64;
-        let mut arrivals = Arrivals {
-            random: Random::new(seed ^ 0x600),
+        let mut arrivals = PoissonArrivals {
+            random: SplitMix64::new(seed ^ 0x600),
             gap_ns: wire_bits * 1e9 / (share * rate_bps as f64),
             next_ns: 0.0,
         };
@@ -79,7 +79,7 @@ fn mean_bytes() -> f64 {
 
 /// A transfer under way, at a pair of hosts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct UnderWay {
+pub(crate) struct ActiveTransfer {
     pub began_ns: u64,
     pub segments: u64,
 }
@@ -88,16 +88,16 @@ pub(crate) struct UnderWay {
 #[derive(Debug)]
 pub(crate) struct CrossTraffic {
     pub kind: CrossKind,
-    pub arrivals: Arrivals,
+    pub arrivals: PoissonArrivals,
     /// By pair of hosts, behind those that have names; none where the pair waits for the next one.
-    pub pairs: Vec<Option<UnderWay>>,
+    pub pairs: Vec<Option<ActiveTransfer>>,
     /// When each began and how long it took.
     ended: Vec<(u64, u64)>,
 }
 
 impl CrossTraffic {
-    pub(crate) fn new(cross: Cross, rate_bps: u64, seed: u64) -> CrossTraffic {
-        let arrivals = Arrivals::new(cross.share, rate_bps, seed);
+    pub(crate) fn new(cross: CrossConfig, rate_bps: u64, seed: u64) -> CrossTraffic {
+        let arrivals = PoissonArrivals::new(cross.share, rate_bps, seed);
         CrossTraffic { kind: cross.kind, arrivals, pairs: Vec::new(), ended: Vec::new() }
     }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn transfers_come_at_their_rate_and_with_a_heavy_tail() {
-        let mut arrivals = Arrivals::new(0.3, 200_000_000, 5);
+        let mut arrivals = PoissonArrivals::new(0.3, 200_000_000, 5);
         let sizes: Vec<u64> = (0..400_000).map(|_| arrivals.take() * PAYLOAD).collect();
         let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
         // Whole segments are 0.7 kB longer in the mean.

@@ -11,19 +11,19 @@ use farhaul::Error;
 use farhaul_connect::hello::Token;
 use farhaul_net::{Link, UdpLink, canonical, with_port};
 
-use super::case::{Case, Totals, Which};
-use super::flow::{self, Counted};
-use super::meet::{Badge, meet};
-use crate::sealed;
+use super::case::{CaseTotals, LinkCase, LinkSide};
+use super::flow::{self, FlowTotals};
+use super::meeting::{FlowBadge, meet};
+use crate::seal;
 
 /// What both ends know and nobody else.
-pub(crate) struct Keys {
+pub(crate) struct CaseKeys {
     pub(crate) token: Token,
     pub(crate) secret: Token,
 }
 
 /// A flow's socket and where its other end may be.
-pub(crate) struct End {
+pub(crate) struct FlowSocket {
     socket: UdpLink,
     candidates: Vec<SocketAddr>,
 }
@@ -47,20 +47,20 @@ pub(crate) fn recv_buffer_bytes(sockets: &[UdpLink]) -> usize {
 }
 
 /// Each socket with the other end's port at each of its addresses.
-pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[SocketAddr], ports: &[u16]) -> Vec<End> {
+pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[SocketAddr], ports: &[u16]) -> Vec<FlowSocket> {
     let end = |(socket, &port): (UdpLink, &u16)| {
         let has_six = socket.local_addr().is_none_or(|local| local.is_ipv6());
         let reachable = addresses.iter().map(|&address| canonical(with_port(address, port)));
         let candidates = reachable.filter(|address| address.is_ipv4() || has_six).collect();
-        End { socket, candidates }
+        FlowSocket { socket, candidates }
     };
     sockets.into_iter().zip(ports).map(end).collect()
 }
 
 /// What a thread comes to.
 #[derive(Default)]
-struct Ended {
-    counted: Option<Counted>,
+struct FlowResult {
+    counted: Option<FlowTotals>,
     /// Where the other end was.
     remote: Option<SocketAddr>,
     mtu: Option<u16>,
@@ -69,35 +69,35 @@ struct Ended {
 
 /// Where a case's other end was, and the longest packet that this host sends there in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct CaseRoute {
     pub(super) is_six: bool,
     pub(super) mtu: Option<u16>,
 }
 
 /// Dropped, it ends without regard to what is on the way.
-pub(crate) struct Running {
-    threads: Vec<JoinHandle<Ended>>,
+pub(crate) struct CaseRun {
+    threads: Vec<JoinHandle<FlowResult>>,
     ending: Arc<AtomicBool>,
     /// Of this case alone.
     dropped: Arc<AtomicBool>,
 }
 
-impl Running {
+impl CaseRun {
     /// Starts the threads of the end `own`; `stop` ends them from outside.
     pub(crate) fn start(
-        case: &Case,
-        own: Which,
-        ends: Vec<End>,
-        keys: &Keys,
+        case: &LinkCase,
+        own: LinkSide,
+        ends: Vec<FlowSocket>,
+        keys: &CaseKeys,
         stop: Arc<AtomicBool>,
-    ) -> Result<Running, Error> {
-        let mut running = Running { threads: Vec::new(), ending: Arc::default(), dropped: stop };
+    ) -> Result<CaseRun, Error> {
+        let mut running = CaseRun { threads: Vec::new(), ending: Arc::default(), dropped: stop };
         for (flow, mut end) in (0..).zip(ends) {
-            let (case, badge) = (case.clone(), Badge { token: keys.token.clone(), flow });
+            let (case, badge) = (case.clone(), FlowBadge { token: keys.token.clone(), flow });
             let (secret, stop, ending) =
                 (keys.secret.clone(), running.dropped.clone(), running.ending.clone());
             let work = move || {
-                let mut ended = Ended::default();
+                let mut ended = FlowResult::default();
                 let outcome = run(&case, own, &mut end, &badge, &secret, &ending, &stop);
                 match outcome {
                     Ok(counted) => ended.counted = counted,
@@ -120,22 +120,22 @@ impl Running {
     }
 
     /// Waits for the senders, or for what is still to be received, and adds up.
-    pub(crate) fn finish(self) -> Totals {
+    pub(crate) fn finish(self) -> CaseTotals {
         self.finish_with_way().0
     }
 
-    pub(super) fn finish_with_way(mut self) -> (Totals, Option<Way>) {
+    pub(super) fn finish_with_way(mut self) -> (CaseTotals, Option<CaseRoute>) {
         self.ending.store(true, Relaxed);
-        let ended: Vec<Ended> =
+        let ended: Vec<FlowResult> =
             self.threads.drain(..).map(|thread| thread.join().unwrap_or_default()).collect();
-        let way = ended
-            .iter()
-            .find_map(|ended| ended.remote.map(|remote| Way { is_six: remote.is_ipv6(), mtu: ended.mtu }));
+        let way = ended.iter().find_map(|ended| {
+            ended.remote.map(|remote| CaseRoute { is_six: remote.is_ipv6(), mtu: ended.mtu })
+        });
         (totals(&ended), way)
     }
 }
 
-impl Drop for Running {
+impl Drop for CaseRun {
     fn drop(&mut self) {
         // After `finish` there is nobody left to hear it.
         if !self.threads.is_empty() {
@@ -145,22 +145,22 @@ impl Drop for Running {
 }
 
 fn run(
-    case: &Case,
-    own: Which,
-    end: &mut End,
-    badge: &Badge,
+    case: &LinkCase,
+    own: LinkSide,
+    end: &mut FlowSocket,
+    badge: &FlowBadge,
     secret: &Token,
     ending: &AtomicBool,
     stop: &AtomicBool,
-) -> io::Result<Option<Counted>> {
+) -> io::Result<Option<FlowTotals>> {
     // Without the exact timer a pace would be kept in steps of 50 us.
     let _ = farhaul_net::timer_slack_min();
     if !meet(&mut end.socket, badge, &end.candidates, stop)? {
         return Ok(None);
     }
     let cipher = case.cipher.unwrap_or_default();
-    let (mut near, mut far) = sealed::ends(&secret.0, badge.flow, cipher);
-    let packets = if own == Which::Near { &mut near } else { &mut far };
+    let (mut near, mut far) = seal::ends(&secret.0, badge.flow, cipher);
+    let packets = if own == LinkSide::Near { &mut near } else { &mut far };
     let counted = if case.sender == own {
         flow::send(&mut end.socket, badge, packets, case, stop)?
     } else {
@@ -169,13 +169,13 @@ fn run(
     Ok(Some(counted))
 }
 
-fn totals(ended: &[Ended]) -> Totals {
-    let counted: Vec<Counted> = ended.iter().filter_map(|ended| ended.counted).collect();
-    let busy: Vec<&Counted> = counted.iter().filter(|counted| counted.datagrams > 0).collect();
+fn totals(ended: &[FlowResult]) -> CaseTotals {
+    let counted: Vec<FlowTotals> = ended.iter().filter_map(|ended| ended.counted).collect();
+    let busy: Vec<&FlowTotals> = counted.iter().filter(|counted| counted.datagrams > 0).collect();
     let first = busy.iter().map(|counted| counted.first).min();
     let last = busy.iter().map(|counted| counted.last).max();
     let seconds = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
-    Totals {
+    CaseTotals {
         datagrams: counted.iter().map(|counted| counted.datagrams).sum(),
         bytes: counted.iter().map(|counted| counted.bytes).sum(),
         seconds,

@@ -31,7 +31,7 @@ use farhaul_session::supervisor::{Order, Role};
 use farhaul_session::unread::Unread;
 
 use super::MESSAGE_LEN_MAX;
-use super::messages::Message;
+use super::messages::StreamMessage;
 use super::request::StreamRequest;
 
 /// Bytes of messages that wait for the program; more means that it does not read them.
@@ -45,7 +45,7 @@ const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One end of a stream.
-pub(super) struct Session {
+pub(super) struct StreamEnd {
     pub(super) shared: Arc<Request>,
     pub(super) handle: Handle,
     pub(super) name: String,
@@ -90,16 +90,16 @@ struct State {
     confirmed: u64,
     /// Sender: a thread waits for so many.
     waited_for: u64,
-    ended: Option<Ended>,
+    ended: Option<EndReport>,
 }
 
-struct Ended {
+struct EndReport {
     report: SessionReport,
     error: Option<Error>,
 }
 
 /// Starts one end, with a thread of its own.
-pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
+pub(super) fn begin(established: Established) -> Result<Arc<StreamEnd>, Error> {
     let (started, starting) = bounded(1);
     let run = move || {
         begin_here(established, |session| {
@@ -116,7 +116,7 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
 /// Starts one end on this thread and keeps it going to its end.
 pub(super) fn begin_here(
     established: Established,
-    started: impl FnOnce(Result<Arc<Session>, Error>),
+    started: impl FnOnce(Result<Arc<StreamEnd>, Error>),
 ) -> Option<SessionReport> {
     let Established { session: setup, opening, peer_key, .. } = established;
     let request = match StreamRequest::of(&opening) {
@@ -141,7 +141,7 @@ pub(super) fn begin_here(
     };
     let shared = dialogue.request.clone();
     let (open, over) = bounded(0);
-    let session = Arc::new(Session {
+    let session = Arc::new(StreamEnd {
         unread: Mutex::new((role == Role::Sender).then(|| Unread::new(shared.session()))),
         is_initiator: dialogue.is_client(),
         flows: options.flows.into(),
@@ -180,7 +180,7 @@ pub(super) fn begin_here(
     }
 }
 
-impl Session {
+impl StreamEnd {
     // ---- the session's thread ----------------------------------------------------------------------------------
 
     fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
@@ -203,7 +203,7 @@ impl Session {
                 }
                 Step::Finish(theirs) if finish_sent => return Ok(theirs),
                 Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Message(bytes) => self.handle(Message::decode(bytes).map_err(senseless)?)?,
+                Step::Message(bytes) => self.handle(StreamMessage::decode(bytes).map_err(senseless)?)?,
                 Step::Idle if self.is_sender => self.say_put(),
                 Step::Idle => {
                     self.confirm(&mut last_said);
@@ -216,10 +216,10 @@ impl Session {
         }
     }
 
-    fn handle(&self, message: Message) -> Result<(), Error> {
+    fn handle(&self, message: StreamMessage) -> Result<(), Error> {
         let mut state = self.state.lock().in_any_case();
         match message {
-            Message::Word(bytes) if bytes.len() <= MESSAGE_LEN_MAX => {
+            StreamMessage::Word(bytes) if bytes.len() <= MESSAGE_LEN_MAX => {
                 state.message_bytes += bytes.len() + size_of::<Vec<u8>>();
                 state.messages.push_back(bytes);
                 if state.message_bytes > UNREAD_MAX {
@@ -227,13 +227,13 @@ impl Session {
                     return Err(Error::new(Code::ProgramFailed, what));
                 }
             }
-            Message::Confirmed { count } if self.is_sender => {
+            StreamMessage::Confirmed { count } if self.is_sender => {
                 if count < state.confirmed || count > self.put.load(Ordering::Acquire) {
                     return Err(Error::from(Misbehaviour::ConfirmedUnput));
                 }
                 state.confirmed = count;
             }
-            Message::BlocksPut { count, is_last } if !self.is_sender && state.end.is_none() => {
+            StreamMessage::BlocksPut { count, is_last } if !self.is_sender && state.end.is_none() => {
                 if count < self.asked.load(Ordering::Acquire)
                     || count < self.taken.load(Ordering::Acquire) && is_last
                 {
@@ -265,7 +265,7 @@ impl Session {
         };
         let is_last = state.end.is_some();
         drop(state);
-        self.say(&Message::BlocksPut { count, is_last });
+        self.say(&StreamMessage::BlocksPut { count, is_last });
     }
 
     /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
@@ -279,11 +279,11 @@ impl Session {
             state.confirmed = count;
             drop(state);
             *last_said = Instant::now();
-            self.say(&Message::Confirmed { count });
+            self.say(&StreamMessage::Confirmed { count });
         }
     }
 
-    fn say(&self, message: &Message) {
+    fn say(&self, message: &StreamMessage) {
         self.shared.send_encoded(|out| message.encode(out));
     }
 
@@ -310,7 +310,7 @@ impl Session {
 
     fn set_ended(&self, report: SessionReport, error: Option<Error>) {
         self.unread.lock().in_any_case().take();
-        self.state.lock().in_any_case().ended = Some(Ended { report, error });
+        self.state.lock().in_any_case().ended = Some(EndReport { report, error });
         drop(self.open.lock().in_any_case().take());
         self.changed.notify_all();
     }
@@ -331,7 +331,7 @@ impl Session {
         self.shared.is_stopped()
     }
 
-    /// As [`Session::ended`], when it is known that something has ended it.
+    /// As [`StreamEnd::ended`], when it is known that something has ended it.
     pub(super) fn why(&self) -> Error {
         let mut state = self.state.lock().in_any_case();
         while state.ended.is_none() {
@@ -407,7 +407,7 @@ impl Session {
         if self.is_over() {
             return Err(self.why());
         }
-        self.say(&Message::Word(bytes.to_vec()));
+        self.say(&StreamMessage::Word(bytes.to_vec()));
         Ok(())
     }
 

@@ -24,7 +24,7 @@ const CHANCE: f64 = 0.01;
 
 /// What may still be repeated.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct TailRepair {
     /// Nothing more will be queued.
     finishing: bool,
     /// Bytes of copies that are left; `None` before the tail has begun.
@@ -39,14 +39,14 @@ pub(crate) struct Tail {
     /// Repairs to repeat, and how often.
     again: VecDeque<(Segment, u32)>,
     /// What gets copies before anything is known of it.
-    blind: Option<Blind>,
+    blind: Option<RepeatRange>,
     /// Packets on their way with a segment, by block and offset, where there is more than one.
     under_way: BTreeMap<(u64, u32), u32>,
 }
 
 /// Packets from `first` up to `end`, the newest first, so many times.
 #[derive(Debug, Clone, Copy)]
-struct Blind {
+struct RepeatRange {
     first: u64,
     end: u64,
     /// The one behind the next.
@@ -54,13 +54,13 @@ struct Blind {
     passes: u32,
 }
 
-impl Blind {
-    fn new(first: u64, end: u64, loss: f64) -> Option<Blind> {
+impl RepeatRange {
+    fn new(first: u64, end: u64, loss: f64) -> Option<RepeatRange> {
         let is_high = loss >= LOSS_HIGH;
         let count = (end - first) as f64 * if is_high { NEWEST_HIGH } else { NEWEST };
         let passes = if is_high { 1 } else { copies(count, loss) };
         let first = end - (count as u64).min(end - first);
-        (passes > 0 && first < end).then_some(Blind { first, end, behind: end, passes })
+        (passes > 0 && first < end).then_some(RepeatRange { first, end, behind: end, passes })
     }
 
     fn next(&mut self) -> Option<u64> {
@@ -81,10 +81,10 @@ fn copies(count: f64, loss: f64) -> u32 {
     ((CHANCE / count).ln() / loss.ln() - 1.0).ceil().clamp(0.0, 6.0) as u32
 }
 
-impl Tail {
+impl TailRepair {
     pub(crate) fn set_finishing(&mut self, finishing: bool) {
         if self.finishing != finishing {
-            *self = Tail { finishing, ..Tail::default() };
+            *self = TailRepair { finishing, ..TailRepair::default() };
         }
     }
 
@@ -105,7 +105,7 @@ impl Tail {
         // At high loss there is time for another repair, and no room for copies of all first ones.
         self.copies = if loss >= LOSS_HIGH { 1 } else { copies(lost, loss) };
         self.copies_later = copies(lost * loss, loss).max(self.copies);
-        self.blind = Blind::new(first, end, loss);
+        self.blind = RepeatRange::new(first, end, loss);
     }
 
     /// A repair has been sent: it is to be repeated.
@@ -131,7 +131,7 @@ impl Tail {
         another
     }
 
-    /// Whether [`Tail::next`] may return something.
+    /// Whether [`TailRepair::next`] may return something.
     pub(crate) fn wants_more(&self) -> bool {
         match self.left {
             None => false,
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn repeats_repairs_while_they_are_needed_and_the_budget_lasts() {
-        let mut tail = Tail::default();
+        let mut tail = TailRepair::default();
         tail.begin(0.05, 1_000_000, 0, 700);
         assert!(!tail.is_on(), "only when nothing more will come");
         tail.set_finishing(true);
@@ -209,7 +209,7 @@ mod tests {
     fn the_newest_are_repeated_first_and_as_often_as_chance_asks_for() {
         let newest = [14, 13, 12, 11, 10, 9];
         for (loss, copies) in [(0.0, &[][..]), (0.05, &[14]), (0.3, &newest)] {
-            let mut tail = Tail::default();
+            let mut tail = TailRepair::default();
             tail.set_finishing(true);
             tail.begin(loss, 10_000, 5, 15);
             let repeated: Vec<u64> =
@@ -222,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_second_repair_gets_more_copies_and_the_last_ones_have_a_reserve() {
-        let mut tail = Tail::default();
+        let mut tail = TailRepair::default();
         tail.set_finishing(true);
         tail.begin(0.3, 100_000, 0, 100);
-        let copies = |tail: &mut Tail| {
+        let copies = |tail: &mut TailRepair| {
             tail.on_repair(segment(1));
             std::iter::from_fn(|| tail.next(|_| true, |_| None)).count()
         };

@@ -20,7 +20,7 @@ const NEWS: u8 = 0xb2;
 
 /// What is said beside the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum MeetingMessage {
     /// I am here; `heard`: and have heard you.
     Meet { heard: bool },
     /// The number behind the newest datagram that has arrived, and how many have.
@@ -29,18 +29,18 @@ pub(super) enum Word {
 
 /// Which flow of which measurement.
 #[derive(Debug, Clone)]
-pub(super) struct Badge {
+pub(super) struct FlowBadge {
     pub(super) token: Token,
     pub(super) flow: u16,
 }
 
 const WORD_LEN: usize = 1 + 32 + 2 + 16;
 
-impl Badge {
-    fn encode(&self, word: Word) -> [u8; WORD_LEN] {
+impl FlowBadge {
+    fn encode(&self, word: MeetingMessage) -> [u8; WORD_LEN] {
         let (kind, value, count) = match word {
-            Word::Meet { heard } => (MEET, u64::from(heard), 0),
-            Word::News { next, count } => (NEWS, next, count),
+            MeetingMessage::Meet { heard } => (MEET, u64::from(heard), 0),
+            MeetingMessage::News { next, count } => (NEWS, next, count),
         };
         let mut bytes = [0; WORD_LEN];
         bytes[0] = kind;
@@ -52,7 +52,7 @@ impl Badge {
     }
 
     /// None for what is no word, or not for this flow.
-    pub(super) fn decode(&self, bytes: &[u8]) -> Option<Word> {
+    pub(super) fn decode(&self, bytes: &[u8]) -> Option<MeetingMessage> {
         let bytes: &[u8; WORD_LEN] = bytes.try_into().ok()?;
         if bytes[1..33] != self.token.0 || bytes[33..35] != self.flow.to_be_bytes() {
             return None;
@@ -60,8 +60,8 @@ impl Badge {
         let value = u64::from_be_bytes(bytes[35..43].try_into().ok()?);
         let count = u64::from_be_bytes(bytes[43..].try_into().ok()?);
         match bytes[0] {
-            MEET => Some(Word::Meet { heard: value != 0 }),
-            NEWS => Some(Word::News { next: value, count }),
+            MEET => Some(MeetingMessage::Meet { heard: value != 0 }),
+            NEWS => Some(MeetingMessage::News { next: value, count }),
             _ => None,
         }
     }
@@ -72,7 +72,7 @@ impl Badge {
         link: &mut UdpLink,
         batch: &mut SendBatch,
         to: Option<SocketAddr>,
-        word: Word,
+        word: MeetingMessage,
     ) -> io::Result<()> {
         batch.clear();
         batch.to(to);
@@ -88,7 +88,7 @@ impl Badge {
 /// False when time is up or `stop` is set.
 pub(super) fn meet(
     link: &mut UdpLink,
-    badge: &Badge,
+    badge: &FlowBadge,
     candidates: &[SocketAddr],
     stop: &AtomicBool,
 ) -> io::Result<bool> {
@@ -97,10 +97,10 @@ pub(super) fn meet(
     let mut heard = false;
     while Instant::now() < until && !stop.load(Relaxed) {
         if heard {
-            badge.say(link, &mut out, None, Word::Meet { heard })?;
+            badge.say(link, &mut out, None, MeetingMessage::Meet { heard })?;
         } else {
             for &candidate in candidates {
-                badge.say(link, &mut out, Some(candidate), Word::Meet { heard })?;
+                badge.say(link, &mut out, Some(candidate), MeetingMessage::Meet { heard })?;
             }
         }
         let mut fds = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn meet(
             let mut is_mutual = false;
             for datagram in arrived.datagrams() {
                 match badge.decode(datagram.bytes) {
-                    Some(Word::Meet { heard: mutual }) => {
+                    Some(MeetingMessage::Meet { heard: mutual }) => {
                         if let Some(from) = datagram.from
                             && !heard
                         {
@@ -119,7 +119,7 @@ pub(super) fn meet(
                         }
                         is_mutual |= mutual;
                     }
-                    Some(Word::News { .. }) => {}
+                    Some(MeetingMessage::News { .. }) => {}
                     // Data: the other end has heard us and begun. A stranger's would have been dropped.
                     None => is_mutual |= heard,
                 }
@@ -127,7 +127,7 @@ pub(super) fn meet(
             if is_mutual {
                 // Whichever of these arrives ends the other end's calling.
                 for _ in 0..3 {
-                    badge.say(link, &mut out, None, Word::Meet { heard: true })?;
+                    badge.say(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
                 }
                 return Ok(true);
             }
@@ -140,15 +140,17 @@ pub(super) fn meet(
 mod tests {
     use super::*;
 
-    fn badge(first: u8, flow: u16) -> Badge {
-        Badge { token: Token([first; 32]), flow }
+    fn badge(first: u8, flow: u16) -> FlowBadge {
+        FlowBadge { token: Token([first; 32]), flow }
     }
 
     #[test]
     fn words_are_read_back_by_who_has_the_token_only() {
-        for word in
-            [Word::Meet { heard: false }, Word::Meet { heard: true }, Word::News { next: 1 << 39, count: 7 }]
-        {
+        for word in [
+            MeetingMessage::Meet { heard: false },
+            MeetingMessage::Meet { heard: true },
+            MeetingMessage::News { next: 1 << 39, count: 7 },
+        ] {
             let bytes = badge(1, 2).encode(word);
             assert_eq!(badge(1, 2).decode(&bytes), Some(word));
             assert_eq!(badge(1, 3).decode(&bytes), None);

@@ -409,7 +409,7 @@ mod tests {
         let sockets = || (0..case.flows).map(|_| bind(None).unwrap()).collect::<Vec<_>>();
         let (near, far) = (sockets(), sockets());
         let (near_ports, far_ports) = (ports(&near), ports(&far));
-        let loopback = ["127.0.0.1".parse().unwrap()];
+        let loopback = ["127.0.0.1:0".parse().unwrap()];
         let start = |own, sockets, ports: &[u16]| {
             CaseRun::start(case, own, ends(sockets, &loopback, ports), &keys, Arc::default()).unwrap()
         };

@@ -43,8 +43,6 @@ impl Confirmed {
     pub fn of(job: &str, report: &Report, durable: Durable) -> Result<Confirmed, Error> {
         let missing = if !report.has_no_failure() || !report.complete || report.error.is_some() {
             "it has not come to a good end"
-        } else if report.failed_count > 0 || !report.failed.is_empty() {
-            "entries have failed"
         } else if report.not_taken_count > 0 {
             "entries were not taken"
         } else if durable == Durable::No {

@@ -3,8 +3,9 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { commandOf, documentOf, emptyForm, GROUPS, quoted } from "./options.ts";
 
-const schemas = JSON.parse(readFileSync(new URL("../../../docs/reference/openapi.json", import.meta.url), "utf8"))
-  .components.schemas;
+const schemas = JSON.parse(
+  readFileSync(new URL("../../../docs/reference/openapi.json", import.meta.url), "utf8"),
+).components.schemas;
 
 /** What the service's description says of a path in the document. */
 function described(path: string): { default?: unknown; enum?: string[] } {

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness.hosts import USER, wait_until
-from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, EXIT_OK, EXIT_USAGE, ROOT, Daemon, cp, finish, start_cp
+from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, EXIT_OK, EXIT_TERMINATED, EXIT_USAGE, ROOT, Daemon, cp, finish, start_cp
 from harness.service import Service
 from harness.trees import make_file, sha256
 
@@ -101,7 +101,7 @@ def test_what_does_not_end_in_time_stops_and_goes_on_later(own_net, drain, again
         draining(service)
     service.daemon.process.send_signal(signal.SIGINT)
     assert service.daemon.process.wait(timeout=30) == 0
-    assert finish(pushing).code in (EXIT_LOST, EXIT_INTERRUPTED)
+    assert finish(pushing).code in (EXIT_LOST, EXIT_INTERRUPTED, EXIT_TERMINATED)
     service.daemon.start()
     wait_until(lambda: service.job(id)["state"] == "running", 30, 0.1, "the job goes on")
     assert service.job(id)["attempt"] == 1
@@ -186,7 +186,7 @@ def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
                       service.daemon.url("in", host="alpha"))
     wait_until(lambda: sessions() == 2, 20, 0.1, "so is the node there when it comes as a client")
     client.terminate()
-    assert finish(client).code == EXIT_INTERRUPTED
+    assert finish(client).code == EXIT_TERMINATED
     # It stays so when somebody sets another rate.
     service.run("cancel", job)
     subprocess.run(["curl", "-sS", "--fail-with-body", "-X", "PUT", "--unix-socket", service.socket, "-H", "Content-Type: application/json",

@@ -120,7 +120,7 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
 
 # What this peer says that it can do, by the lists of docs/reference/wire.md.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
-            "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt"]
+            "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt", "more-paths"]
 # The session's part of the options.
 NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
            "memory_bytes", "udp_only", "udp_ports"]

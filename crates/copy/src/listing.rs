@@ -5,7 +5,13 @@
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
+use farhaul_session::events::Event;
+use farhaul_session::handle::Handle;
 
+/// Bytes that a list of the report may take that is for its user.
+const BYTES_MAX: usize = 4 << 20;
+/// So many of one list have an event of their own while the transfer runs.
+pub(crate) const TOLD_MAX: u64 = 1000;
 /// What an entry takes besides its text.
 const ENTRY_BYTES: usize = 64;
 /// What a peer says is kept up to these lengths.
@@ -37,6 +43,11 @@ impl<T> Listing<T> {
         Listing { list: Mutex::default(), bytes_max }
     }
 
+    /// A list that the client's user sees; the far end only counts.
+    pub(crate) fn for_user(is_client: bool) -> Listing<T> {
+        Listing::new(if is_client { BYTES_MAX } else { 0 })
+    }
+
     /// Counts one more and lists it while there is room; how many there are with it.
     pub(crate) fn add(&self, path: &[u8], reason: &str, entry: impl FnOnce(String, String) -> T) -> u64 {
         let mut list = self.list.lock().in_any_case();
@@ -47,6 +58,27 @@ impl<T> Listing<T> {
             list.listed.push(entry(path, reason));
         }
         list.count
+    }
+
+    /// The same, and tells the user of it: of the first ones by an event each, then once that there are more.
+    pub(crate) fn add_and_tell(
+        &self,
+        (path, reason): (&[u8], &str),
+        entry: impl FnOnce(String, String) -> T,
+        handle: &Handle,
+        event: impl FnOnce(String, String) -> Event,
+        more: Event,
+    ) {
+        let count = self.add(path, reason, entry);
+        if self.bytes_max == 0 || count > TOLD_MAX + 1 {
+            return;
+        }
+        handle.tell(if count <= TOLD_MAX {
+            let (path, reason) = shown(path, reason);
+            event(path, reason)
+        } else {
+            more
+        });
     }
 
     pub(crate) fn take(&self) -> Listed<T> {

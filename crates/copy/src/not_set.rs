@@ -9,9 +9,6 @@ use super::listing::{Listed, Listing};
 use super::report::NotSetEntry;
 use super::telling::shown_path;
 
-/// Bytes that the report's list may take; a far end only counts.
-const BYTES_MAX: usize = 4 << 20;
-
 #[derive(Debug)]
 pub(crate) struct NotSet {
     listing: Listing<NotSetEntry>,
@@ -19,7 +16,7 @@ pub(crate) struct NotSet {
 
 impl NotSet {
     pub(crate) fn new(is_client: bool) -> NotSet {
-        NotSet { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }) }
+        NotSet { listing: Listing::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, handle: &Handle) {

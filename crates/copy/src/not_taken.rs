@@ -4,36 +4,22 @@
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{Listed, Listing, shown};
+use super::listing::{Listed, Listing};
 use super::report::NotTakenEntry;
-
-/// Bytes that the report's list may take; a far end only counts.
-const BYTES_MAX: usize = 4 << 20;
-/// So many have a line of their own while the transfer runs.
-const TOLD_MAX: u64 = 1000;
 
 pub(crate) struct NotTaken {
     listing: Listing<NotTakenEntry>,
-    is_client: bool,
 }
 
 impl NotTaken {
     pub(crate) fn new(is_client: bool) -> NotTaken {
-        NotTaken { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }), is_client }
+        NotTaken { listing: Listing::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, handle: &Handle) {
-        let count = self.listing.add(path, reason, |path, reason| NotTakenEntry { path, reason });
-        if !self.is_client || count > TOLD_MAX + 1 {
-            return;
-        }
-        handle.tell(match count {
-            count if count <= TOLD_MAX => {
-                let (path, reason) = shown(path, reason);
-                Event::EntrySkipped { path, reason }
-            }
-            _ => Event::MoreSkipped,
-        });
+        let entry = |path, reason| NotTakenEntry { path, reason };
+        let event = |path, reason| Event::EntrySkipped { path, reason };
+        self.listing.add_and_tell((path, reason), entry, handle, event, Event::MoreSkipped);
     }
 
     pub(crate) fn take(&self) -> Listed<NotTakenEntry> {
@@ -46,6 +32,7 @@ mod tests {
     use farhaul_session::events::Level;
 
     use super::*;
+    use crate::listing::TOLD_MAX;
 
     #[test]
     fn lines_and_list_are_bounded_and_the_count_is_not() {

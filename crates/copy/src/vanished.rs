@@ -10,13 +10,8 @@ use farhaul_session::error::{Code, Failure};
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{Listed, Listing, shown};
+use super::listing::{Listed, Listing};
 use super::report::VanishedEntry;
-
-/// Bytes that the report's list may take; a far end only counts.
-const BYTES_MAX: usize = 4 << 20;
-/// So many have a line of their own while the transfer runs.
-const TOLD_MAX: u64 = 1000;
 
 /// Why a file is not sent that has gone.
 pub(crate) fn failure() -> Failure {
@@ -29,24 +24,18 @@ pub(crate) fn is_vanished(failure: &Failure) -> bool {
 
 pub(crate) struct Vanished {
     listing: Listing<VanishedEntry>,
-    is_client: bool,
 }
 
 impl Vanished {
     pub(crate) fn new(is_client: bool) -> Vanished {
-        Vanished { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }), is_client }
+        Vanished { listing: Listing::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], handle: &Handle) {
         handle.counts().vanished.fetch_add(1, Relaxed);
-        let count = self.listing.add(path, "", |path, _| VanishedEntry { path });
-        if !self.is_client || count > TOLD_MAX + 1 {
-            return;
-        }
-        handle.tell(match count {
-            count if count <= TOLD_MAX => Event::EntryVanished { path: shown(path, "").0 },
-            _ => Event::MoreVanished,
-        });
+        let entry = |path, _| VanishedEntry { path };
+        let event = |path, _| Event::EntryVanished { path };
+        self.listing.add_and_tell((path, ""), entry, handle, event, Event::MoreVanished);
     }
 
     pub(crate) fn take(&self) -> Listed<VanishedEntry> {
@@ -59,6 +48,7 @@ mod tests {
     use farhaul_session::events::Level;
 
     use super::*;
+    use crate::listing::TOLD_MAX;
 
     #[test]
     fn lines_and_list_are_bounded_and_the_count_is_not() {

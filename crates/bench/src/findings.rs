@@ -1,4 +1,5 @@
-//! What a measurement finds: the `--json` object, published in docs/guide/bench.md, from which the table is made as well.
+//! What a measurement finds: the `--json` object, published in docs/guide/bench.md, from which the table
+//! is made as well.
 
 use farhaul::ErrorDetail;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, one and more flows, both ways.
 //!
-//! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end to take part;
-//! `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meeting.rs` the datagrams beside the
-//! measured ones.
+//! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end
+//! to take part; `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`,
+//! `meeting.rs` the datagrams beside the measured ones.
 //!
 //! Always true: with a rate given no more is sent; without one, no more than a window is on the way at any time, and less
 //! when datagrams are lost; no case lasts longer than it was told to.

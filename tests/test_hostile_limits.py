@@ -128,9 +128,10 @@ MEMORY, PER_KEY = 96, 64
 
 
 @pytest.fixture(scope="module")
-def small(net):
+def small(shared_net):
     arguments = ["--memory", f"{MEMORY}M", "--memory-per-key", f"{PER_KEY}M"]
-    return dataclasses.replace(net, daemon=Daemon(net.pair, net.beta, [net.key], port=33007, arguments=arguments))
+    daemon = Daemon(shared_net.pair, shared_net.beta, [shared_net.key], port=33007, arguments=arguments)
+    return dataclasses.replace(shared_net, daemon=daemon)
 
 
 @contextlib.contextmanager

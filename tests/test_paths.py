@@ -18,8 +18,10 @@ MIB = 1 << 20
 
 
 def link_local(host):
-    """The host's address that is good on its link only, and the interface that has it."""
-    shown = host.run(["ip", "-6", "-o", "addr", "show", "dev", host.interface, "scope", "link"], check=True).stdout.decode()
+    """The host's address that is good on its link only, once the kernel has made sure that nobody else has it."""
+    show = ["ip", "-6", "-o", "addr", "show", "dev", host.interface, "scope", "link"]
+    wait_until(lambda: b"tentative" not in host.run(show, check=True).stdout, what="the address is usable")
+    shown = host.run(show, check=True).stdout.decode()
     return shown.split()[3].split("/")[0]
 
 
@@ -27,7 +29,6 @@ def link_local(host):
 @pytest.mark.parametrize("options", [[], ["--flows", "2"]], ids=["one flow", "two flows"])
 def test_a_daemon_is_reached_by_an_address_of_one_link_only(daemon_road, near, direction, options):
     alpha, beta = daemon_road.net.pair.hosts
-    wait_until(lambda: "tentative" not in alpha.run(["ip", "-6", "addr"]).stdout.decode(), what="addresses are usable")
     host = f"[{link_local(beta)}%{alpha.interface}]"
     make_file((near if direction == "push" else daemon_road.far) / "file", 20 * MIB)
     ends = [near / "file", daemon_road.url("file", host)]

@@ -6,6 +6,8 @@ has measured.
 """
 
 import argparse
+import contextlib
+import json
 import os
 import re
 import statistics
@@ -46,14 +48,19 @@ class Visitor:
         metrics = {metric["name"]: metric["value"] for metric in self.meter.send("Performance.getMetrics")["metrics"]}
         return metrics["TaskDuration"]
 
-    def long_tasks(self):
-        """Milliseconds of the tasks of the main thread that were too long, from now on."""
-        self.page.evaluate("""() => {
-            window.longTasks = [];
-            new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.longTasks.push(entry.duration)))
-                .observe({type: 'longtask'});
-        }""")
-        return lambda: self.page.evaluate("window.longTasks")
+    @contextlib.contextmanager
+    def main_thread(self):
+        """A list that has, at the end, of each task of the main thread the milliseconds that it took and those in which it had
+        the processor, which the whole experiment shares."""
+        tasks = []
+        self.browser.start_tracing(page=self.page, categories=["toplevel", "__metadata"])
+        yield tasks
+        events = json.loads(self.browser.stop_tracing())["traceEvents"]
+        main = {(one["pid"], one["tid"]) for one in events
+                if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"}
+        tasks += [(one["dur"] / 1e3, one["tdur"] / 1e3) for one in events
+                  if (one["pid"], one["tid"]) in main and one["ph"] == "X" and "tdur" in one]
+        assert tasks, "the browser has not traced its tasks"
 
 
 def paint(results, chosen, playwright):
@@ -79,14 +86,15 @@ def scroll(results, chosen, playwright):
             page.goto(f"{BASE}/#/{view}")
             page.get_by_role("listitem").first.wait_for()
             page.wait_for_timeout(3000)
-            tasks, most = visitor.long_tasks(), 0
-            for _ in range(60):
-                page.mouse.wheel(0, 1500)
-                page.wait_for_timeout(50)
-                most = max(most, page.evaluate("document.querySelectorAll('[role=listitem]').length"))
-            longest = max(tasks(), default=0)
-            results.row(f"{view}: longest task while scrolling, 10,000 records, 200 running", longest <= LONG_MS,
-                        f"{longest:.0f} ms" if longest else f"none over {LONG_MS} ms", f"{LONG_MS} ms")
+            most = 0
+            with visitor.main_thread() as tasks:
+                for _ in range(60):
+                    page.mouse.wheel(0, 1500)
+                    page.wait_for_timeout(50)
+                    most = max(most, page.evaluate("document.querySelectorAll('[role=listitem]').length"))
+            what = "10,000 records, 200 running"
+            for row, longest in zip(("longest task", "most processor time of a task"), map(max, zip(*tasks))):
+                results.row(f"{view}: {row} while scrolling, {what}", longest <= LONG_MS, f"{longest:.0f} ms", f"{LONG_MS} ms")
             results.row(f"{view}: rows in the page", most < 200, str(most), "200")
         visitor.browser.close()
 

@@ -50,7 +50,7 @@ pub(crate) struct Conductor {
 impl Conductor {
     pub(crate) fn start(node: &Arc<Node>, signals: Receiver<Signal>) -> Result<Conductor, Error> {
         let work =
-            Work { node: node.clone(), steps: Steps::default(), serial: 0, looked: None, forgot: None };
+            Work { node: node.clone(), steps: Steps::default(), serial: 0, looked: None, looked_at_all: None, forgot: None };
         let run = move || work.run(&signals);
         let thread =
             std::thread::Builder::new().name("conductor".into()).spawn(run).map_err(Error::no_thread)?;
@@ -86,6 +86,7 @@ struct Work {
     steps: Steps,
     serial: u64,
     looked: Option<Instant>,
+    looked_at_all: Option<Instant>,
     forgot: Option<(Instant, Kept)>,
 }
 
@@ -152,15 +153,17 @@ impl Work {
                 node.start(active, self.serial, now_ms);
             }
         }
-        let is_young = |active: &Active| {
-            active.row.finish_by_ms.is_some() && active.transfer.as_ref().is_some_and(Transfer::is_young)
-        };
-        let every = if jobs.values().any(is_young) { LOOK_OFTEN } else { LOOK_EVERY };
-        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= every.mul_f64(0.98));
         let running = jobs.values().filter(|active| active.transfer.is_some()).count();
-        if running > 0 && is_time {
-            self.looked = Some(Instant::now());
-            node.look_at_transfers(&mut jobs, now_ms);
+        let every = if jobs.values().any(Active::is_close) { LOOK_OFTEN } else { LOOK_EVERY };
+        let is_time = |looked: Option<Instant>, every: Duration| {
+            looked.is_none_or(|looked| looked.elapsed() >= every.mul_f64(0.98))
+        };
+        if running > 0 && is_time(self.looked, every) {
+            let now = Some(Instant::now());
+            let all = is_time(self.looked_at_all, LOOK_EVERY);
+            self.looked = now;
+            self.looked_at_all = if all { now } else { self.looked_at_all };
+            node.look_at_transfers(&mut jobs, all, now_ms);
             if node.settings().hooks.iter().any(|hook| hook.on == When::File) {
                 node.bell.ring();
             }
@@ -360,15 +363,21 @@ impl Node {
         }
     }
 
-    /// What those that run have done in the last second, and what is to be done about it.
-    fn look_at_transfers(&self, jobs: &mut std::collections::BTreeMap<JobId, Active>, now_ms: i64) {
-        let mut all = Vec::new();
+    /// What those that run have done since the last look, and what is to be done about it: all of them, or those that are
+    /// looked at more often.
+    fn look_at_transfers(
+        &self,
+        jobs: &mut std::collections::BTreeMap<JobId, Active>,
+        all: bool,
+        now_ms: i64,
+    ) {
+        let mut told = Vec::new();
         // One that is held would keep a service that is ending for as long as it may.
         let held_max = match self.is_draining() {
             true => Duration::ZERO,
             false => Duration::from_secs(self.settings().held_session_s),
         };
-        for active in jobs.values_mut().filter(|active| active.transfer.is_some()) {
+        for active in jobs.values_mut().filter(|active| active.transfer.is_some() && (all || active.is_close())) {
             self.write_heard(active);
             let Some(transfer) = &mut active.transfer else { continue };
             transfer.look();
@@ -382,14 +391,14 @@ impl Node {
             let change = transfer.keep_pace(active.row.rate_options(), time_left);
             if self.hub.has_readers() {
                 let text = serde_json::to_string(&transfer.progress(active.row.id)).unwrap_or_default();
-                all.push((active.row.id, active.places.clone(), text));
+                told.push((active.row.id, active.places.clone(), text));
             }
             if let Some(prospect) = change {
                 self.tell_prospect(active, prospect);
             }
         }
-        if !all.is_empty() {
-            self.hub.tell(Body::Progress(all));
+        if !told.is_empty() {
+            self.hub.tell(Body::Progress(told));
         }
     }
 

@@ -121,6 +121,13 @@ pub(crate) struct Active {
     log_seq: u64,
 }
 
+impl Active {
+    /// Whether its transfer is to be looked at more often than others now.
+    fn is_close(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| transfer.is_close(self.row.finish_by_ms.is_some()))
+    }
+}
+
 impl Node {
     /// Opens what an earlier process has left in this directory, and goes on with it once a [`Conductor`] runs.
     pub(crate) fn open(

@@ -439,6 +439,7 @@ impl Node {
                     (left > 0).then(|| std::time::Duration::from_millis(left))
                 });
                 transfer.keep_pace(rate, time_left);
+                transfer.note_steered();
             }
             node.changed(active);
             Ok(())

@@ -24,8 +24,9 @@ use crate::scheduler::deadline::{self, Facts, Plan, Prospect, Speed};
 const EVENTS_MAX: usize = 256;
 /// Points of a curve are not closer together.
 const DRAW_EVERY_S: f64 = 0.9;
-/// For so long a transfer with a deadline is looked at more often: its size becomes known.
-const YOUNG: Duration = Duration::from_secs(3);
+/// For so long a transfer is looked at more often: a young one with a deadline, whose size becomes known, and a steered one,
+/// whose rate somebody waits to see change.
+const CLOSE_LOOKS: Duration = Duration::from_secs(3);
 /// Below it a deadline does not hold a transfer back: bits a second.
 const DEADLINE_RATE_MIN: f64 = 100_000.0;
 /// A deadline's rate that changes by less is not told anew.
@@ -66,6 +67,8 @@ pub(crate) struct Transfer {
     pub(super) stop: Option<Stop>,
     /// Since when somebody holds it.
     pub(super) held_since: Option<Instant>,
+    /// When somebody changed it last.
+    steered: Option<Instant>,
     pub(super) curve: Curve,
     pub(super) recent: Recent,
     /// The last point of the curve, in seconds of the transfer.
@@ -135,6 +138,7 @@ impl Transfer {
             began: Instant::now(),
             stop: None,
             held_since: None,
+            steered: None,
             curve: Curve::default(),
             recent: Recent::default(),
             drawn_s: 0.0,
@@ -161,8 +165,15 @@ impl Transfer {
         self.stop.is_some()
     }
 
-    pub(super) fn is_young(&self) -> bool {
-        self.began.elapsed() < YOUNG
+    /// Whether it is to be looked at more often than others now.
+    pub(super) fn is_close(&self, has_deadline: bool) -> bool {
+        let is_recent = |at: Instant| at.elapsed() < CLOSE_LOOKS;
+        has_deadline && is_recent(self.began) || self.steered.is_some_and(is_recent)
+    }
+
+    /// Somebody has changed it.
+    pub(super) fn note_steered(&mut self) {
+        self.steered = Some(Instant::now());
     }
 
     pub(super) fn prospect(&self) -> Prospect {

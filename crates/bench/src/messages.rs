@@ -3,7 +3,7 @@
 //! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
 //! so that two versions that do not fit can say so.
 
-use farhaul_connect::hello::{Refusal, Token};
+use farhaul_connect::hello::{HelloSecret, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::findings::HostFacts;
@@ -53,9 +53,9 @@ pub(crate) enum EndpointAnswer {
 pub(crate) struct CaseOpening {
     pub(crate) case: LinkCase,
     /// Who knows it may be sent to.
-    pub(crate) token: Token,
+    pub(crate) token: HelloSecret,
     /// What packets are sealed with.
-    pub(crate) secret: Token,
+    pub(crate) secret: HelloSecret,
     /// Ports of the near end, one a flow.
     pub(crate) ports: Vec<u16>,
     /// First and last port that the far end may use.

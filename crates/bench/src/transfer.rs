@@ -297,7 +297,7 @@ impl<'a> TransferBench<'a> {
             manifest: None,
             within: None,
             receipt: None,
-            means: farhaul::Within::default(),
+            means: farhaul::SessionLimits::default(),
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

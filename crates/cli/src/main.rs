@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         printer::error(&error, None);
         return exit::process_code(error.exit_code());
     }
-    match args::Args::try_parse() {
+    match args::Cli::try_parse() {
         Ok(args) => {
             if args.verb.holds_keys() {
                 stay_out_of_dumps();

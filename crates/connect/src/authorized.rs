@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 
-use super::principal::{Authenticated, Authenticator, PrincipalId, Proof};
+use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::rights::Rights;
 use line::LineError;
 
-pub use line::Bounds;
+pub use line::KeyBounds;
 
 /// The authorized-keys file.
 #[derive(Debug)]
 pub struct AuthorizedKeys {
     path: PathBuf,
-    bounds: Bounds,
+    bounds: KeyBounds,
     state: Mutex<State>,
 }
 
@@ -34,10 +34,10 @@ struct State {
 
 /// Whom the lines let in, and where each stands.
 #[derive(Debug, Default)]
-struct Keys(Vec<(usize, Authenticated)>);
+struct Keys(Vec<(usize, AuthenticatedPeer)>);
 
 impl Keys {
-    fn find(&self, id: &PrincipalId) -> Option<&Authenticated> {
+    fn find(&self, id: &PrincipalId) -> Option<&AuthenticatedPeer> {
         self.0.iter().map(|(_, who)| who).find(|who| who.principal.id == *id)
     }
 }
@@ -45,7 +45,7 @@ impl Keys {
 impl AuthorizedKeys {
     /// Reads the file; no line gives more than `bounds`. One that is no key, or has an option that is not
     /// understood, lets nobody in; the log says which and why.
-    pub fn load(path: &Path, bounds: Bounds) -> Result<AuthorizedKeys, Error> {
+    pub fn load(path: &Path, bounds: KeyBounds) -> Result<AuthorizedKeys, Error> {
         let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
         let content = std::fs::read(path).map_err(failed)?;
         let keys = Arc::new(parse(&content, path, &bounds));
@@ -97,8 +97,8 @@ impl AuthorizedKeys {
 }
 
 impl Authenticator for AuthorizedKeys {
-    fn authenticate(&self, proof: Proof<'_>) -> Option<Authenticated> {
-        let Proof::Ed25519(spki) = proof;
+    fn authenticate(&self, proof: HandshakeProof<'_>) -> Option<AuthenticatedPeer> {
+        let HandshakeProof::Ed25519(spki) = proof;
         self.now().find(&PrincipalId::Ed25519(spki.to_vec())).cloned()
     }
 
@@ -108,7 +108,7 @@ impl Authenticator for AuthorizedKeys {
     }
 }
 
-fn parse(content: &[u8], path: &Path, bounds: &Bounds) -> Keys {
+fn parse(content: &[u8], path: &Path, bounds: &KeyBounds) -> Keys {
     let mut keys = Keys::default();
     for (line, number) in content.split(|&byte| byte == b'\n').zip(1..) {
         let refused = match line::parse(line, bounds) {
@@ -130,7 +130,7 @@ fn parse(content: &[u8], path: &Path, bounds: &Bounds) -> Keys {
 }
 
 /// The line is good all the same: what is missing may come, and each session looks for itself.
-fn warn_of_missing_root(rights: &Rights, bounds: &Bounds, (path, number): (&Path, usize)) {
+fn warn_of_missing_root(rights: &Rights, bounds: &KeyBounds, (path, number): (&Path, usize)) {
     let Some(whole) = bounds.root.first().filter(|_| !rights.root.as_os_str().is_empty()) else { return };
     let root = whole.join(&rights.root);
     if !root.is_dir() {
@@ -160,9 +160,9 @@ mod tests {
             format!("# us\n{}\nssh-ed25519 AAAA x\nfarhaul-ed25519 MCow short\n", alice.public_line("alice")),
         )
         .unwrap();
-        let keys = AuthorizedKeys::load(&file, Bounds::default()).unwrap();
+        let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
         assert_eq!(keys.len(), 1);
-        let lets_in = |who: &Identity| keys.authenticate(Proof::Ed25519(&spki(who))).is_some();
+        let lets_in = |who: &Identity| keys.authenticate(HandshakeProof::Ed25519(&spki(who))).is_some();
         assert!(lets_in(&alice) && !lets_in(&bob));
         std::fs::write(&file, format!("{}\n", bob.public_line("1"))).unwrap();
         assert!(!lets_in(&alice) && lets_in(&bob));
@@ -193,7 +193,7 @@ mod tests {
         let (line, id) = (key.public_line("me"), PrincipalId::Ed25519(key.certified().cert[0].to_vec()));
         let rights = |content: String| {
             std::fs::write(&file, content).unwrap();
-            let keys = AuthorizedKeys::load(&file, Bounds::default()).unwrap();
+            let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
             let rights = keys.rights_now(&[PrincipalId::Ed25519(Vec::new()), id.clone()]);
             assert_eq!(rights[0], None);
             rights[1].clone()

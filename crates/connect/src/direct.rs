@@ -17,7 +17,7 @@ use farhaul_net::{StreamLink, with_port};
 use farhaul_session::congestion;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{Door, FlowLink, FlowSetup};
+use farhaul_session::setup::{CarrierDoor, FlowLink, FlowSetup};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -120,11 +120,11 @@ pub struct DirectListener {
     master: Secret,
     indices: Range<u16>,
     taken: HashSet<u16>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<UnprovenConnection>,
 }
 
 /// A connection that has not said all of who it is.
-struct Waiting {
+struct UnprovenConnection {
     stream: TcpStream,
     frame: Vec<u8>,
     since: Instant,
@@ -172,13 +172,13 @@ impl DirectListener {
     }
 }
 
-impl Door for DirectListener {
+impl CarrierDoor for DirectListener {
     fn poll(&mut self) -> Option<FlowSetup> {
         while self.waiting.len() < WAITING_MAX
             && let Ok((stream, _)) = self.listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
-                self.waiting.push(Waiting { stream, frame: Vec::new(), since: Instant::now() });
+                self.waiting.push(UnprovenConnection { stream, frame: Vec::new(), since: Instant::now() });
             }
         }
         let mut at = 0;
@@ -187,7 +187,7 @@ impl Door for DirectListener {
                 Ok(false) if self.waiting[at].since.elapsed() < WAIT => at += 1,
                 Ok(false) | Err(_) => drop(self.waiting.swap_remove(at)),
                 Ok(true) => {
-                    let Waiting { stream, frame, .. } = self.waiting.swap_remove(at);
+                    let UnprovenConnection { stream, frame, .. } = self.waiting.swap_remove(at);
                     let admitted = self.admit(&frame).and_then(|index| flow(stream, index).ok());
                     if admitted.is_some() {
                         return admitted;
@@ -199,7 +199,7 @@ impl Door for DirectListener {
     }
 }
 
-impl Waiting {
+impl UnprovenConnection {
     /// Whether the frame is whole. Not a byte more is read, as that would be the link's.
     fn read(&mut self) -> io::Result<bool> {
         let mut rest = [0; FRAME_LEN];

@@ -6,23 +6,23 @@
 //! before what was assumed.
 
 use farhaul_session::error::{Code, Error};
-use farhaul_session::pending::{Agreed, Answer, Pending, Refused, Then};
+use farhaul_session::pending::{PendingReply, ReplyAction, ReplyResult, SessionAgreement, SessionRefusal};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::dial::{HELLO_TIME, Offer, accepted};
+use super::dial::{HELLO_TIME, HelloOffer, accepted};
 use super::hello::{Hello, HelloReply};
 use super::known_hosts::KnownHosts;
 use super::quic;
-use super::race::Failure;
+use super::race::RaceFailure;
 
 /// A hello that is on its way.
-pub(crate) struct Unanswered {
+pub(crate) struct UnansweredHello {
     pub(crate) quic: quic::ClientConnection,
     pub(crate) receive: quinn::RecvStream,
     pub(crate) hello: Hello,
-    pub(crate) offer: Offer,
+    pub(crate) offer: HelloOffer,
     pub(crate) first_use: Option<FirstUse>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct FirstUse {
     pub(crate) key: String,
 }
 
-impl Unanswered {
+impl UnansweredHello {
     /// Reads the reply in a thread of its own, which keeps the connection going.
-    pub(crate) fn listen(self, runtime: Runtime) -> Result<Pending, Error> {
+    pub(crate) fn listen(self, runtime: Runtime) -> Result<PendingReply, Error> {
         let (waits, mut gone) = oneshot::channel::<()>();
-        let (tell, pending) = Pending::new(waits);
+        let (tell, pending) = PendingReply::new(waits);
         let wait = async move {
             tokio::select! {
                 () = self.answer(|answer| drop(tell.send(answer))) => {}
@@ -51,34 +51,36 @@ impl Unanswered {
         Ok(pending)
     }
 
-    async fn answer(mut self, tell: impl FnOnce(Answer)) {
+    async fn answer(mut self, tell: impl FnOnce(ReplyResult)) {
         let body = match timeout(HELLO_TIME, quic::read_frame(&mut self.receive)).await {
-            Err(_) => Err(Failure::Silent),
+            Err(_) => Err(RaceFailure::Silent),
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(quic::cut_off(&self.quic.connection, error)),
         };
-        let Unanswered { quic, hello, offer, first_use, .. } = self;
+        let UnansweredHello { quic, hello, offer, first_use, .. } = self;
         let reply = body.and_then(|body| accepted(&body, &hello));
         let kept = reply.and_then(|reply| match first_use {
             Some(FirstUse { mut known, name, key }) => Ok(known.append(&name, &key).map(|()| reply)?),
             None => Ok(reply),
         });
         match kept {
-            Ok(reply) if hello.features.common(&reply.features) != hello.features => tell(Err(Refused {
-                error: Error::new(
-                    Code::FeatureMissing,
-                    "the far end cannot do all that was taken for granted",
-                ),
-                then: Then::AgainInAnyCase,
-            })),
+            Ok(reply) if hello.features.common(&reply.features) != hello.features => {
+                tell(Err(SessionRefusal {
+                    error: Error::new(
+                        Code::FeatureMissing,
+                        "the far end cannot do all that was taken for granted",
+                    ),
+                    then: ReplyAction::AgainInAnyCase,
+                }))
+            }
             Ok(HelloReply { flow_ids, ticket, .. }) => {
-                tell(Ok(Agreed { flow_ids, fallback: offer.fallback(ticket) }));
+                tell(Ok(SessionAgreement { flow_ids, fallback: offer.fallback(ticket) }));
                 quic.close().await;
             }
             Err(failure) => {
                 let failure = failure.of_one_who_is_there();
-                let then = if failure.is_passing() { Then::Again } else { Then::End };
-                tell(Err(Refused { then, error: offer.error(failure) }));
+                let then = if failure.is_passing() { ReplyAction::Again } else { ReplyAction::End };
+                tell(Err(SessionRefusal { then, error: offer.error(failure) }));
             }
         }
     }

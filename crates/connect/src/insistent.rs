@@ -17,26 +17,26 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::sync::watch;
 
 /// Whether anything has come over UDP: it is not blocked, then, however much is lost.
-pub(crate) type Heard = Arc<AtomicBool>;
+pub(crate) type HeardFlag = Arc<AtomicBool>;
 
 /// Counts the datagrams that were said.
-pub(crate) type Said = watch::Receiver<u64>;
+pub(crate) type SaidCount = watch::Receiver<u64>;
 
 #[derive(Debug)]
-pub(crate) struct Insistent {
+pub(crate) struct RepeatingSocket {
     inner: Arc<dyn AsyncUdpSocket>,
-    heard: Heard,
+    heard: HeardFlag,
     said: watch::Sender<u64>,
 }
 
-impl Insistent {
-    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, heard: Heard) -> (Insistent, Said) {
+impl RepeatingSocket {
+    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, heard: HeardFlag) -> (RepeatingSocket, SaidCount) {
         let (said, count) = watch::channel(0);
-        (Insistent { inner, heard, said }, count)
+        (RepeatingSocket { inner, heard, said }, count)
     }
 }
 
-impl AsyncUdpSocket for Insistent {
+impl AsyncUdpSocket for RepeatingSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.inner).create_io_poller()
     }

@@ -8,10 +8,10 @@ use std::process::Command;
 
 use farhaul_session::{Error, Handle};
 
-use super::{Admitted, Established, HelloParams, SshTarget, endpoint, ssh_connect};
+use super::{AdmissionReply, EstablishedSession, HelloParams, SshTarget, endpoint, ssh_connect};
 
 /// The client's end, the far one, and the directory that both need.
-pub type BothEnds = (Result<Established, Error>, Result<Established, Error>, tempfile::TempDir);
+pub type BothEnds = (Result<EstablishedSession, Error>, Result<EstablishedSession, Error>, tempfile::TempDir);
 
 /// A program that stands in for ssh. It answers `-G` with a name, and otherwise does what `body` says.
 pub(crate) fn fake_ssh(folder: &Path, body: &str) -> SshTarget {
@@ -41,7 +41,9 @@ pub fn both_ends_of(params: HelloParams) -> BothEnds {
         let stdin = File::open(to).unwrap();
         let stdout = OpenOptions::new().write(true).open(from).unwrap();
         let connection = "127.0.0.1 50000 127.0.0.1 22".to_string();
-        endpoint::establish(stdin.into(), stdout.into(), Some(connection), None, &|_| Ok(Admitted::default()))
+        endpoint::establish(stdin.into(), stdout.into(), Some(connection), None, &|_| {
+            Ok(AdmissionReply::default())
+        })
     });
     let near = ssh_connect(&target, params, &Handle::new());
     (near, far.join().unwrap(), folder)

@@ -3,12 +3,12 @@
 use farhaul_session::fuzzing::message_comes_back;
 
 use super::commission::Commission;
-use super::messages::Message;
+use super::messages::ControlMessage;
 use super::told;
 
 /// One message, as it stands on the control stream behind its length; what was understood can be said again.
 pub fn message(bytes: &[u8]) -> bool {
-    message_comes_back(bytes, Message::decode, Message::encode)
+    message_comes_back(bytes, ControlMessage::decode, ControlMessage::encode)
 }
 
 /// What a daemon is told to copy, and what it tells of that.

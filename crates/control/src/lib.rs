@@ -2,7 +2,7 @@
 //! none of it passes the client.
 //!
 //! How to read it: [`copy`] (`third.rs`) is what a client does: it asks one daemon for a grant and the other
-//! one to use it, by a [`Control`] (`control.rs`) with each. [`serve`] (`serve.rs`) is a daemon's part. What
+//! one to use it, by a [`ControlSession`] (`control.rs`) with each. [`serve`] (`serve.rs`) is a daemon's part. What
 //! they say is in `messages.rs`, what the daemon that copies is told in `commission.rs`, and what it tells of it
 //! in `told.rs`.
 //!
@@ -23,7 +23,9 @@ mod serve;
 mod third;
 mod told;
 
-pub use control::{Control, Granted};
+pub use control::{ControlSession, IssuedGrant};
 pub use request::{SERVICE, admit_within};
-pub use serve::{Carried, NoWatch, Served, ServerPolicy, Watch, serve};
+pub use serve::{
+    CarriedCopy, ControlObserver, ControlOutcome, ControlServerPolicy, NoControlObserver, serve,
+};
 pub use third::copy;

@@ -1,7 +1,7 @@
 //! What a session of this service is opened for: nothing yet. What is asked in it is judged when it is asked.
 
-use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Admitted, Allowed, Rights, session_needs};
+use farhaul_connect::hello::{Refusal, SessionOpening};
+use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_text::printable;
@@ -15,16 +15,25 @@ pub const SERVICE: &str = "control";
 struct ControlRequest {}
 
 /// What the client opens a session for.
-pub(crate) fn opening() -> Result<Opening, Error> {
+pub(crate) fn opening() -> Result<SessionOpening, Error> {
     // No content goes by it.
     let network = NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() };
     let request = serde_json::to_vec(&ControlRequest::default());
     let request = request.map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
-    Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+    Ok(SessionOpening {
+        service: SERVICE.into(),
+        needs: session_needs(&network),
+        request,
+        many: false,
+        network,
+    })
 }
 
 /// Answers a client of a daemon.
-pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
+pub fn admit_within(
+    rights: &Rights,
+    opening: &SessionOpening,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     if opening.service != SERVICE {
         let service = printable(opening.service.as_bytes(), 64);
         let text = format!("this end is told what to copy, it has no service called '{service}'");
@@ -32,14 +41,14 @@ pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, All
     }
     serde_json::from_slice::<ControlRequest>(&opening.request)
         .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
-    Ok((Admitted::default(), rights.visit()?))
+    Ok((AdmissionReply::default(), rights.visit()?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use farhaul_connect::{Access, Errand, Way};
+    use farhaul_connect::{Access, ContentDirection, Errand};
 
     use super::*;
 
@@ -50,11 +59,11 @@ mod tests {
             let rights = Rights { access, root: "a".into(), ..Rights::default() };
             assert_eq!(admit_within(&rights, &opening).unwrap().1.root(), rights.root);
         }
-        let errand = Errand { way: Way::Read, path: Vec::new(), deletes: true, follows: true };
+        let errand = Errand { way: ContentDirection::Read, path: Vec::new(), deletes: true, follows: true };
         let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };
         assert!(admit_within(&by_grant, &opening).unwrap_err().is(Code::GrantRefused));
         let all = Rights::default();
-        assert!(admit_within(&all, &Opening { service: "copy".into(), ..opening.clone() }).is_err());
-        assert!(admit_within(&all, &Opening { request: b"[".to_vec(), ..opening }).is_err());
+        assert!(admit_within(&all, &SessionOpening { service: "copy".into(), ..opening.clone() }).is_err());
+        assert!(admit_within(&all, &SessionOpening { request: b"[".to_vec(), ..opening }).is_err());
     }
 }

@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
-use farhaul_copy::{Between, CopyJob, Driver, ManifestCopy, REPORT_SCHEMA, Report};
+use farhaul_copy::{BetweenJob, CopyJob, DrivingDaemon, ManifestCopy, REPORT_SCHEMA, Report};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 use farhaul_text::printable;
 
-use super::commission::{ADDRESSES_MAX, Commission, Far};
-use super::control::Control;
+use super::commission::{ADDRESSES_MAX, Commission, RemoteDaemon};
+use super::control::ControlSession;
 
 /// Runs a job whose source and destination are at daemons to its end. The report is filled as far as the copy
 /// went, also when there is an error.
@@ -35,12 +35,12 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
 }
 
 fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
-    let between = Between::of(job)?;
-    let (mut report, mut error) = drive(&between, Driver::Source, handle)?;
+    let between = BetweenJob::of(job)?;
+    let (mut report, mut error) = drive(&between, DrivingDaemon::Source, handle)?;
     if error.as_ref().is_some_and(|error| error.code() == Code::GrantUsed) && !handle.is_cancelled() {
         // The other daemon has taken it, and its answer was lost on the way.
         handle.begin_again();
-        (report, error) = drive(&between, Driver::Source, handle)?;
+        (report, error) = drive(&between, DrivingDaemon::Source, handle)?;
     }
     let is_fetched =
         |error: &&Error| is_out_of_reach(error) && !handle.is_cancelled() && between.can_be_fetched();
@@ -48,14 +48,18 @@ fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> 
     let warning = format!("{}; so {} fetches it", unreached.what(), shown(&between.to));
     handle.tell(Event::warning(&warning));
     handle.begin_again();
-    let (mut report, error) = drive(&between, Driver::Destination, handle)?;
+    let (mut report, error) = drive(&between, DrivingDaemon::Destination, handle)?;
     report.session.warnings.insert(0, warning);
     Ok((report, error))
 }
 
 /// Has one daemon copy with the other, with a manifest here if one is wanted. An error of this function's own keeps the copy from
 /// beginning, or ends what is known of it; what ends the copy over there comes beside its report.
-fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
+fn drive(
+    between: &BetweenJob,
+    driver: DrivingDaemon,
+    handle: &Handle,
+) -> Result<(Report, Option<Error>), Error> {
     // First of all, so that one of an earlier copy is not taken for this one's.
     let mut manifest = between.manifest.as_deref().map(ManifestCopy::create).transpose()?;
     let made = commission(between, driver, manifest.as_mut(), handle);
@@ -74,20 +78,26 @@ fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, 
 }
 
 fn commission(
-    between: &Between,
-    driver: Driver,
+    between: &BetweenJob,
+    driver: DrivingDaemon,
     manifest: Option<&mut ManifestCopy>,
     handle: &Handle,
 ) -> Result<(Report, Option<Error>), Error> {
     let (near, far) = match driver {
-        Driver::Source => (&between.from, &between.to),
-        Driver::Destination => (&between.to, &between.from),
+        DrivingDaemon::Source => (&between.from, &between.to),
+        DrivingDaemon::Destination => (&between.to, &between.from),
     };
     let path = between.errand(driver).path;
-    let mut driving = Control::open(near, handle)?;
+    let mut driving = ControlSession::open(near, handle)?;
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
-    let far =
-        Far { host: bare(far).to_string(), addresses: addresses(far), port: far.port, key, path, grant };
+    let far = RemoteDaemon {
+        host: bare(far).to_string(),
+        addresses: addresses(far),
+        port: far.port,
+        key,
+        path,
+        grant,
+    };
     let commission = Commission { copy: between.request(driver), far, details: handle.wants_details() };
     let made = driving.copy(&commission, manifest, handle);
     let (report, error) = match made {
@@ -106,13 +116,13 @@ fn commission(
 
 /// What `key` has to show at a daemon, and that daemon's own key.
 fn grant(
-    between: &Between,
-    driver: Driver,
+    between: &BetweenJob,
+    driver: DrivingDaemon,
     at: &DaemonTarget,
     key: &str,
     handle: &Handle,
-) -> Result<(String, farhaul_connect::hello::Token), Error> {
-    let mut control = Control::open(at, handle)?;
+) -> Result<(String, farhaul_connect::hello::HelloSecret), Error> {
+    let mut control = ControlSession::open(at, handle)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
     let wish = GrantWish { key: key.to_string(), errand: between.errand(driver), lifetime };
     let granted = control.grant(wish, || handle.is_cancelled());

@@ -5,9 +5,9 @@
 
 use farhaul_copy::Report;
 use farhaul_session::error::{Code, Error, ExitCode};
-use farhaul_session::events::{Done, Event, PathEnds};
+use farhaul_session::events::{EntryAction, Event, PathEnds};
 use farhaul_session::options::Policy;
-use farhaul_session::snapshot::{Snapshot, State};
+use farhaul_session::snapshot::{Snapshot, TransferState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,43 +17,43 @@ pub(crate) const ENDING_MAX: usize = 16 << 20;
 
 /// An event, if it is one that a client wants to know: that it begins and ends is the client's own to say.
 pub(crate) fn event(json: &[u8]) -> Option<Event> {
-    let told = read::<Told>(json).ok()?;
+    let told = read::<ReceivedEvent>(json).ok()?;
     Some(match told {
-        Told::Connected { peer, transport, cipher, flows } => {
+        ReceivedEvent::Connected { peer, transport, cipher, flows } => {
             Event::Connected { peer, transport: word(&transport), cipher: word(&cipher), flows }
         }
-        Told::CarrierChanged { peer, from, to } => {
+        ReceivedEvent::CarrierChanged { peer, from, to } => {
             Event::CarrierChanged { peer, from: word(&from), to: word(&to) }
         }
-        Told::PathDown(ends) => Event::PathDown(ends),
-        Told::PathUp(ends) => Event::PathUp(ends),
-        Told::RateChanged { policy, rate_bps, rate_min_bps } => {
+        ReceivedEvent::PathDown(ends) => Event::PathDown(ends),
+        ReceivedEvent::PathUp(ends) => Event::PathUp(ends),
+        ReceivedEvent::RateChanged { policy, rate_bps, rate_min_bps } => {
             Event::RateChanged { policy, rate_bps, rate_min_bps }
         }
-        Told::StageVerdict { limit, text } => Event::StageVerdict { limit, text },
-        Told::Paused { by_peer } => Event::Paused { by_peer },
-        Told::Resumed => Event::Resumed,
-        Told::EntryDone { path, done, dry_run } => Event::EntryDone { path, done, dry_run },
-        Told::EntryFailed { path, code, reason } => {
+        ReceivedEvent::StageVerdict { limit, text } => Event::StageVerdict { limit, text },
+        ReceivedEvent::Paused { by_peer } => Event::Paused { by_peer },
+        ReceivedEvent::Resumed => Event::Resumed,
+        ReceivedEvent::EntryDone { path, done, dry_run } => Event::EntryDone { path, done, dry_run },
+        ReceivedEvent::EntryFailed { path, code, reason } => {
             Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
         }
-        Told::EntryVanished { path } => Event::EntryVanished { path },
-        Told::MoreVanished => Event::MoreVanished,
-        Told::MetadataNotSet { path, reason } => Event::MetadataNotSet { path, reason },
-        Told::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
-        Told::MoreSkipped => Event::MoreSkipped,
-        Told::NotEntered { path, reason } => Event::NotEntered { path, reason },
-        Told::EntryAgain { path, reason } => Event::EntryAgain { path, reason },
-        Told::Warning { text } => Event::Warning { text },
-        Told::LeftOut { count } => Event::LeftOut { count },
-        Told::Other => return None,
+        ReceivedEvent::EntryVanished { path } => Event::EntryVanished { path },
+        ReceivedEvent::MoreVanished => Event::MoreVanished,
+        ReceivedEvent::MetadataNotSet { path, reason } => Event::MetadataNotSet { path, reason },
+        ReceivedEvent::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
+        ReceivedEvent::MoreSkipped => Event::MoreSkipped,
+        ReceivedEvent::NotEntered { path, reason } => Event::NotEntered { path, reason },
+        ReceivedEvent::EntryAgain { path, reason } => Event::EntryAgain { path, reason },
+        ReceivedEvent::Warning { text } => Event::Warning { text },
+        ReceivedEvent::LeftOut { count } => Event::LeftOut { count },
+        ReceivedEvent::Other => return None,
     })
 }
 
 /// [`Event`] as it is read again; docs/reference/events.md.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Told {
+enum ReceivedEvent {
     Connected {
         peer: String,
         transport: String,
@@ -83,7 +83,7 @@ enum Told {
     EntryDone {
         path: String,
         #[serde(flatten)]
-        done: Done,
+        done: EntryAction,
         dry_run: bool,
     },
     EntryFailed {
@@ -132,13 +132,13 @@ fn word(text: &str) -> &'static str {
 /// How the copy stands.
 pub(crate) fn snapshot(json: &[u8]) -> Option<Snapshot> {
     let mut snapshot: Snapshot = read(json).ok()?;
-    snapshot.facts.is_connected = snapshot.state != State::Starting;
+    snapshot.facts.is_connected = snapshot.state != TransferState::Starting;
     Some(snapshot)
 }
 
 /// How a copy has ended, as the daemon tells it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ending {
+struct CopyEnd {
     report: Report,
     error: Option<EndError>,
 }
@@ -158,7 +158,7 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
         what: error.to_string(),
         hint: error.hint().map(str::to_string),
     });
-    let mut ending = Ending { report: report.clone(), error };
+    let mut ending = CopyEnd { report: report.clone(), error };
     let bytes = serde_json::to_vec(&ending).unwrap_or_default();
     if bytes.len() <= ENDING_MAX {
         return bytes;
@@ -176,7 +176,7 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
 /// The report of a copy that another daemon has made, and why it ended early, if it did.
 pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
     let senseless = |_| farhaul_session::messages::senseless(farhaul_session::codec::Malformed);
-    let Ending { report, error } = read(json).map_err(senseless)?;
+    let CopyEnd { report, error } = read(json).map_err(senseless)?;
     let error = error.map(|EndError { code, what, hint }| {
         let code = as_seen_from_here(Code::of_number(code));
         Error::new(code, what).with_hint_if(hint)
@@ -225,7 +225,7 @@ fn make_safe(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_copy::{Action, FailedEntry};
+    use farhaul_copy::{FailedAction, FailedEntry};
 
     use super::*;
 
@@ -242,9 +242,13 @@ mod tests {
             Event::StageVerdict { limit: "network".into(), text: "the network".into() },
             Event::Paused { by_peer: true },
             Event::Resumed,
-            Event::EntryDone { path: path(), done: Done::Sent { bytes: 7 }, dry_run: false },
-            Event::EntryDone { path: path(), done: Done::Deleted, dry_run: true },
-            Event::EntryDone { path: path(), done: Done::Renamed { from: "x".into() }, dry_run: false },
+            Event::EntryDone { path: path(), done: EntryAction::Sent { bytes: 7 }, dry_run: false },
+            Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run: true },
+            Event::EntryDone {
+                path: path(),
+                done: EntryAction::Renamed { from: "x".into() },
+                dry_run: false,
+            },
             Event::EntryFailed { path: path(), code: Code::NoSpace, reason: "full".into() },
             Event::MetadataNotSet { path: path(), reason: "not permitted".into() },
             Event::EntrySkipped { path: path(), reason: "a pipe".into() },
@@ -272,7 +276,7 @@ mod tests {
             path: "a\u{1b}".into(),
             code: Code::NoSpace,
             reason: "\u{9b}full".into(),
-            action: Action::Copy,
+            action: FailedAction::Copy,
         };
         let report = Report { failed: vec![failed], failed_count: 1, ..Report::default() };
         let error = Error::new(Code::NoSpace, "\u{1b}no room").with_hint("\u{1b}make some");
@@ -284,9 +288,9 @@ mod tests {
 
     #[test]
     fn how_it_stands_and_how_it_ended_come_back() {
-        let now = Snapshot { bytes_done: 7, state: State::Paused, ..Snapshot::default() };
+        let now = Snapshot { bytes_done: 7, state: TransferState::Paused, ..Snapshot::default() };
         let read = snapshot(&serde_json::to_vec(&now).unwrap()).unwrap();
-        assert!(read.bytes_done == 7 && read.state == State::Paused && read.facts.is_connected);
+        assert!(read.bytes_done == 7 && read.state == TransferState::Paused && read.facts.is_connected);
         let report = Report { files: 3, ok: true, ..Report::default() };
         let (again, error) = ending(&of_ending(&report, None)).unwrap();
         assert!(error.is_none() && again == report);

@@ -9,27 +9,29 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul_connect::{Allowed, DaemonTarget, Errand, Established, HelloParams, Way};
+use farhaul_connect::{
+    AllowedRequest, ContentDirection, DaemonTarget, Errand, EstablishedSession, HelloParams,
+};
 use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 
-use super::destination::{Asked, is_null, last_component};
-use super::job::{CopyJob, Far, Location, only_content};
-use super::manifest::Log;
-use super::outcome::Outcome;
+use super::destination::{PulledNames, is_null, last_component};
+use super::job::{CopyJob, Location, RemoteEnd, only_content};
+use super::manifest::ManifestLog;
+use super::outcome::CopyOutcome;
 use super::paths;
-use super::paths::{Confinement, Wish};
+use super::paths::{Confinement, DestinationWish};
 use super::report::Report;
 use super::request;
-use super::request::{CopyRequest, Direction};
-use super::serve::{CLIENT_LANES_MAX, CLIENT_MEMORY_MAX, ServerPolicy};
-use super::{Agreed, Destination, Origin, Side, Terms};
+use super::request::{CopyDirection, CopyRequest};
+use super::serve::{CLIENT_LANES_MAX, CLIENT_MEMORY_MAX, CopyServerPolicy};
+use super::{AgreedCopy, CopySide, CopySource, Destination, Terms};
 use crate::options::TransferOptions;
 
 /// A job whose source and destination are at daemons, as the client has judged it.
 #[derive(Debug, Clone)]
-pub struct Between {
+pub struct BetweenJob {
     /// Where the content is.
     pub from: DaemonTarget,
     /// Where it is to go.
@@ -41,7 +43,7 @@ pub struct Between {
     options: TransferOptions,
 }
 
-impl Between {
+impl BetweenJob {
     /// Whether a job is one.
     pub fn is_one(job: &CopyJob) -> bool {
         let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
@@ -49,7 +51,7 @@ impl Between {
     }
 
     /// Refuses what needs this host between the two.
-    pub fn of(job: CopyJob) -> Result<Between, Error> {
+    pub fn of(job: CopyJob) -> Result<BetweenJob, Error> {
         let refuse = |option: &str, why: &str| {
             let what = format!("{option} does not go between two daemons: {why}");
             let hint = "leave it, or copy by way of this host: from one daemon here, then to the other";
@@ -85,7 +87,9 @@ impl Between {
         let mut sources = Vec::new();
         for source in job.sources {
             let Location::Daemon { target, path } = source else { return Err(not_between()) };
-            let is_same = |one: &DaemonTarget| Far::Daemon(one.clone()).is_same(&Far::Daemon(target.clone()));
+            let is_same = |one: &DaemonTarget| {
+                RemoteEnd::Daemon(one.clone()).is_same(&RemoteEnd::Daemon(target.clone()))
+            };
             if from.as_ref().is_some_and(|from| !is_same(from)) {
                 let what = "the sources are on different hosts: copy from one after the other";
                 return Err(Error::new(Code::BadOption, what));
@@ -96,7 +100,7 @@ impl Between {
         super::are_written_distinct(&sources)?;
         request::are_not_too_many(&sources)?;
         let from = from.ok_or_else(not_between)?;
-        Ok(Between { from, to, manifest, sources, target, options })
+        Ok(BetweenJob { from, to, manifest, sources, target, options })
     }
 
     /// Whether the daemon at the destination can fetch what is to go there: a grant is for one path.
@@ -105,10 +109,10 @@ impl Between {
     }
 
     /// What the daemon that drives is asked for, as if by a client that copies from there, or to there.
-    pub fn request(&self, driver: Driver) -> CopyRequest {
+    pub fn request(&self, driver: DrivingDaemon) -> CopyRequest {
         let (direction, paths) = match driver {
-            Driver::Source => (Direction::Pull, self.sources.clone()),
-            Driver::Destination => (Direction::Push, vec![self.target.clone()]),
+            DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone()),
+            DrivingDaemon::Destination => (CopyDirection::Push, vec![self.target.clone()]),
         };
         CopyRequest {
             direction,
@@ -122,10 +126,10 @@ impl Between {
     }
 
     /// What the other daemon has to let the one do that drives.
-    pub fn errand(&self, driver: Driver) -> Errand {
+    pub fn errand(&self, driver: DrivingDaemon) -> Errand {
         let (way, path) = match driver {
-            Driver::Source => (Way::Write, &self.target),
-            Driver::Destination => (Way::Read, &self.sources[0]),
+            DrivingDaemon::Source => (ContentDirection::Write, &self.target),
+            DrivingDaemon::Destination => (ContentDirection::Read, &self.sources[0]),
         };
         let asked = CopyRequest { paths: vec![path.clone()], ..self.request(driver) };
         let reach = asked.reach();
@@ -135,7 +139,7 @@ impl Between {
 
 /// Which of the two daemons opens the session with the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Driver {
+pub enum DrivingDaemon {
     /// Where the content is: it brings it.
     Source,
     /// Where it is to go: it fetches it.
@@ -148,9 +152,9 @@ fn not_between() -> Error {
 
 /// A copy with another daemon that this one makes for a client of its own. All that can be wrong here was
 /// looked at.
-pub struct Carry {
+pub struct DelegatedCopy {
     request: CopyRequest,
-    side: Side,
+    side: CopySide,
     terms: Terms,
     /// What a manifest takes.
     _kept: Option<(Charge, Charge)>,
@@ -159,16 +163,16 @@ pub struct Carry {
 /// Bytes of the records that wait to be told, and of their text.
 const MANIFEST_BYTES: u64 = 4 << 20;
 
-impl Carry {
+impl DelegatedCopy {
     /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far`
     /// the path at the other daemon; what is made for it is counted in `budget`.
     pub fn prepare(
         mut asked: CopyRequest,
         far: Vec<u8>,
-        policy: &ServerPolicy,
-        allowed: &Allowed,
+        policy: &CopyServerPolicy,
+        allowed: &AllowedRequest,
         budget: &Budget,
-    ) -> Result<Carry, Error> {
+    ) -> Result<DelegatedCopy, Error> {
         let confinement = Confinement::Root(paths::open_root(&policy.root, allowed.root())?);
         asked.single_file = false;
         let integrity = &mut asked.options.integrity;
@@ -180,17 +184,17 @@ impl Carry {
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = policy.testing;
         let (side, direction, is_directory, is_name) = match asked.direction {
-            Direction::Pull => {
+            CopyDirection::Pull => {
                 let origin = paths::far_origin(&confinement, &asked, budget)?;
                 let is_content = |path: &Vec<u8>| last_component(path).is_none();
-                let are_several = matches!(&origin, Origin::Scan(scan) if scan.source_count() > 1);
+                let are_several = matches!(&origin, CopySource::Scan(scan) if scan.source_count() > 1);
                 let is_directory = are_several || asked.paths.iter().any(is_content) || far.ends_with(b"/");
-                (Side::Send(origin), Direction::Push, is_directory, false)
+                (CopySide::Send(origin), CopyDirection::Push, is_directory, false)
             }
-            Direction::Push => {
+            CopyDirection::Push => {
                 let destination = destination(&confinement, &asked, &far)?;
                 let is_name = matches!(&destination, Destination::Tree(target) if target.rename.is_some());
-                (Side::Receive(destination), Direction::Pull, false, is_name)
+                (CopySide::Receive(destination), CopyDirection::Pull, false, is_name)
             }
         };
         let mut options = asked.options;
@@ -213,7 +217,7 @@ impl Carry {
             log: None,
             keys: None,
         };
-        Ok(Carry { request, side, terms, _kept: kept })
+        Ok(DelegatedCopy { request, side, terms, _kept: kept })
     }
 
     /// What the other daemon is to be asked for.
@@ -226,26 +230,26 @@ impl Carry {
     /// it.
     pub fn run(
         mut self,
-        established: Established,
+        established: EstablishedSession,
         entries: Box<dyn Write + Send>,
         handle: &Handle,
     ) -> (Report, Option<Error>) {
         let is_dry_run = self.request.options.dry_run;
         let is_wanted = self.request.options.integrity.manifest.is_some();
-        let log = match is_wanted.then(|| Log::told(entries, is_dry_run)).transpose() {
+        let log = match is_wanted.then(|| ManifestLog::told(entries, is_dry_run)).transpose() {
             Ok(log) => log,
             Err(error) => return (Report::default().ended_by(Some(&error)), Some(error)),
         };
         if let Some(log) = &log {
             log.set_mask(match &self.side {
-                Side::Send(_) => request::mask_of(&established.terms),
-                Side::Receive(_) => self.terms.mask,
+                CopySide::Send(_) => request::mask_of(&established.terms),
+                CopySide::Receive(_) => self.terms.mask,
             });
         }
         self.terms.log = log.clone();
-        let agreed = Agreed::new(established, self.request);
+        let agreed = AgreedCopy::new(established, self.request);
         let outcome = super::run(agreed, self.side, &self.terms, handle).and_manifest(log.as_deref());
-        let Outcome { report, error } = outcome;
+        let CopyOutcome { report, error } = outcome;
         (report, error)
     }
 }
@@ -256,13 +260,13 @@ fn destination(confinement: &Confinement, asked: &CopyRequest, far: &[u8]) -> Re
     if is_null(Path::new(OsStr::from_bytes(path))) {
         return Ok(Destination::Null);
     }
-    let wish = Wish {
+    let wish = DestinationWish {
         is_directory: asked.target_is_directory || path.ends_with(b"/") || last_component(far).is_none(),
         is_name: asked.target_is_name,
         dry_run: asked.options.dry_run,
     };
     let mut target = paths::far_target(confinement, path, wish, &[])?;
-    target.asked = Asked::from_sources(&[far.to_vec()]);
+    target.asked = PulledNames::from_sources(&[far.to_vec()]);
     Ok(Destination::Tree(Box::new(target)))
 }
 
@@ -293,23 +297,26 @@ mod tests {
     #[test]
     fn a_job_between_daemons_says_what_each_of_them_has_to_do() {
         let one = job(vec![daemon("b", "run7"), daemon("b", "run8")], daemon("c", "in/"));
-        assert!(Between::is_one(&one));
-        let between = Between::of(one).unwrap();
+        assert!(BetweenJob::is_one(&one));
+        let between = BetweenJob::of(one).unwrap();
         assert!(!between.can_be_fetched());
-        let asked = between.request(Driver::Source);
+        let asked = between.request(DrivingDaemon::Source);
         assert_eq!(
             (asked.direction, asked.paths),
-            (Direction::Pull, vec![b"run7".to_vec(), b"run8".to_vec()])
+            (CopyDirection::Pull, vec![b"run7".to_vec(), b"run8".to_vec()])
         );
-        let errand = between.errand(Driver::Source);
-        assert_eq!((errand.way, &errand.path[..], errand.deletes), (Way::Write, &b"in/"[..], false));
+        let errand = between.errand(DrivingDaemon::Source);
+        assert_eq!(
+            (errand.way, &errand.path[..], errand.deletes),
+            (ContentDirection::Write, &b"in/"[..], false)
+        );
         let mut sync = job(vec![daemon("b", "run7")], daemon("c", "in"));
         let delete = Some(crate::options::DeleteOptions::default());
         sync.options.sync = Some(crate::options::SyncOptions { delete, ..Default::default() });
-        let between = Between::of(sync).unwrap();
-        assert!(between.can_be_fetched() && between.errand(Driver::Source).deletes);
-        let errand = between.errand(Driver::Destination);
-        assert_eq!((errand.way, &errand.path[..]), (Way::Read, &b"run7/"[..]));
+        let between = BetweenJob::of(sync).unwrap();
+        assert!(between.can_be_fetched() && between.errand(DrivingDaemon::Source).deletes);
+        let errand = between.errand(DrivingDaemon::Destination);
+        assert_eq!((errand.way, &errand.path[..]), (ContentDirection::Read, &b"run7/"[..]));
     }
 
     #[test]
@@ -321,17 +328,28 @@ mod tests {
             (job(vec![daemon("b", "x"), daemon("d", "x2")], daemon("c", "y")), "different hosts"),
             (job(vec![daemon("b", "x"), daemon("b", "z/x")], daemon("c", "y")), "x"),
         ] {
-            let error = Between::of(job).unwrap_err();
+            let error = BetweenJob::of(job).unwrap_err();
             assert!(error.what().contains(word), "{error}");
         }
-        let with = Between::of(CopyJob { manifest: Some("m".into()), ..one() }).unwrap();
-        assert!(with.manifest.is_some() && with.request(Driver::Source).options.integrity.manifest.is_some());
+        let with = BetweenJob::of(CopyJob { manifest: Some("m".into()), ..one() }).unwrap();
+        assert!(
+            with.manifest.is_some()
+                && with.request(DrivingDaemon::Source).options.integrity.manifest.is_some()
+        );
         let mut without = one();
         without.options.integrity.manifest = Some(Default::default());
-        assert!(Between::of(without).unwrap().request(Driver::Source).options.integrity.manifest.is_none());
+        assert!(
+            BetweenJob::of(without)
+                .unwrap()
+                .request(DrivingDaemon::Source)
+                .options
+                .integrity
+                .manifest
+                .is_none()
+        );
         let local = Location::Local("x".into());
-        assert!(!Between::is_one(&job(vec![local.clone()], daemon("c", "y"))));
-        assert!(!Between::is_one(&job(vec![daemon("b", "x")], local)));
-        assert!(!Between::is_one(&job(Vec::new(), daemon("c", "y"))));
+        assert!(!BetweenJob::is_one(&job(vec![local.clone()], daemon("c", "y"))));
+        assert!(!BetweenJob::is_one(&job(vec![daemon("b", "x")], local)));
+        assert!(!BetweenJob::is_one(&job(Vec::new(), daemon("c", "y"))));
     }
 }

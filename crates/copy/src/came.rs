@@ -9,7 +9,7 @@ use farhaul_volume::CHUNK;
 const CHUNKS_MAX: u64 = 1 << 43;
 
 #[derive(Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct StreamArrival {
     /// The number behind the last chunk that has come.
     behind: u64,
     /// The piece that is shorter than a chunk: its number and length.
@@ -17,7 +17,7 @@ pub(crate) struct Came {
     size: Option<u64>,
 }
 
-impl Came {
+impl StreamArrival {
     /// Notes a piece, which may come twice; false if no stream can have it beside what has come.
     pub(crate) fn note(&mut self, chunk: u64, len: u32) -> bool {
         let is_whole = u64::from(len) == CHUNK;
@@ -57,8 +57,8 @@ mod tests {
 
     const WHOLE: u32 = CHUNK as u32;
 
-    fn came(pieces: &[(u64, u32)]) -> Option<Came> {
-        let mut came = Came::default();
+    fn came(pieces: &[(u64, u32)]) -> Option<StreamArrival> {
+        let mut came = StreamArrival::default();
         pieces.iter().all(|&(chunk, len)| came.note(chunk, len)).then_some(came)
     }
 

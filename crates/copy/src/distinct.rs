@@ -45,7 +45,7 @@ pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
 }
 
 /// Whether a content is meant, below which root, and what it is called.
-type Name<'a> = (bool, Option<usize>, &'a [u8]);
+type TopName<'a> = (bool, Option<usize>, &'a [u8]);
 
 /// Whether two paths can be looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,8 @@ enum Places {
 }
 
 fn remember<'a>(
-    seen: &mut HashMap<Name<'a>, &'a [u8]>,
-    name: Name<'a>,
+    seen: &mut HashMap<TopName<'a>, &'a [u8]>,
+    name: TopName<'a>,
     path: &'a [u8],
     places: Places,
 ) -> Result<(), Error> {
@@ -83,12 +83,12 @@ fn remember<'a>(
 
 /// The names at the top of what is received.
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct TopNames {
     hasher: RandomState,
     seen: HashSet<u64>,
 }
 
-impl Names {
+impl TopNames {
     /// An honest sender has judged its sources, so a second one of a name breaks the rules.
     pub(crate) fn take(&mut self, name: &[u8]) -> Result<(), Error> {
         if self.seen.len() == NAMES_MAX || self.seen.insert(self.hasher.hash_one(name)) {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_name_at_the_top_comes_once() {
-        let mut names = Names::default();
+        let mut names = TopNames::default();
         assert!(names.take(b"a").is_ok() && names.take(b"b").is_ok());
         assert_eq!(Misbehaviour::of(&names.take(b"a")), Some(Misbehaviour::NameTwice));
     }

@@ -1,19 +1,19 @@
 //! What one end of a session knows when it has ended well.
 
-use farhaul_session::report::Figures;
+use farhaul_session::report::SessionFigures;
 
-use super::listing::Listed;
-use super::report::{FailedEntry, LeftEntry, NotSetEntry, NotTakenEntry, SpreadFigures, VanishedEntry};
+use super::listing::ListedPart;
+use super::report::{FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, SpreadFigures, VanishedEntry};
 
 #[derive(Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct EndSummary {
     pub(crate) files: u64,
     pub(crate) directories: u64,
     pub(crate) links: u64,
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
     pub(crate) replaced: u64,
-    pub(crate) left: Listed<LeftEntry>,
+    pub(crate) left: ListedPart<LeftEntry>,
     pub(crate) renames: u64,
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,
@@ -21,11 +21,11 @@ pub(crate) struct End {
     pub(crate) bytes_kept: u64,
     /// The single source has taken the destination's name.
     pub(crate) renamed: bool,
-    pub(crate) failures: Listed<FailedEntry>,
-    pub(crate) vanished: Listed<VanishedEntry>,
-    pub(crate) not_set: Listed<NotSetEntry>,
-    pub(crate) not_taken: Listed<NotTakenEntry>,
+    pub(crate) failures: ListedPart<FailedEntry>,
+    pub(crate) vanished: ListedPart<VanishedEntry>,
+    pub(crate) not_set: ListedPart<NotSetEntry>,
+    pub(crate) not_taken: ListedPart<SkippedEntry>,
     /// What has arrived in each directory of a destination that has several.
     pub(crate) spread: Vec<SpreadFigures>,
-    pub(crate) figures: Figures,
+    pub(crate) figures: SessionFigures,
 }

@@ -9,34 +9,34 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{Meta, RelPath, Root, is_way_out};
+use farhaul_volume::{Metadata, RelPath, Root, is_way_out};
 
 use super::failures::plain;
 
 /// Directories of this host, of which a job may use what lies below them and nothing else.
 #[derive(Debug, Clone)]
-pub struct Grounds(Arc<[Allowed]>);
+pub struct LocalConfines(Arc<[ConfineRoot]>);
 
 /// One of them, opened when it is first used.
 #[derive(Debug)]
-struct Allowed {
+struct ConfineRoot {
     path: PathBuf,
     root: OnceLock<Root>,
 }
 
 /// A path that lies where it may.
 #[derive(Debug, Clone)]
-pub struct Spot {
+pub struct ConfinedPath {
     /// The directory in which it lies.
     pub root: Root,
     /// The way from there.
     pub path: RelPath,
 }
 
-impl Grounds {
+impl LocalConfines {
     /// Absolute paths, without a symbolic link in them: who may write above such a directory could choose where it leads. Of two of
     /// which one lies in the other, the upper one goes.
-    pub fn of(directories: &[PathBuf]) -> Result<Grounds, Error> {
+    pub fn of(directories: &[PathBuf]) -> Result<LocalConfines, Error> {
         let allowed = directories.iter().map(|path| {
             let is_plain =
                 path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -44,15 +44,15 @@ impl Grounds {
                 let what = format!("{}: an absolute path is needed, without '..'", path.display());
                 return Err(Error::new(Code::Misuse, what));
             }
-            Ok(Allowed { path: path.components().collect(), root: OnceLock::new() })
+            Ok(ConfineRoot { path: path.components().collect(), root: OnceLock::new() })
         });
         let mut allowed = allowed.collect::<Result<Vec<_>, _>>()?;
         allowed.sort_by_key(|allowed| allowed.path.components().count());
-        Ok(Grounds(allowed.into()))
+        Ok(LocalConfines(allowed.into()))
     }
 
     /// Where a local path lies; an error if that is outside, or if a symbolic link leads there.
-    pub fn spot(&self, path: &Path) -> Result<Spot, Error> {
+    pub fn spot(&self, path: &Path) -> Result<ConfinedPath, Error> {
         let spot = self.written(path)?;
         match spot.root.metadata_followed(&spot.path) {
             Err(error) if is_way_out(&error) => {
@@ -65,7 +65,7 @@ impl Grounds {
     }
 
     /// Where it lies by what is written.
-    fn written(&self, path: &Path) -> Result<Spot, Error> {
+    fn written(&self, path: &Path) -> Result<ConfinedPath, Error> {
         let given = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let cannot = |error: std::io::Error| {
             Error::new(Code::of_files(&error), format!("{}: {}", path.display(), plain(&error)))
@@ -81,7 +81,7 @@ impl Grounds {
         };
         let rest = RelPath::from_written(rest.as_os_str().as_bytes());
         let rest = rest.map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", path.display())))?;
-        Ok(Spot { root: allowed.root()?, path: rest })
+        Ok(ConfinedPath { root: allowed.root()?, path: rest })
     }
 
     fn forbidden(&self, what: String) -> Error {
@@ -94,7 +94,7 @@ impl Grounds {
     }
 }
 
-impl Allowed {
+impl ConfineRoot {
     fn root(&self) -> Result<Root, Error> {
         if let Some(root) = self.root.get() {
             return Ok(root.clone());
@@ -109,14 +109,14 @@ impl Allowed {
     }
 }
 
-impl Spot {
-    fn metadata(&self) -> Option<Meta> {
+impl ConfinedPath {
+    fn metadata(&self) -> Option<Metadata> {
         self.root.metadata_followed(&self.path).ok().flatten()
     }
 }
 
 /// What there is at a local path, through links, of a job that may use `grounds` or, without them, anything.
-pub(crate) fn is_directory(grounds: Option<&Grounds>, path: &Path) -> Option<bool> {
+pub(crate) fn is_directory(grounds: Option<&LocalConfines>, path: &Path) -> Option<bool> {
     match grounds {
         None => std::fs::metadata(path).ok().map(|there| there.is_dir()),
         Some(grounds) => grounds.spot(path).ok()?.metadata().map(|there| there.is_dir()),
@@ -124,7 +124,7 @@ pub(crate) fn is_directory(grounds: Option<&Grounds>, path: &Path) -> Option<boo
 }
 
 /// The path without links and dots; what is not there yet, below what is.
-pub(crate) fn resolved(grounds: Option<&Grounds>, path: &Path) -> Option<PathBuf> {
+pub(crate) fn resolved(grounds: Option<&LocalConfines>, path: &Path) -> Option<PathBuf> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let real = match grounds {
         None => path.canonicalize().ok(),
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_path_counts_by_its_components_and_by_where_it_leads() {
         let (_folder, top) = places();
-        let grounds = Grounds::of(&[top.join("a")]).unwrap();
+        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
         for (path, below) in [
             ("a", ""),
             ("a/", ""),
@@ -211,19 +211,19 @@ mod tests {
     #[test]
     fn no_directory_is_reached_through_a_link_or_written_so_that_it_could_be_another() {
         let (_folder, top) = places();
-        let through = Grounds::of(&[top.join("alias")]).unwrap().spot(&top.join("alias/in"));
+        let through = LocalConfines::of(&[top.join("alias")]).unwrap().spot(&top.join("alias/in"));
         assert_eq!(through.unwrap_err().code(), Code::PermissionDenied);
         for wrong in ["relative", "", "/a/../b"] {
             assert!(
-                matches!(Grounds::of(&[wrong.into()]), Err(error) if error.code() == Code::Misuse),
+                matches!(LocalConfines::of(&[wrong.into()]), Err(error) if error.code() == Code::Misuse),
                 "{wrong}"
             );
         }
-        let none = Grounds::of(&[]).unwrap().spot(&top);
+        let none = LocalConfines::of(&[]).unwrap().spot(&top);
         assert!(matches!(none, Err(error) if error.code() == Code::Forbidden));
         // One that is missing takes nothing from the others.
         let several =
-            Grounds::of(&[top.join("none"), top.join("b"), top.join("a/in"), top.join("a")]).unwrap();
+            LocalConfines::of(&[top.join("none"), top.join("b"), top.join("a/in"), top.join("a")]).unwrap();
         assert_eq!(several.spot(&top.join("b/file")).unwrap().path.as_bytes(), b"file");
         assert_eq!(several.spot(&top.join("a/in/file")).unwrap().path.as_bytes(), b"in/file");
         assert_eq!(several.spot(&top.join("none/x")).unwrap_err().code(), Code::NotFound);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_is_looked_at_and_resolved_stays_there_too() {
         let (_folder, top) = places();
-        let grounds = Grounds::of(&[top.join("a")]).unwrap();
+        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
         let grounds = Some(&grounds);
         assert_eq!(is_directory(grounds, &top.join("a/stays")), Some(true));
         assert_eq!(is_directory(grounds, &top.join("a/in/file")), Some(false));

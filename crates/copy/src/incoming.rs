@@ -13,33 +13,33 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
-use farhaul_session::shared::Arrived;
+use farhaul_session::shared::CompleteBlock;
 use farhaul_volume::{
-    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
-    Unnamed, chunk_cv, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
+    UnnamedFile, chunk_cv, whole_digest,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::came::Came;
+use super::came::StreamArrival;
 use super::failures::{Failure, of_partial};
-use super::item::Item;
-use super::messages::What;
-use super::receiver::{Destination, Receiver, Rules, Told};
+use super::item::IncomingEntry;
+use super::messages::EntryContent;
+use super::receiver::{CopyReceiver, Destination, ReceiveRules, ToldChunks};
 use super::roots::is_full;
-use super::trailer::Piece;
-use crate::options::Verify;
+use super::trailer::BlockPiece;
+use crate::options::VerifyMode;
 
 /// A sender gives a file up sooner; one that does not could keep us asking for ever.
 const DAMAGED_MAX: u32 = 16;
 
 /// A file on its way in.
-pub(crate) struct Incoming {
-    pub(crate) item: Item,
-    kind: Kind,
+pub(crate) struct IncomingFile {
+    pub(crate) item: IncomingEntry,
+    kind: IncomingKind,
     /// Of chunks that may be there, or whose place holds something: what the sender was told.
-    pub(crate) told: Option<Told>,
+    pub(crate) told: Option<ToldChunks>,
     /// What has come of it, if only its end says how long it is.
-    came: Mutex<Came>,
+    came: Mutex<StreamArrival>,
     /// Size and number of chunks, once the sender has said them.
     end: Mutex<Option<(u64, u64)>>,
     finishing: AtomicBool,
@@ -49,44 +49,44 @@ pub(crate) struct Incoming {
     digest: OnceLock<[u8; 32]>,
 }
 
-pub(crate) enum Kind {
+pub(crate) enum IncomingKind {
     /// Comes as one piece.
     Whole,
     Chunked(RwLock<Option<Arc<Partial>>>),
     /// Its size is known only at its end.
-    Stream(Stream),
+    Stream(IncomingStream),
     /// Standard output: chunks leave in order.
     Pipe(Mutex<PipeState>),
     /// Chunks that came, and were not kept.
     Null(Mutex<ChunkMap>),
 }
 
-impl Kind {
-    pub(crate) fn chunked(partial: Partial) -> Kind {
-        Kind::Chunked(RwLock::new(Some(Arc::new(partial))))
+impl IncomingKind {
+    pub(crate) fn chunked(partial: Partial) -> IncomingKind {
+        IncomingKind::Chunked(RwLock::new(Some(Arc::new(partial))))
     }
 
-    pub(crate) fn null() -> Kind {
-        Kind::Null(Mutex::new(ChunkMap::new()))
+    pub(crate) fn null() -> IncomingKind {
+        IncomingKind::Null(Mutex::new(ChunkMap::new()))
     }
 
-    pub(crate) fn pipe() -> Kind {
-        Kind::Pipe(Mutex::default())
+    pub(crate) fn pipe() -> IncomingKind {
+        IncomingKind::Pipe(Mutex::default())
     }
 }
 
 /// A file of unknown size under its temporary name.
-pub(crate) struct Stream {
+pub(crate) struct IncomingStream {
     temp: Mutex<Option<TempFile>>,
     file: File,
     chunks: Mutex<BTreeMap<u64, ChunkCv>>,
 }
 
-impl Stream {
-    pub(crate) fn create(root: &Root, path: &RelPath) -> std::io::Result<Stream> {
+impl IncomingStream {
+    pub(crate) fn create(root: &Root, path: &RelPath) -> std::io::Result<IncomingStream> {
         let temp = TempFile::create(root, path)?;
         let file = temp.file().try_clone()?;
-        Ok(Stream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
+        Ok(IncomingStream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
     }
 
     /// Of the whole content. A single chunk of a stream has the value of a chunk among others, and is read for its digest.
@@ -107,25 +107,25 @@ impl Stream {
 #[derive(Default)]
 pub(crate) struct PipeState {
     next: u64,
-    waiting: BTreeMap<u64, (Arc<Arrived>, std::ops::Range<usize>)>,
+    waiting: BTreeMap<u64, (Arc<CompleteBlock>, std::ops::Range<usize>)>,
     written: u64,
 }
 
-impl Incoming {
-    pub(crate) fn new(item: Item, kind: Kind) -> Incoming {
+impl IncomingFile {
+    pub(crate) fn new(item: IncomingEntry, kind: IncomingKind) -> IncomingFile {
         let (came, end) = Default::default();
         let (finishing, damaged, digest) = Default::default();
-        Incoming { item, kind, told: None, came, end, finishing, damaged, digest }
+        IncomingFile { item, kind, told: None, came, end, finishing, damaged, digest }
     }
 
     /// There is another version, of which the sender is told.
-    pub(crate) fn compared(self, told: Told) -> Incoming {
-        Incoming { told: Some(told), ..self }
+    pub(crate) fn compared(self, told: ToldChunks) -> IncomingFile {
+        IncomingFile { told: Some(told), ..self }
     }
 
     /// None once it is over.
     pub(crate) fn partial(&self) -> Option<Arc<Partial>> {
-        let Kind::Chunked(partial) = &self.kind else { return None };
+        let IncomingKind::Chunked(partial) = &self.kind else { return None };
         partial.read().whole().clone()
     }
 
@@ -136,7 +136,7 @@ impl Incoming {
             Error::misbehaved(Misbehaviour::ImpossibleEnd, format!("{} ends where it cannot", self.item.path))
         };
         let fits = match self.item.entry.what {
-            What::Stream => self.came.lock().whole().end(size, chunks),
+            EntryContent::Stream => self.came.lock().whole().end(size, chunks),
             _ => size == self.item.entry.size(),
         };
         // A writer that is through with a piece must not see an end that is refused.
@@ -151,20 +151,20 @@ impl Incoming {
     pub(crate) fn is_complete(&self) -> bool {
         let Some((_, chunks)) = *self.end.lock().whole() else { return false };
         let there = match &self.kind {
-            Kind::Whole => return false,
-            Kind::Chunked(partial) => {
+            IncomingKind::Whole => return false,
+            IncomingKind::Chunked(partial) => {
                 partial.read().whole().as_ref().map_or(0, |partial| partial.chunks_there())
             }
-            Kind::Stream(stream) => stream.chunks.lock().whole().len() as u64,
-            Kind::Pipe(state) => state.lock().whole().next,
-            Kind::Null(came) => came.lock().whole().count(),
+            IncomingKind::Stream(stream) => stream.chunks.lock().whole().len() as u64,
+            IncomingKind::Pipe(state) => state.lock().whole().next,
+            IncomingKind::Null(came) => came.lock().whole().count(),
         };
         there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
     }
 
     /// Keeps what can be resumed, drops the rest.
     pub(crate) fn abandon(&self) {
-        if let Kind::Chunked(partial) = &self.kind {
+        if let IncomingKind::Chunked(partial) = &self.kind {
             drop(partial.write().whole().take());
         }
     }
@@ -172,33 +172,37 @@ impl Incoming {
     /// Makes what has been written so far count even if the machine goes down.
     pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Chunked(partial) => {
+            IncomingKind::Chunked(partial) => {
                 // Not under the lock: a file that is complete meanwhile does not wait for its sync.
                 let partial = partial.read().whole().clone();
                 partial.map_or(Ok(()), |partial| partial.checkpoint())
             }
-            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => Ok(()),
+            IncomingKind::Whole | IncomingKind::Stream(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_) => {
+                Ok(())
+            }
         }
     }
 
     /// Another transfer waits for it.
     pub(crate) fn is_requested(&self) -> bool {
         match &self.kind {
-            Kind::Chunked(partial) => {
+            IncomingKind::Chunked(partial) => {
                 partial.read().whole().as_ref().is_some_and(|partial| partial.is_requested())
             }
-            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => false,
+            IncomingKind::Whole | IncomingKind::Stream(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_) => {
+                false
+            }
         }
     }
 
     /// It came as one piece, so that its sender knows its digest.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self.kind, Kind::Whole)
+        matches!(self.kind, IncomingKind::Whole)
     }
 
     /// It has a partial file, or the like, open.
     pub(crate) fn is_large(&self) -> bool {
-        matches!(self.kind, Kind::Chunked(_) | Kind::Stream(_))
+        matches!(self.kind, IncomingKind::Chunked(_) | IncomingKind::Stream(_))
     }
 
     /// Its size, if it is known by now.
@@ -210,19 +214,23 @@ impl Incoming {
         self.digest.get().copied()
     }
 
-    pub(crate) fn set_digest(&self, digest: [u8; 32], rules: Rules) {
-        if rules.verify != Verify::Transit {
+    pub(crate) fn set_digest(&self, digest: [u8; 32], rules: ReceiveRules) {
+        if rules.verify != VerifyMode::Transit {
             let _ = self.digest.set(digest);
         }
     }
 
     /// Writes a file that came as one piece, but for its name. None where nothing is kept.
-    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, Failure> {
+    pub(crate) fn write_whole(
+        &self,
+        receiver: &CopyReceiver,
+        data: &[u8],
+    ) -> Result<Option<UnnamedFile>, Failure> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
         let path = &self.item.path;
         let options = receiver.write_options(target, &self.item);
         let is_linked = self.item.is_place_free && !receiver.rules.files.announce;
-        let write = if is_linked { Unnamed::new } else { Unnamed::replacing };
+        let write = if is_linked { UnnamedFile::new } else { UnnamedFile::replacing };
         loop {
             let root = target.roots.of(path);
             match receiver.with_descriptor(|| write(root, path, data, &options)) {
@@ -236,9 +244,9 @@ impl Incoming {
     /// Hands what is still in memory of a file that is whole to the disk.
     pub(crate) fn begin(&self) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Chunked(_) => self.partial().map_or(Ok(()), |partial| partial.begin()),
-            Kind::Stream(stream) => writing_stream(stream, |temp| temp.begin(0, 0)),
-            Kind::Whole | Kind::Pipe(_) | Kind::Null(_) => Ok(()),
+            IncomingKind::Chunked(_) => self.partial().map_or(Ok(()), |partial| partial.begin()),
+            IncomingKind::Stream(stream) => writing_stream(stream, |temp| temp.begin(0, 0)),
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => Ok(()),
         }
     }
 
@@ -250,9 +258,11 @@ impl Incoming {
     /// Whether its name has to wait for a disk.
     pub(crate) fn needs_a_disk(&self) -> bool {
         match &self.kind {
-            Kind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
-            Kind::Stream(stream) => stream.temp.lock().whole().as_ref().is_some_and(TempFile::needs_a_disk),
-            Kind::Whole | Kind::Pipe(_) | Kind::Null(_) => false,
+            IncomingKind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
+            IncomingKind::Stream(stream) => {
+                stream.temp.lock().whole().as_ref().is_some_and(TempFile::needs_a_disk)
+            }
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => false,
         }
     }
 
@@ -260,15 +270,15 @@ impl Incoming {
     /// is over. `meter` has the time that the writing takes.
     pub(crate) fn write(
         &self,
-        piece: &Piece,
-        arrived: &Arc<Arrived>,
+        piece: &BlockPiece,
+        arrived: &Arc<CompleteBlock>,
         range: Range<usize>,
         meter: &Meter,
     ) -> Result<bool, Failure> {
         let data = &arrived.block[range.clone()];
         match &self.kind {
-            Kind::Whole => Ok(false),
-            Kind::Chunked(partial) => {
+            IncomingKind::Whole => Ok(false),
+            IncomingKind::Chunked(partial) => {
                 if let Some(told) = &self.told {
                     told.take(piece.chunk, 0);
                 }
@@ -276,9 +286,9 @@ impl Incoming {
                 let Some(partial) = partial.as_ref() else { return Ok(false) };
                 meter.time(|| write_chunk(partial, piece, data))
             }
-            Kind::Stream(stream) => meter.time(|| write_stream(stream, piece, data)).map(|()| true),
-            Kind::Null(came) => Ok(came.lock().whole().insert(piece.chunk)),
-            Kind::Pipe(state) => {
+            IncomingKind::Stream(stream) => meter.time(|| write_stream(stream, piece, data)).map(|()| true),
+            IncomingKind::Null(came) => Ok(came.lock().whole().insert(piece.chunk)),
+            IncomingKind::Pipe(state) => {
                 let mut state = state.lock().whole();
                 if piece.chunk < state.next {
                     return Ok(false);
@@ -292,18 +302,18 @@ impl Incoming {
     /// Makes a chunk of what is in its place; `had` is the value of that, if the sender was told it. None if the file is over.
     pub(crate) fn patch(
         &self,
-        piece: &Piece,
+        piece: &BlockPiece,
         patch: &Patch<'_>,
         had: Option<ChunkCv>,
         scratch: &mut Vec<u8>,
         meter: &Meter,
-    ) -> Option<std::io::Result<Patched>> {
-        let Kind::Chunked(partial) = &self.kind else { return None };
+    ) -> Option<std::io::Result<PatchOutcome>> {
+        let IncomingKind::Chunked(partial) = &self.kind else { return None };
         let cv = ChunkCv(piece.digest);
         let partial = partial.read().whole();
         let partial = partial.as_ref()?;
         Some(meter.time(|| match (patch.is_empty(), had) {
-            (true, Some(had)) if had != cv => Ok(Patched::Differs),
+            (true, Some(had)) if had != cv => Ok(PatchOutcome::Differs),
             (true, Some(_)) => partial.adopt(piece.chunk, cv),
             _ => partial.patch(piece.chunk, patch, cv, scratch),
         }))
@@ -315,15 +325,20 @@ impl Incoming {
     }
 
     /// Whether the piece has the length that its place has.
-    pub(crate) fn fits(&self, piece: &Piece) -> bool {
+    pub(crate) fn fits(&self, piece: &BlockPiece) -> bool {
         if piece.is_patch {
             let start = piece.chunk.checked_mul(CHUNK);
-            return matches!(self.kind, Kind::Chunked(_))
+            return matches!(self.kind, IncomingKind::Chunked(_))
                 && start.is_some_and(|start| start < self.item.entry.size());
         }
         match (&self.kind, &self.item.entry.what) {
-            (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
-            (Kind::Chunked(_) | Kind::Pipe(_) | Kind::Null(_), What::File { size, .. }) => piece
+            (IncomingKind::Whole, EntryContent::File { size, .. }) => {
+                piece.chunk == 0 && u64::from(piece.len) == *size
+            }
+            (
+                IncomingKind::Chunked(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_),
+                EntryContent::File { size, .. },
+            ) => piece
                 .chunk
                 .checked_mul(CHUNK)
                 .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
@@ -336,13 +351,13 @@ impl Incoming {
     }
 
     /// Gives a file that did not come as one piece its name.
-    pub(crate) fn complete(&self, receiver: &Receiver) -> Result<(), Failure> {
+    pub(crate) fn complete(&self, receiver: &CopyReceiver) -> Result<(), Failure> {
         let cannot = |error: std::io::Error| receiver.cannot("finish", &self.item.path, &error);
         match &self.kind {
-            Kind::Whole | Kind::Null(_) | Kind::Pipe(_) => Ok(()),
-            Kind::Chunked(partial) => {
+            IncomingKind::Whole | IncomingKind::Null(_) | IncomingKind::Pipe(_) => Ok(()),
+            IncomingKind::Chunked(partial) => {
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
-                if receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
+                if receiver.rules.verify == VerifyMode::Readback && !partial.readback().map_err(cannot)? {
                     partial.discard();
                     let why = "what was written does not read back; it was removed";
                     return Err(Failure::new(Code::DiskFailed, why));
@@ -364,9 +379,9 @@ impl Incoming {
                 }
                 finished
             }
-            Kind::Stream(stream) => {
+            IncomingKind::Stream(stream) => {
                 let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
-                if receiver.rules.verify == Verify::Readback {
+                if receiver.rules.verify == VerifyMode::Readback {
                     temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
@@ -380,12 +395,15 @@ impl Incoming {
     }
 }
 
-fn writing_stream(stream: &Stream, work: impl Fn(&TempFile) -> std::io::Result<()>) -> std::io::Result<()> {
+fn writing_stream(
+    stream: &IncomingStream,
+    work: impl Fn(&TempFile) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     stream.temp.lock().whole().as_ref().map_or(Ok(()), work)
 }
 
 /// Whether this call wrote the chunk; only then it is booked.
-fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, Failure> {
+fn write_chunk(partial: &Partial, piece: &BlockPiece, data: &[u8]) -> Result<bool, Failure> {
     let cv = ChunkCv(piece.digest);
     partial
         .write_chunk(piece.chunk, data)
@@ -398,7 +416,7 @@ fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, Fa
         .map_err(|error| Failure::cannot("write", &error))
 }
 
-fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), Failure> {
+fn write_stream(stream: &IncomingStream, piece: &BlockPiece, data: &[u8]) -> Result<(), Failure> {
     stream.file.write_all_at(data, piece.chunk * CHUNK).map_err(|error| Failure::cannot("write", &error))?;
     writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
         .map_err(|error| Failure::cannot("write", &error))?;
@@ -440,7 +458,7 @@ fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn readback(stream: &Stream) -> std::io::Result<()> {
+fn readback(stream: &IncomingStream) -> std::io::Result<()> {
     let mut buffer = vec![0; CHUNK as usize];
     for (&chunk, cv) in stream.chunks.lock().whole().iter() {
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
@@ -453,12 +471,12 @@ fn readback(stream: &Stream) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_volume::{Attributes, Time};
+    use farhaul_volume::{Attributes, FileTime};
 
     use super::*;
     use crate::messages::ManifestEntry;
 
-    fn file(what: What) -> Incoming {
+    fn file(what: EntryContent) -> IncomingFile {
         let path = RelPath::from_bytes(b"f").unwrap();
         let attributes = Attributes::new();
         let entry = ManifestEntry {
@@ -470,16 +488,24 @@ mod tests {
             what,
             attributes,
         };
-        let item = Item { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
-        Incoming::new(item, Kind::null())
+        let item =
+            IncomingEntry { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
+        IncomingFile::new(item, IncomingKind::null())
     }
 
-    fn of_size(size: u64) -> What {
-        What::File { size, inode: 0, device: 0, ctime: Time::default(), sparse: false, linked: false }
+    fn of_size(size: u64) -> EntryContent {
+        EntryContent::File {
+            size,
+            inode: 0,
+            device: 0,
+            ctime: FileTime::default(),
+            sparse: false,
+            linked: false,
+        }
     }
 
-    fn came(file: &Incoming, chunk: u64) {
-        let Kind::Null(came) = &file.kind else { panic!("another kind") };
+    fn came(file: &IncomingFile, chunk: u64) {
+        let IncomingKind::Null(came) = &file.kind else { panic!("another kind") };
         assert!(came.lock().unwrap().insert(chunk));
     }
 
@@ -508,8 +534,8 @@ mod tests {
         let known = file(of_size(CHUNK + 5));
         assert!(wrong(known.expect_end(CHUNK, 1)) && known.expect_end(CHUNK + 5, 2).is_ok());
         assert!(wrong(known.expect_end(CHUNK + 5, 3)), "another one than before");
-        let stream = file(What::Stream);
-        let piece = |chunk, len| Piece { file: 0, chunk, len, digest: [0; 32], is_patch: false };
+        let stream = file(EntryContent::Stream);
+        let piece = |chunk, len| BlockPiece { file: 0, chunk, len, digest: [0; 32], is_patch: false };
         assert!(stream.fits(&piece(1, 7)) && !stream.fits(&piece(2, CHUNK as u32)));
         assert!(wrong(stream.expect_end(CHUNK, 1)));
         assert!(stream.expect_end(CHUNK + 7, 2).is_ok());
@@ -518,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_asked_for_again_only_so_often() {
-        let file = file(What::Stream);
+        let file = file(EntryContent::Stream);
         assert!((0..DAMAGED_MAX).all(|_| file.may_ask_again()));
         assert!(!file.may_ask_again());
     }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::Code;
-use farhaul_session::unread::Unread;
+use farhaul_session::unread::ProducerToken;
 use farhaul_volume::{
-    CHUNK, ChunkCv, ChunkMap, Entry, FileTree, RelPath, SourceFile, SourceRef, Time, is_changed,
+    CHUNK, ChunkCv, ChunkMap, Entry, FileTime, FileTree, RelPath, SourceFile, SourceRef, is_changed,
 };
 
 use super::failures::Failure;
@@ -23,7 +23,7 @@ pub(super) const JOURNAL_MIN: u64 = 4 << 20;
 
 /// Why a file was not read to its end.
 #[derive(Debug, Clone)]
-pub(super) struct Trouble {
+pub(super) struct ReadTrouble {
     pub(super) failure: Failure,
     /// It is not what it was: what it is now may be read.
     pub(super) is_change: bool,
@@ -31,16 +31,16 @@ pub(super) struct Trouble {
     pub(super) is_unsized: bool,
 }
 
-impl Trouble {
-    pub(super) fn changed() -> Trouble {
+impl ReadTrouble {
+    pub(super) fn changed() -> ReadTrouble {
         let failure = Failure::new(Code::SourceChanged, "the source changed while it was read");
-        Trouble { failure, is_change: true, is_unsized: false }
+        ReadTrouble { failure, is_change: true, is_unsized: false }
     }
 
     /// What has been read of it is less, or more, than its size.
-    pub(super) fn of_size(file: &SourceFile) -> Trouble {
+    pub(super) fn of_size(file: &SourceFile) -> ReadTrouble {
         match file.unchanged() {
-            Ok(true) => Trouble {
+            Ok(true) => ReadTrouble {
                 failure: Failure::new(
                     Code::FilesFailed,
                     "its content is not of the size that its file system says",
@@ -48,17 +48,17 @@ impl Trouble {
                 is_change: false,
                 is_unsized: true,
             },
-            Ok(false) => Trouble::changed(),
-            Err(error) => Trouble::of(&error),
+            Ok(false) => ReadTrouble::changed(),
+            Err(error) => ReadTrouble::of(&error),
         }
     }
 
-    pub(super) fn of(error: &std::io::Error) -> Trouble {
+    pub(super) fn of(error: &std::io::Error) -> ReadTrouble {
         let failure = match error.kind() {
             ErrorKind::NotFound => vanished::failure(),
             _ => Failure::cannot("read", error),
         };
-        Trouble { failure, is_change: is_changed(error), is_unsized: false }
+        ReadTrouble { failure, is_change: is_changed(error), is_unsized: false }
     }
 }
 
@@ -109,19 +109,19 @@ impl FileJob {
 
     /// Its size is known at its end.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.entry.kind, farhaul_volume::Kind::Stream { .. })
+        matches!(self.entry.kind, farhaul_volume::EntryKind::Stream { .. })
     }
 }
 
 /// A file that is read chunk by chunk.
-pub(crate) struct Large {
+pub(crate) struct ChunkedFile {
     pub(super) job: Arc<FileJob>,
     /// Chunks that the receiver has from an earlier run.
     had: u64,
     /// When the file had last been changed, as it was opened first.
-    ctime: OnceLock<Time>,
+    ctime: OnceLock<FileTime>,
     /// None while there is nothing to read: an open one takes descriptors.
-    file: Mutex<Option<Result<Arc<SourceFile>, Trouble>>>,
+    file: Mutex<Option<Result<Arc<SourceFile>, ReadTrouble>>>,
     /// Chunks that are to be read, but for holes.
     left: Mutex<VecDeque<Range<u64>>>,
     /// Of the chunks below this the receiver may say what it has in their place.
@@ -134,17 +134,17 @@ pub(crate) struct Large {
     /// Of the chunks that have been read, if this end signs for them.
     tree: OnceLock<Mutex<FileTree>>,
     failed: AtomicBool,
-    unread: Mutex<Option<Unread>>,
+    unread: Mutex<Option<ProducerToken>>,
 }
 
-impl Large {
+impl ChunkedFile {
     /// None if the receiver's ranges make no sense.
     pub(crate) fn new(
         job: Arc<FileJob>,
         have: &[(u64, u64)],
         old_chunks: u64,
-        unread: Option<Unread>,
-    ) -> Option<Large> {
+        unread: Option<ProducerToken>,
+    ) -> Option<ChunkedFile> {
         let chunks = job.size.div_ceil(CHUNK);
         let mut have = have.to_vec();
         have.sort_unstable();
@@ -153,7 +153,7 @@ impl Large {
             return None;
         }
         let left = have.gaps(chunks).map(|(first, end)| first.max(old_chunks)..end);
-        Some(Large {
+        Some(ChunkedFile {
             had: have.count(),
             ctime: OnceLock::new(),
             file: Mutex::default(),
@@ -219,14 +219,14 @@ impl Large {
         self.job.size.saturating_sub(chunk.saturating_mul(CHUNK)).min(CHUNK) as usize
     }
 
-    pub(super) fn file(&self) -> Result<Arc<SourceFile>, Trouble> {
+    pub(super) fn file(&self) -> Result<Arc<SourceFile>, ReadTrouble> {
         let open = || {
-            let file =
-                SourceFile::open(&self.job.source, &self.job.entry).map_err(|error| Trouble::of(&error))?;
+            let file = SourceFile::open(&self.job.source, &self.job.entry)
+                .map_err(|error| ReadTrouble::of(&error))?;
             // What the receiver has is of the file as it was listed; what was sent, of the file as it was opened first.
             let listed = self.job.entry.ctime;
             let expected = *self.ctime.get_or_init(|| if self.had > 0 { listed } else { file.ctime() });
-            if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(Trouble::changed()) }
+            if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(ReadTrouble::changed()) }
         };
         self.file.lock().whole().get_or_insert_with(open).clone()
     }
@@ -256,12 +256,12 @@ impl Large {
         }
     }
 
-    /// One more holder, who will [`Large::let_go`] of it.
+    /// One more holder, who will [`ChunkedFile::let_go`] of it.
     pub(super) fn hold(&self) {
         self.in_hand.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn keep_unread(&self, unread: Unread) {
+    pub(super) fn keep_unread(&self, unread: ProducerToken) {
         *self.unread.lock().whole() = Some(unread);
     }
 
@@ -278,7 +278,7 @@ impl Large {
 
     /// A holder is through with it; the last one gets what has become of it, if that is not known yet: how many chunks there
     /// are, or why they are not all there.
-    pub(super) fn let_go(&self) -> Option<(Option<Unread>, Result<u64, Trouble>)> {
+    pub(super) fn let_go(&self) -> Option<(Option<ProducerToken>, Result<u64, ReadTrouble>)> {
         if self.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
@@ -287,9 +287,9 @@ impl Large {
             Ok(true) if file.ends_at_its_size().unwrap_or(true) => {
                 Ok(self.had + self.chunks_sent.load(Ordering::Acquire))
             }
-            Ok(true) => Err(Trouble::of_size(&file)),
-            Ok(false) => Err(Trouble::changed()),
-            Err(error) => Err(Trouble::of(&error)),
+            Ok(true) => Err(ReadTrouble::of_size(&file)),
+            Ok(false) => Err(ReadTrouble::changed()),
+            Err(error) => Err(ReadTrouble::of(&error)),
         };
         let is_failed = self.failed.load(Ordering::Acquire);
         let result = (!is_failed).then(|| self.file().and_then(unchanged));

@@ -19,33 +19,33 @@ const PATH_SHOWN_MAX: usize = 4096;
 const REASON_SHOWN_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(crate) struct Listing<T> {
-    list: Mutex<Listed<T>>,
+pub(crate) struct BoundedList<T> {
+    list: Mutex<ListedPart<T>>,
     bytes_max: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Listed<T> {
+pub(crate) struct ListedPart<T> {
     pub(crate) listed: Vec<T>,
     pub(crate) count: u64,
     bytes: usize,
 }
 
-impl<T> Default for Listed<T> {
+impl<T> Default for ListedPart<T> {
     fn default() -> Self {
-        Listed { listed: Vec::new(), count: 0, bytes: 0 }
+        ListedPart { listed: Vec::new(), count: 0, bytes: 0 }
     }
 }
 
-impl<T> Listing<T> {
+impl<T> BoundedList<T> {
     /// Entries of `bytes_max` bytes are listed; none, if that is 0.
-    pub(crate) fn new(bytes_max: usize) -> Listing<T> {
-        Listing { list: Mutex::default(), bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> BoundedList<T> {
+        BoundedList { list: Mutex::default(), bytes_max }
     }
 
     /// A list that the client's user sees; the far end only counts.
-    pub(crate) fn for_user(is_client: bool) -> Listing<T> {
-        Listing::new(if is_client { BYTES_MAX } else { 0 })
+    pub(crate) fn for_user(is_client: bool) -> BoundedList<T> {
+        BoundedList::new(if is_client { BYTES_MAX } else { 0 })
     }
 
     /// Counts one more and lists it while there is room; how many there are with it.
@@ -81,7 +81,7 @@ impl<T> Listing<T> {
         });
     }
 
-    pub(crate) fn take(&self) -> Listed<T> {
+    pub(crate) fn take(&self) -> ListedPart<T> {
         std::mem::take(&mut *self.list.lock().in_any_case())
     }
 }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_list_is_bounded_and_the_count_is_not() {
-        let listing = Listing::new(1 << 20);
+        let listing = BoundedList::new(1 << 20);
         for number in 1..=40_000 {
             assert_eq!(listing.add(format!("d/{number:0>100}").as_bytes(), "why", |path, _| path), number);
         }

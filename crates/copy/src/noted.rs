@@ -6,36 +6,43 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::events::{Done, Event};
+use farhaul_session::events::{EntryAction, Event};
 use farhaul_session::request::Request;
 use farhaul_text::escape;
 use farhaul_volume::Border;
 
-use super::listing::{Listed, Listing};
-use super::messages::Sort;
+use super::listing::{BoundedList, ListedPart};
+use super::messages::EntrySort;
 use super::report::LeftEntry;
 
 /// Bytes of what is left that the report lists.
 const LEFT_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Noted {
+pub(crate) struct ReplacementNotes {
     replaced: AtomicU64,
-    left: Listing<LeftEntry>,
+    left: BoundedList<LeftEntry>,
 }
 
-impl Default for Noted {
+impl Default for ReplacementNotes {
     fn default() -> Self {
-        Noted { replaced: AtomicU64::new(0), left: Listing::new(LEFT_BYTES_MAX) }
+        ReplacementNotes { replaced: AtomicU64::new(0), left: BoundedList::new(LEFT_BYTES_MAX) }
     }
 }
 
-impl Noted {
+impl ReplacementNotes {
     /// What was at `path` has made room (in a dry run: would) for something else.
-    pub(crate) fn replaced(&self, shared: &Request, path: &[u8], was: Sort, by: Sort, dry_run: bool) {
+    pub(crate) fn replaced(
+        &self,
+        shared: &Request,
+        path: &[u8],
+        was: EntrySort,
+        by: EntrySort,
+        dry_run: bool,
+    ) {
         self.replaced.fetch_add(1, Relaxed);
         shared.handle.tell_detail(|| {
-            let done = Done::Replaced { was: was.to_string(), by: by.to_string() };
+            let done = EntryAction::Replaced { was: was.to_string(), by: by.to_string() };
             Event::EntryDone { path: escape(path), done, dry_run }
         });
     }
@@ -48,7 +55,7 @@ impl Noted {
         };
         self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
         shared.handle.tell_detail(|| {
-            let done = Done::Left { reason: reason.to_string() };
+            let done = EntryAction::Left { reason: reason.to_string() };
             Event::EntryDone { path: escape(path), done, dry_run }
         });
     }
@@ -57,7 +64,7 @@ impl Noted {
         self.replaced.load(Relaxed)
     }
 
-    pub(crate) fn take_left(&self) -> Listed<LeftEntry> {
+    pub(crate) fn take_left(&self) -> ListedPart<LeftEntry> {
         self.left.take()
     }
 }

@@ -3,26 +3,26 @@
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::session::Dialogue;
 
-use super::end::End;
-use super::manifest::{Log, shown_root};
-use super::receipt::{self, ReceiptOptions, Receipting};
+use super::end::EndSummary;
+use super::manifest::{ManifestLog, shown_root};
+use super::receipt::{self, ReceiptExchange, ReceiptOptions};
 use super::report::{REPORT_SCHEMA, Report};
 
 /// How a session ended, as this end sees it.
-pub(crate) struct Outcome {
+pub(crate) struct CopyOutcome {
     pub(crate) report: Report,
     pub(crate) error: Option<Error>,
 }
 
-impl Outcome {
+impl CopyOutcome {
     /// A session that never ran.
-    pub(crate) fn failed(error: Error) -> Outcome {
+    pub(crate) fn failed(error: Error) -> CopyOutcome {
         let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
-        Outcome { report, error: Some(error) }
+        CopyOutcome { report, error: Some(error) }
     }
 
     /// Ends the manifest; a run whose manifest could not be written has failed.
-    pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
+    pub(crate) fn and_manifest(mut self, log: Option<&ManifestLog>) -> CopyOutcome {
         match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
             (Ok(Some(root)), _) => self.report.tree_root = Some(shown_root(&root)),
             (Ok(None), _) => {}
@@ -33,8 +33,8 @@ impl Outcome {
     }
 
     /// With what was signed.
-    pub(crate) fn and_receipt(mut self, receipting: Option<&Receipting>) -> Outcome {
-        match receipting.map(Receipting::receipt) {
+    pub(crate) fn and_receipt(mut self, receipting: Option<&ReceiptExchange>) -> CopyOutcome {
+        match receipting.map(ReceiptExchange::receipt) {
             Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
             Some(Ok(_)) => self.report.no_receipt = Some("the copy has not come to its end".into()),
             Some(Err(reason)) => self.report.no_receipt = Some(reason),
@@ -44,7 +44,11 @@ impl Outcome {
     }
 
     /// With the receipt in its file, if it was asked for; a run without one that has to have it has failed.
-    pub(crate) fn with_receipt(mut self, wanted: Option<&ReceiptOptions>, why_none: Option<&str>) -> Outcome {
+    pub(crate) fn with_receipt(
+        mut self,
+        wanted: Option<&ReceiptOptions>,
+        why_none: Option<&str>,
+    ) -> CopyOutcome {
         let Some(wanted) = wanted else { return self };
         if let Some(receipt) = &self.report.receipt {
             let written = wanted.file.as_deref().map_or(Ok(()), |file| receipt::write(receipt, file));
@@ -69,12 +73,12 @@ impl Outcome {
     }
 
     /// It has failed after all.
-    pub(crate) fn but(self, error: Error) -> Outcome {
+    pub(crate) fn but(self, error: Error) -> CopyOutcome {
         let report = Report { ok: false, ..self.report }.ended_by(Some(&error));
-        Outcome { report, error: Some(error) }
+        CopyOutcome { report, error: Some(error) }
     }
 
-    pub(crate) fn new(dialogue: &Dialogue, end: End, error: Option<Error>) -> Outcome {
+    pub(crate) fn new(dialogue: &Dialogue, end: EndSummary, error: Option<Error>) -> CopyOutcome {
         let session = dialogue.report(&end.figures, end.bytes);
         let report = Report {
             schema: REPORT_SCHEMA,
@@ -113,7 +117,7 @@ impl Outcome {
             no_receipt: None,
         };
         let error = error.or_else(|| nothing_arrived(&report));
-        Outcome { report: report.ended_by(error.as_ref()), error }
+        CopyOutcome { report: report.ended_by(error.as_ref()), error }
     }
 }
 
@@ -134,7 +138,7 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Action, FailedEntry};
+    use crate::report::{FailedAction, FailedEntry};
 
     #[test]
     fn what_has_come_of_an_entry_that_failed_does_not_change_how_the_run_ends() {
@@ -142,7 +146,7 @@ mod tests {
             path: path.into(),
             code,
             reason: "no".into(),
-            action: Action::Copy,
+            action: FailedAction::Copy,
         };
         let mut report = Report { failed: vec![failed("a", Code::PermissionDenied)], ..Report::default() };
         for bytes in [0, 1, 1 << 30] {

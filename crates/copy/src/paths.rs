@@ -12,20 +12,22 @@ use std::path::{Path, PathBuf};
 
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
+use farhaul_volume::{
+    GeneratedSource, GlobAllowance, GlobBase, RelPath, Root, Selection, Source, expand, expand_home,
+};
 
-use super::destination::{Asked, Target, last_component, with_slash_if_home};
+use super::destination::{PulledNames, TargetDirectory, last_component, with_slash_if_home};
 use super::distinct::are_distinct;
 use super::failures::plain;
-use super::grounds::{self, Grounds, Spot};
+use super::grounds::{self, ConfinedPath, LocalConfines};
 use super::request::CopyRequest;
-use super::roots::Roots;
-use super::{Awaited, Origin, Scan};
+use super::roots::DestinationRoots;
+use super::{Awaited, CopySource, ScanPlan};
 use crate::options::{TransferOptions, in_each};
 
 /// What a destination is to be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct DestinationWish {
     /// It must be a directory, and is made if it is missing.
     pub(crate) is_directory: bool,
     /// It is the name of the single source, also if there is a directory of that name.
@@ -40,7 +42,7 @@ pub(crate) enum Confinement {
     /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
     Local,
     /// As [`Confinement::Local`], below certain directories.
-    Within(Grounds),
+    Within(LocalConfines),
     /// Anywhere that the user who runs this can go; relative paths start at the working directory.
     User,
     /// Below a daemon's root.
@@ -49,7 +51,7 @@ pub(crate) enum Confinement {
 
 impl Confinement {
     /// Of a job's local ends.
-    pub(crate) fn of_local(grounds: Option<&Grounds>) -> Confinement {
+    pub(crate) fn of_local(grounds: Option<&LocalConfines>) -> Confinement {
         grounds.map_or(Confinement::Local, |grounds| Confinement::Within(grounds.clone()))
     }
 }
@@ -86,8 +88,8 @@ pub(crate) fn local_origin(
     paths: &[PathBuf],
     options: &TransferOptions,
     names: Option<Vec<Vec<u8>>>,
-    grounds: Option<&Grounds>,
-) -> Result<Origin, Error> {
+    grounds: Option<&LocalConfines>,
+) -> Result<CopySource, Error> {
     let directories = &options.spread.source;
     are_there(&Confinement::of_local(grounds), directories)?;
     let of = |path: &[u8]| match grounds {
@@ -103,12 +105,12 @@ pub(crate) fn local_origin(
     };
     let sources: Vec<_> = paths.iter().map(one).collect::<Result<_, _>>()?;
     are_distinct(&sources)?;
-    let mut scan = Scan::new(sources, options)?;
+    let mut scan = ScanPlan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
     scan.options.only =
         only.map_err(|error| Error::new(Code::BadPattern, format!("a name that is asked for: {error}")))?;
     scan.awaits_names = false;
-    Ok(Origin::Scan(Box::new(scan)))
+    Ok(CopySource::Scan(Box::new(scan)))
 }
 
 /// What a far end sends, as soon as it knows all of it.
@@ -116,12 +118,12 @@ pub(crate) fn far_origin(
     confinement: &Confinement,
     request: &CopyRequest,
     budget: &Budget,
-) -> Result<Origin, Error> {
+) -> Result<CopySource, Error> {
     if request.more_paths == 0 {
-        return Ok(Origin::Scan(Box::new(far_scan(confinement, request, budget)?)));
+        return Ok(CopySource::Scan(Box::new(far_scan(confinement, request, budget)?)));
     }
     let awaited = Awaited { confinement: confinement.clone(), request: request.clone() };
-    Ok(Origin::Awaited(Box::new(awaited)))
+    Ok(CopySource::Awaited(Box::new(awaited)))
 }
 
 /// `~` and patterns are expanded here, as scp does.
@@ -129,13 +131,13 @@ pub(crate) fn far_scan(
     confinement: &Confinement,
     request: &CopyRequest,
     budget: &Budget,
-) -> Result<Scan, Error> {
+) -> Result<ScanPlan, Error> {
     let mut sources = Vec::new();
-    let (mut allowance, mut kept) = (Allowance::default(), budget.nothing());
+    let (mut allowance, mut kept) = (GlobAllowance::default(), budget.nothing());
     let directories = &request.options.spread.source;
     are_there(confinement, directories)?;
     for path in &request.paths {
-        if Generated::parse(path).is_some() {
+        if GeneratedSource::parse(path).is_some() {
             sources.push(source(path, None)?);
             continue;
         }
@@ -171,18 +173,22 @@ pub(crate) fn far_scan(
     if options.sync.is_some() && !only_content {
         return Err(Error::new(Code::NotOneFile, "this needs a single source directory"));
     }
-    Ok(Scan::new(sources, options)?.keeping(kept))
+    Ok(ScanPlan::new(sources, options)?.keeping(kept))
 }
 
 /// A name that matches is kept as a path, as where it goes, and as what it is called.
 const SOURCE_COPIES: usize = 4;
 
-fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -> Result<Vec<Source>, Error> {
+fn expanded(
+    confinement: &Confinement,
+    path: &[u8],
+    allowance: &mut GlobAllowance,
+) -> Result<Vec<Source>, Error> {
     let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
         Confinement::Within(grounds) => return Ok(vec![source_within(grounds, path)?]),
-        Confinement::User => (Base::User, None, with_slash_if_home(path.to_vec())),
-        Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
+        Confinement::User => (GlobBase::User, None, with_slash_if_home(path.to_vec())),
+        Confinement::Root(root) => (GlobBase::Root(root.clone()), Some(root), path.to_vec()),
     };
     let expanded = expand(&base, &pattern, allowance);
     let expanded =
@@ -226,7 +232,7 @@ fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), E
 }
 
 fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
-    if let Some(generated) = Generated::parse(path) {
+    if let Some(generated) = GeneratedSource::parse(path) {
         let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
         let path = PathBuf::new();
         let (also, beneath) = Default::default();
@@ -251,12 +257,12 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
 }
 
 /// The same of a path that has to lie in `grounds`.
-fn source_within(grounds: &Grounds, path: &[u8]) -> Result<Source, Error> {
+fn source_within(grounds: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
     let source = source(path, None)?;
     if source.generated.is_some() {
         return Ok(source);
     }
-    let Spot { root, path } = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    let ConfinedPath { root, path } = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
     let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
     Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
 }
@@ -270,14 +276,14 @@ fn below_root(path: &[u8]) -> &[u8] {
 /// Where a client puts what it pulls: in `grounds`, if given.
 pub(crate) fn local_target(
     path: &Path,
-    wish: Wish,
+    wish: DestinationWish,
     sources: &[Vec<u8>],
     directories: &[Vec<u8>],
-    grounds: Option<&Grounds>,
-) -> Result<Target, Error> {
+    grounds: Option<&LocalConfines>,
+) -> Result<TargetDirectory, Error> {
     let path = path.as_os_str().as_bytes();
     spread_target(&Confinement::of_local(grounds), path, wish, directories, |path, wish| {
-        let asked = Asked::from_sources(sources);
+        let asked = PulledNames::from_sources(sources);
         match grounds {
             None => user_target(Path::new(OsStr::from_bytes(path)), wish, asked),
             Some(grounds) => target_within(grounds, path, wish, asked),
@@ -289,9 +295,9 @@ pub(crate) fn local_target(
 pub(crate) fn far_target(
     confinement: &Confinement,
     path: &[u8],
-    wish: Wish,
+    wish: DestinationWish,
     directories: &[Vec<u8>],
-) -> Result<Target, Error> {
+) -> Result<TargetDirectory, Error> {
     spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
 }
 
@@ -299,16 +305,16 @@ pub(crate) fn far_target(
 fn spread_target(
     confinement: &Confinement,
     path: &[u8],
-    wish: Wish,
+    wish: DestinationWish,
     directories: &[Vec<u8>],
-    one: impl Fn(&[u8], Wish) -> Result<Target, Error>,
-) -> Result<Target, Error> {
+    one: impl Fn(&[u8], DestinationWish) -> Result<TargetDirectory, Error>,
+) -> Result<TargetDirectory, Error> {
     let Some(places) = in_each(directories, path) else { return one(path, wish) };
     are_there(confinement, directories)?;
     let mut places: Vec<_> = places.into_iter().zip(directories).collect();
     let is_there = |place: &[u8]| !wish.is_name && is_directory(confinement, place);
     let any = places.iter().any(|(place, _)| is_there(place));
-    let wish = Wish { is_directory: wish.is_directory || any, ..wish };
+    let wish = DestinationWish { is_directory: wish.is_directory || any, ..wish };
     if wish.dry_run && any {
         // Where it is missing it would be made.
         places.retain(|(place, _)| is_there(place));
@@ -335,7 +341,7 @@ fn spread_target(
         }
     }
     let (_, first) = targets.swap_remove(0);
-    Ok(Target { roots: Roots::several(roots), is_new, ..first })
+    Ok(TargetDirectory { roots: DestinationRoots::several(roots), is_new, ..first })
 }
 
 /// Whether a directory is there already.
@@ -355,7 +361,11 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
 }
 
 /// A destination is no pattern: what it would match is not what is to be written.
-fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
+fn one_far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: DestinationWish,
+) -> Result<TargetDirectory, Error> {
     let path = match confinement {
         Confinement::Root(root) => {
             let outside = |_| {
@@ -363,22 +373,22 @@ fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<
                 Error::new(Code::BadPath, what)
             };
             let below = RelPath::from_written(path).map_err(outside)?;
-            return root_target(root, below, path, wish, Asked::Anything);
+            return root_target(root, below, path, wish, PulledNames::Anything);
         }
-        Confinement::Within(grounds) => return target_within(grounds, path, wish, Asked::Anything),
+        Confinement::Within(grounds) => return target_within(grounds, path, wish, PulledNames::Anything),
         Confinement::User => expand_home(path),
         Confinement::Local => path.to_vec(),
     };
     let path = if path.is_empty() { b".".to_vec() } else { path };
-    user_target(Path::new(OsStr::from_bytes(&path)), wish, Asked::Anything)
+    user_target(Path::new(OsStr::from_bytes(&path)), wish, PulledNames::Anything)
 }
 
 /// The user's own paths may lead through links; what lies below the directory reached may not.
-fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
+fn user_target(path: &Path, wish: DestinationWish, asked: PulledNames) -> Result<TargetDirectory, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
         let root = Root::open(dir).map_err(|error| cannot(format!("open {}", dir.display()), &error))?;
-        Ok(Target { rename, ..Target::new(root, asked) })
+        Ok(TargetDirectory { rename, ..TargetDirectory::new(root, asked) })
     };
     let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
     if wish.is_name && !is_directory {
@@ -393,9 +403,9 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
         }
         Err(_) if is_directory && wish.dry_run => {
             let (dir, name) = parent_and_name(path);
-            let target: Target = into(dir, None, asked)?;
+            let target: TargetDirectory = into(dir, None, asked)?;
             let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
-            Ok(Target {
+            Ok(TargetDirectory {
                 prefix: prefix.map_err(|error| Error::new(Code::BadPath, error.to_string()))?,
                 ..target
             })
@@ -404,7 +414,7 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
             // `new/.` is made as `new`.
             std::fs::create_dir(path.components().collect::<PathBuf>())
                 .map_err(|error| cannot(format!("create {name}"), &error))?;
-            Ok(Target { is_new: true, ..into(path, None, asked)? })
+            Ok(TargetDirectory { is_new: true, ..into(path, None, asked)? })
         }
         Ok(_) | Err(_) => {
             let (dir, name) = parent_and_name(path);
@@ -418,7 +428,12 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
     (parent, path.file_name().map(|name| name.as_bytes().to_vec()))
 }
 
-fn target_within(grounds: &Grounds, path: &[u8], wish: Wish, asked: Asked) -> Result<Target, Error> {
+fn target_within(
+    grounds: &LocalConfines,
+    path: &[u8],
+    wish: DestinationWish,
+    asked: PulledNames,
+) -> Result<TargetDirectory, Error> {
     let spot = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
     root_target(&spot.root, spot.path, path, wish, asked)
 }
@@ -428,13 +443,14 @@ fn root_target(
     root: &Root,
     path: RelPath,
     written: &[u8],
-    wish: Wish,
-    asked: Asked,
-) -> Result<Target, Error> {
+    wish: DestinationWish,
+    asked: PulledNames,
+) -> Result<TargetDirectory, Error> {
     let is_directory = wish.is_directory || last_component(written).is_none();
     let name = shown(written);
     let confined_to = Some(root.clone());
-    let target = |root: Root, rename| Target { rename, confined_to, ..Target::new(root, asked) };
+    let target =
+        |root: Root, rename| TargetDirectory { rename, confined_to, ..TargetDirectory::new(root, asked) };
     if path.is_empty() {
         return Ok(target(root.clone(), None));
     }
@@ -452,10 +468,10 @@ fn root_target(
             let (above, last) = (above()?, RelPath::from_bytes(last));
             let last = last.map_err(|error| Error::new(Code::BadPath, format!("{name}: {error}")))?;
             if wish.dry_run {
-                return Ok(Target { prefix: Some(last), ..target(above, None) });
+                return Ok(TargetDirectory { prefix: Some(last), ..target(above, None) });
             }
             above.create_shared_dir(&last).map_err(cannot)?;
-            Ok(Target { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
+            Ok(TargetDirectory { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
         }
         Some(_) | None => Ok(target(above()?, Some(last.to_vec()))),
     }

@@ -17,7 +17,7 @@ use super::job::Location;
 
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct HostSpec {
     /// Before `@`.
     pub user: Option<String>,
     /// A name or an address; IPv6 without brackets.
@@ -28,20 +28,20 @@ pub struct Host {
 
 /// One source or destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum LocationSpec {
     /// `-`: stdin as a source, stdout as a destination.
     Pipe,
     /// On this host.
     Local(PathBuf),
     /// At a host that ssh reaches.
-    Ssh(Host, Vec<u8>),
+    Ssh(HostSpec, Vec<u8>),
     /// The path is relative to the daemon's root; empty for the root itself.
-    Daemon(Host, Vec<u8>),
+    Daemon(HostSpec, Vec<u8>),
 }
 
-impl Place {
+impl LocationSpec {
     /// Reads one argument.
-    pub fn parse(argument: &OsStr) -> Result<Place, Error> {
+    pub fn parse(argument: &OsStr) -> Result<LocationSpec, Error> {
         let bytes = argument.as_bytes();
         if bytes.is_empty() {
             return Err(usage("an empty name is no file; write . for the current directory"));
@@ -50,32 +50,32 @@ impl Place {
             return Err(usage("a file name cannot contain a zero byte"));
         }
         if bytes == b"-" {
-            return Ok(Place::Pipe);
+            return Ok(LocationSpec::Pipe);
         }
         if let Some(made) = without_files(bytes)? {
-            return Ok(Place::Local(OsString::from_vec(made).into()));
+            return Ok(LocationSpec::Local(OsString::from_vec(made).into()));
         }
         if let Some((scheme, rest)) = split_scheme(bytes) {
             return url(scheme, rest, argument)?.resolved();
         }
         match colon(bytes) {
-            None => Ok(Place::Local(PathBuf::from(argument))),
+            None => Ok(LocationSpec::Local(PathBuf::from(argument))),
             Some(at) => {
                 let host = host(&bytes[..at], Port::Forbid, argument)?;
-                Place::Ssh(host, home_if_empty(&bytes[at + 1..])).resolved()
+                LocationSpec::Ssh(host, home_if_empty(&bytes[at + 1..])).resolved()
             }
         }
     }
 
     /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`, `fh://host[:port]`.
-    pub fn parse_host(argument: &OsStr) -> Result<Place, Error> {
+    pub fn parse_host(argument: &OsStr) -> Result<LocationSpec, Error> {
         let bytes = argument.as_bytes();
         let bad = |why: &str| Err(Error::new(Code::BadLocation, format!("{}: {why}", argument.display())));
         let place = match split_scheme(bytes) {
             Some((scheme, rest)) => url(scheme, rest, argument)?,
             None => {
                 let name = bytes.strip_suffix(b":").unwrap_or(bytes);
-                Place::Ssh(host(name, Port::Forbid, argument)?, home_if_empty(b""))
+                LocationSpec::Ssh(host(name, Port::Forbid, argument)?, home_if_empty(b""))
             }
         };
         match place.path() {
@@ -85,26 +85,26 @@ impl Place {
     }
 
     /// With the far end's path as the engine reads it.
-    fn resolved(self) -> Result<Place, Error> {
+    fn resolved(self) -> Result<LocationSpec, Error> {
         let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
         Ok(match self {
-            Place::Ssh(host, name) => Place::Ssh(host, path(name)?),
-            Place::Daemon(host, name) => Place::Daemon(host, path(name)?),
-            Place::Pipe | Place::Local(_) => self,
+            LocationSpec::Ssh(host, name) => LocationSpec::Ssh(host, path(name)?),
+            LocationSpec::Daemon(host, name) => LocationSpec::Daemon(host, path(name)?),
+            LocationSpec::Pipe | LocationSpec::Local(_) => self,
         })
     }
 
     /// The same for a job, with what is usual in all that a name does not say.
     pub fn to_location(&self) -> Location {
         match self {
-            Place::Pipe => Location::Pipe,
-            Place::Local(path) => Location::Local(path.clone()),
-            Place::Ssh(host, path) => {
-                let Host { user, name, port } = host.clone();
+            LocationSpec::Pipe => Location::Pipe,
+            LocationSpec::Local(path) => Location::Local(path.clone()),
+            LocationSpec::Ssh(host, path) => {
+                let HostSpec { user, name, port } = host.clone();
                 let target = SshTarget { user, host: name, port, ..SshTarget::default() };
                 Location::Ssh { target, path: path.clone() }
             }
-            Place::Daemon(host, path) => {
+            LocationSpec::Daemon(host, path) => {
                 let port = host.port.unwrap_or(DEFAULT_PORT);
                 let target = DaemonTarget { host: host.name.clone(), port, ..DaemonTarget::default() };
                 Location::Daemon { target, path: path.clone() }
@@ -115,18 +115,20 @@ impl Place {
     /// The path at whichever end.
     pub fn path(&self) -> &[u8] {
         match self {
-            Place::Pipe => b"-",
-            Place::Local(path) => path.as_os_str().as_bytes(),
-            Place::Ssh(_, path) | Place::Daemon(_, path) => path,
+            LocationSpec::Pipe => b"-",
+            LocationSpec::Local(path) => path.as_os_str().as_bytes(),
+            LocationSpec::Ssh(_, path) | LocationSpec::Daemon(_, path) => path,
         }
     }
 
     /// Another path at the same host.
-    pub fn with_path(&self, path: &[u8]) -> Place {
+    pub fn with_path(&self, path: &[u8]) -> LocationSpec {
         match self {
-            Place::Pipe | Place::Local(_) => Place::Local(OsString::from_vec(path.to_vec()).into()),
-            Place::Ssh(host, _) => Place::Ssh(host.clone(), path.to_vec()),
-            Place::Daemon(host, _) => Place::Daemon(host.clone(), path.to_vec()),
+            LocationSpec::Pipe | LocationSpec::Local(_) => {
+                LocationSpec::Local(OsString::from_vec(path.to_vec()).into())
+            }
+            LocationSpec::Ssh(host, _) => LocationSpec::Ssh(host.clone(), path.to_vec()),
+            LocationSpec::Daemon(host, _) => LocationSpec::Daemon(host.clone(), path.to_vec()),
         }
     }
 
@@ -134,9 +136,9 @@ impl Place {
     pub fn is_input(&self) -> bool {
         const NAMES: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
         match self {
-            Place::Pipe => true,
-            Place::Local(path) => NAMES.iter().any(|name| path.as_os_str() == *name),
-            Place::Ssh(..) | Place::Daemon(..) => false,
+            LocationSpec::Pipe => true,
+            LocationSpec::Local(path) => NAMES.iter().any(|name| path.as_os_str() == *name),
+            LocationSpec::Ssh(..) | LocationSpec::Daemon(..) => false,
         }
     }
 
@@ -151,20 +153,19 @@ impl Place {
     }
 
     /// The host, when the place is remote.
-    pub fn host(&self) -> Option<&Host> {
+    pub fn host(&self) -> Option<&HostSpec> {
         match self {
-            Place::Ssh(host, _) | Place::Daemon(host, _) => Some(host),
-            Place::Pipe | Place::Local(_) => None,
+            LocationSpec::Ssh(host, _) | LocationSpec::Daemon(host, _) => Some(host),
+            LocationSpec::Pipe | LocationSpec::Local(_) => None,
         }
     }
 
     /// Whether both are on the same machine, reached the same way as the same user.
-    pub fn is_beside(&self, other: &Place) -> bool {
+    pub fn is_beside(&self, other: &LocationSpec) -> bool {
         match (self, other) {
-            (Place::Ssh(one, _), Place::Ssh(two, _)) | (Place::Daemon(one, _), Place::Daemon(two, _)) => {
-                one == two
-            }
-            (Place::Local(_), Place::Local(_)) => true,
+            (LocationSpec::Ssh(one, _), LocationSpec::Ssh(two, _))
+            | (LocationSpec::Daemon(one, _), LocationSpec::Daemon(two, _)) => one == two,
+            (LocationSpec::Local(_), LocationSpec::Local(_)) => true,
             _ => false,
         }
     }
@@ -204,17 +205,17 @@ fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     is_scheme.then(|| (scheme, &bytes[at + 3..]))
 }
 
-fn url(scheme: &[u8], rest: &[u8], argument: &OsStr) -> Result<Place, Error> {
+fn url(scheme: &[u8], rest: &[u8], argument: &OsStr) -> Result<LocationSpec, Error> {
     let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let below = path.strip_prefix(b"/").unwrap_or(path);
     match scheme {
-        b"fh" => Ok(Place::Daemon(host(authority, Port::Allow, argument)?, below.to_vec())),
-        b"scp" => Ok(Place::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(below))),
+        b"fh" => Ok(LocationSpec::Daemon(host(authority, Port::Allow, argument)?, below.to_vec())),
+        b"scp" => Ok(LocationSpec::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(below))),
         b"ssh" => {
             // `/~/x` and `/~user/x` name home directories, as in git's URLs.
             let path = if below.starts_with(b"~") { below } else { path };
-            Ok(Place::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(path)))
+            Ok(LocationSpec::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(path)))
         }
         _ => Err(Error::new(
             Code::BadLocation,
@@ -257,7 +258,7 @@ enum Port {
     Forbid,
 }
 
-fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<Host, Error> {
+fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<HostSpec, Error> {
     let bad = |why: &str| Error::new(Code::BadLocation, format!("{}: {why}", argument.display()));
     let authority = std::str::from_utf8(authority).map_err(|_| bad("the host name is not UTF-8"))?;
     let (user, address) = match authority.rsplit_once('@') {
@@ -304,20 +305,20 @@ fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<Host, Err
             Some(number.ok_or_else(|| bad("the port is not a number from 1 to 65535"))?)
         }
     };
-    Ok(Host { user: user.map(str::to_string), name: name.to_string(), port })
+    Ok(HostSpec { user: user.map(str::to_string), name: name.to_string(), port })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Place, Error> {
-        Place::parse(OsStr::new(text))
+    fn parse(text: &str) -> Result<LocationSpec, Error> {
+        LocationSpec::parse(OsStr::new(text))
     }
 
-    fn at(user: &str, name: &str, port: u16) -> Host {
+    fn at(user: &str, name: &str, port: u16) -> HostSpec {
         let user = (!user.is_empty()).then(|| user.to_string());
-        Host { user, name: name.to_string(), port: (port != 0).then_some(port) }
+        HostSpec { user, name: name.to_string(), port: (port != 0).then_some(port) }
     }
 
     #[test]
@@ -338,16 +339,16 @@ mod tests {
             "./-",
             "dir/fh://x",
         ] {
-            assert_eq!(parse(text).unwrap(), Place::Local(PathBuf::from(text)), "{text}");
+            assert_eq!(parse(text).unwrap(), LocationSpec::Local(PathBuf::from(text)), "{text}");
         }
-        assert_eq!(parse("-").unwrap(), Place::Pipe);
+        assert_eq!(parse("-").unwrap(), LocationSpec::Pipe);
         let bytes = OsStr::from_bytes(b"caf\xe9");
-        assert_eq!(Place::parse(bytes).unwrap(), Place::Local(PathBuf::from(bytes)));
+        assert_eq!(LocationSpec::parse(bytes).unwrap(), LocationSpec::Local(PathBuf::from(bytes)));
     }
 
     #[test]
     fn names_over_ssh() {
-        let table: [(&str, Host, &str); 14] = [
+        let table: [(&str, HostSpec, &str); 14] = [
             ("host:", at("", "host", 0), "."),
             ("host:x", at("", "host", 0), "x"),
             ("host:/data/", at("", "host", 0), "/data/"),
@@ -364,13 +365,13 @@ mod tests {
             ("scp://host:22//x", at("", "host", 22), "/x"),
         ];
         for (text, host, path) in table {
-            assert_eq!(parse(text).unwrap(), Place::Ssh(host, path.as_bytes().to_vec()), "{text}");
+            assert_eq!(parse(text).unwrap(), LocationSpec::Ssh(host, path.as_bytes().to_vec()), "{text}");
         }
     }
 
     #[test]
     fn hosts_alone() {
-        let host = |text: &str| Place::parse_host(OsStr::new(text)).map(|place| place.host().cloned());
+        let host = |text: &str| LocationSpec::parse_host(OsStr::new(text)).map(|place| place.host().cloned());
         for (text, expected) in [
             ("dtn", at("", "dtn", 0)),
             ("me@dtn:", at("me", "dtn", 0)),
@@ -394,20 +395,20 @@ mod tests {
             ("zero:1.5k", "zero:1536"),
             ("./zero:1", "./zero:1"),
         ] {
-            assert_eq!(parse(text).unwrap(), Place::Local(PathBuf::from(path)), "{text}");
+            assert_eq!(parse(text).unwrap(), LocationSpec::Local(PathBuf::from(path)), "{text}");
         }
-        let far = |path: &str| Place::Ssh(at("", "host", 0), path.as_bytes().to_vec());
+        let far = |path: &str| LocationSpec::Ssh(at("", "host", 0), path.as_bytes().to_vec());
         assert_eq!(parse("host:zero:1k").unwrap(), far("zero:1024"));
         assert_eq!(parse("host:./zero:1k").unwrap(), far("./zero:1k"));
-        assert_eq!(parse("user@null:").unwrap(), Place::Ssh(at("user", "null", 0), b".".to_vec()));
-        let daemon = Place::Daemon(at("", "host", 0), b"null:".to_vec());
+        assert_eq!(parse("user@null:").unwrap(), LocationSpec::Ssh(at("user", "null", 0), b".".to_vec()));
+        let daemon = LocationSpec::Daemon(at("", "host", 0), b"null:".to_vec());
         assert_eq!(parse("fh://host/null:").unwrap(), daemon);
         assert!(parse("zero:x").is_err() && parse("host:random:0").is_err());
     }
 
     #[test]
     fn names_of_daemons() {
-        let table: [(&str, Host, &str); 7] = [
+        let table: [(&str, HostSpec, &str); 7] = [
             ("fh://host:33001/incoming/", at("", "host", 33001), "incoming/"),
             ("fh://host/a/b c%20", at("", "host", 0), "a/b c%20"),
             ("fh://host", at("", "host", 0), ""),
@@ -417,7 +418,7 @@ mod tests {
             ("fh://192.0.2.1/x@y:z", at("", "192.0.2.1", 0), "x@y:z"),
         ];
         for (text, host, path) in table {
-            assert_eq!(parse(text).unwrap(), Place::Daemon(host, path.as_bytes().to_vec()), "{text}");
+            assert_eq!(parse(text).unwrap(), LocationSpec::Daemon(host, path.as_bytes().to_vec()), "{text}");
         }
     }
 

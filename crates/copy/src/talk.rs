@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use farhaul_session::request::Request;
 
-use super::messages::{Encoder, Message};
+use super::messages::{CopyMessage, Encoder};
 
 /// A session's common state, and the copy's own messages to the peer.
 ///
 /// Always true: messages are encoded in the order in which they go, since a path is told by what it has in common
 /// with the path before. So the encoder is locked only while the session takes messages.
-pub(crate) struct Talk {
+pub(crate) struct Conversation {
     shared: Arc<Request>,
     encoder: Mutex<Encoder>,
 }
 
-impl Talk {
-    pub(crate) fn new(shared: Arc<Request>) -> Arc<Talk> {
-        Arc::new(Talk { shared, encoder: Mutex::default() })
+impl Conversation {
+    pub(crate) fn new(shared: Arc<Request>) -> Arc<Conversation> {
+        Arc::new(Conversation { shared, encoder: Mutex::default() })
     }
 
     /// As [`Shared::send`].
-    pub(crate) fn send(&self, messages: &[Message]) {
+    pub(crate) fn send(&self, messages: &[CopyMessage]) {
         self.shared.send_encoded(|out| {
             let mut encoder = self.encoder.lock().whole();
             for message in messages {
@@ -33,7 +33,7 @@ impl Talk {
     }
 }
 
-impl Deref for Talk {
+impl Deref for Conversation {
     type Target = Arc<Request>;
 
     fn deref(&self) -> &Arc<Request> {

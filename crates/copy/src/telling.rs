@@ -1,13 +1,13 @@
 //! What a user is told of an entry, as an event.
 
-use farhaul_session::events::{Done, Event};
+use farhaul_session::events::{EntryAction, Event};
 use farhaul_text::escape;
 use farhaul_volume::RelPath;
 
 use super::failures::Failure;
 
 /// Of one that is as it should be, or in a dry run would be.
-pub(crate) fn done(path: &RelPath, done: Done, dry_run: bool) -> Event {
+pub(crate) fn done(path: &RelPath, done: EntryAction, dry_run: bool) -> Event {
     Event::EntryDone { path: path.to_string(), done, dry_run }
 }
 

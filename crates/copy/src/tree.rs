@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_volume::{Attributes, RelPath, Time};
+use farhaul_volume::{Attributes, FileTime, RelPath};
 
 /// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
 pub(crate) const OUTSTANDING_MAX: usize = 512 << 10;
@@ -20,14 +20,14 @@ const NAMES_BYTES_MAX: usize = 256 << 20;
 const DEPTH_MAX: usize = 2049;
 
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct UnfinishedDirectory {
     pub(crate) id: u64,
     pub(crate) path: RelPath,
     /// None: it keeps the one that it has.
     pub(crate) mode: Option<u32>,
     /// The mode that it has at the source.
     pub(crate) source_mode: u32,
-    pub(crate) mtime: Time,
+    pub(crate) mtime: FileTime,
     pub(crate) attributes: Attributes,
     /// Whether it exists: if not, it gets neither mode nor time.
     pub(crate) is_made: bool,
@@ -43,12 +43,12 @@ pub(crate) struct Directory {
     pub(super) ended: bool,
 }
 
-impl Directory {
+impl UnfinishedDirectory {
     /// A directory below another of the manifest; the rest is for the caller to fill in.
-    pub(crate) fn below(parent: Option<u64>) -> Directory {
-        let mtime = Time { secs: 0, nanos: 0 };
+    pub(crate) fn below(parent: Option<u64>) -> UnfinishedDirectory {
+        let mtime = FileTime { secs: 0, nanos: 0 };
         let path = RelPath::empty();
-        Directory {
+        UnfinishedDirectory {
             id: 0,
             path,
             mode: None,
@@ -68,7 +68,7 @@ impl Directory {
 
 /// What an entry is told of the directory that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parent {
+pub(crate) struct ParentDirectory {
     pub(crate) id: u64,
     pub(crate) is_new: bool,
     pub(crate) is_nameless: bool,
@@ -79,11 +79,11 @@ pub(crate) struct Parent {
 /// Always true: a directory is handed out once, when its listing has ended and none of its entries is left, those inside it
 /// before it; what is booked for an entry is free again when it is done.
 #[derive(Debug, Default)]
-pub(crate) struct Tree(Mutex<State>);
+pub(crate) struct DirectoryTree(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    open: HashMap<u64, Directory>,
+    open: HashMap<u64, UnfinishedDirectory>,
     stack: Vec<u64>,
     /// Entries outside any directory of the manifest that are not done.
     pending_at_top: u64,
@@ -96,14 +96,14 @@ struct State {
 /// What an unfinished entry takes besides its names and attributes, as an item on its way and in a table.
 const ENTRY_BYTES: usize = 320;
 
-impl Tree {
-    pub(crate) fn within(budget: &Budget) -> Tree {
-        Tree(Mutex::new(State { kept: budget.nothing(), ..State::default() }))
+impl DirectoryTree {
+    pub(crate) fn within(budget: &Budget) -> DirectoryTree {
+        DirectoryTree(Mutex::new(State { kept: budget.nothing(), ..State::default() }))
     }
 
     /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
     /// directory.
-    pub(crate) fn add(&self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
+    pub(crate) fn add(&self, path: &RelPath, bytes: usize) -> Result<Option<ParentDirectory>, Error> {
         let state = &mut *self.0.lock().whole();
         state.book(bytes)?;
         let Some(&parent) = state.stack.last() else {
@@ -118,11 +118,11 @@ impl Tree {
             ));
         }
         directory.pending += 1;
-        Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
+        Ok(Some(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
     }
 
-    /// As [`Tree::add`], of an entry that has no path here, in a directory that is being listed.
-    pub(crate) fn add_unplaced(&self, bytes: usize) -> Result<Parent, Error> {
+    /// As [`DirectoryTree::add`], of an entry that has no path here, in a directory that is being listed.
+    pub(crate) fn add_unplaced(&self, bytes: usize) -> Result<ParentDirectory, Error> {
         let state = &mut *self.0.lock().whole();
         let Some(&parent) = state.stack.last() else {
             return Err(Error::from(Misbehaviour::EntryOutsideListing));
@@ -130,7 +130,7 @@ impl Tree {
         state.book(bytes)?;
         let directory = state.open.get_mut(&parent).expect("a directory on the stack is open");
         directory.pending += 1;
-        Ok(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
+        Ok(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
     }
 
     /// So many bytes are kept of an entry instead of those that were.
@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// The entry just added is a directory, whose own entries come next.
-    pub(crate) fn open(&self, directory: Directory) -> Result<(), Error> {
+    pub(crate) fn open(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
         let state = &mut *self.0.lock().whole();
         if state.stack.len() == DEPTH_MAX {
             return Err(Error::from(Misbehaviour::NestedTooDeep));
@@ -150,7 +150,7 @@ impl Tree {
     }
 
     /// The listing of directory `id` is over; returns the directories that are finished with it.
-    pub(crate) fn end(&self, id: u64) -> Result<Vec<Directory>, Error> {
+    pub(crate) fn end(&self, id: u64) -> Result<Vec<UnfinishedDirectory>, Error> {
         let state = &mut *self.0.lock().whole();
         if state.stack.pop() != Some(id) {
             return Err(Error::misbehaved(
@@ -166,7 +166,7 @@ impl Tree {
 
     /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
     /// finished with it.
-    pub(crate) fn child_done(&self, parent: Option<u64>, booked: usize) -> Vec<Directory> {
+    pub(crate) fn child_done(&self, parent: Option<u64>, booked: usize) -> Vec<UnfinishedDirectory> {
         let state = &mut *self.0.lock().whole();
         let mut done = Vec::new();
         state.release(parent, booked);
@@ -214,7 +214,7 @@ impl State {
         let _ = self.hold();
     }
 
-    fn close_finished(&mut self, mut at: Option<u64>, done: &mut Vec<Directory>) {
+    fn close_finished(&mut self, mut at: Option<u64>, done: &mut Vec<UnfinishedDirectory>) {
         while let Some(id) = at {
             let Some(directory) = self.open.get(&id) else { return };
             if !directory.ended || directory.pending > 0 {
@@ -236,18 +236,24 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    fn open(tree: &Tree, id: u64, at: &str) {
+    fn open(tree: &DirectoryTree, id: u64, at: &str) {
         let parent = tree.add(&path(at), 0).unwrap().map(|parent| parent.id);
-        tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
+        tree.open(UnfinishedDirectory {
+            id,
+            path: path(at),
+            mode: Some(0o755),
+            ..UnfinishedDirectory::below(parent)
+        })
+        .unwrap();
     }
 
-    fn ids(done: Vec<Directory>) -> Vec<u64> {
+    fn ids(done: Vec<UnfinishedDirectory>) -> Vec<u64> {
         done.iter().map(|directory| directory.id).collect()
     }
 
     #[test]
     fn directories_finish_from_the_inside_after_their_last_entry() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         open(&tree, 0, "a");
         open(&tree, 1, "a/b");
         let parent = tree.add(&path("a/b/file"), 0).unwrap().map(|parent| parent.id);
@@ -261,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_directory_without_entries_finishes_at_its_end() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         open(&tree, 0, "a");
         assert_eq!(ids(tree.end(0).unwrap()), [0]);
         assert!(tree.is_done());
@@ -269,10 +275,10 @@ mod tests {
 
     #[test]
     fn entries_out_of_place_are_refused() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         open(&tree, 0, "a");
         assert_eq!(
-            Misbehaviour::of(&Tree::default().add_unplaced(0)),
+            Misbehaviour::of(&DirectoryTree::default().add_unplaced(0)),
             Some(Misbehaviour::EntryOutsideListing)
         );
         assert_eq!(Misbehaviour::of(&tree.add(&path("b/file"), 0)), Some(Misbehaviour::EntryOutsideListing));
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn files_beside_each_other_at_the_top_need_no_directory() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         assert_eq!(tree.add(&path("file"), 0).unwrap(), None);
         assert!(!tree.is_done());
         assert!(tree.child_done(None, 0).is_empty());
@@ -290,7 +296,7 @@ mod tests {
 
     #[test]
     fn names_take_only_so_much_room_until_their_entries_are_done() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         let entries = 64;
         for _ in 0..entries {
             tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
@@ -302,24 +308,26 @@ mod tests {
 
     #[test]
     fn entries_that_are_not_done_are_bounded_and_so_is_their_depth() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         for _ in 0..OUTSTANDING_MAX {
             tree.add(&path("file"), 0).unwrap();
         }
         assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 0)), Some(Misbehaviour::TooManyEntries));
-        let tree = Tree::default();
-        let deeper = |id| tree.open(Directory { id, path: RelPath::empty(), ..Directory::below(None) });
+        let tree = DirectoryTree::default();
+        let deeper = |id| {
+            tree.open(UnfinishedDirectory { id, path: RelPath::empty(), ..UnfinishedDirectory::below(None) })
+        };
         (0..DEPTH_MAX as u64).for_each(|id| deeper(id).unwrap());
         assert_eq!(Misbehaviour::of(&deeper(u64::MAX)), Some(Misbehaviour::NestedTooDeep));
     }
 
     #[test]
     fn what_a_directory_takes_is_free_again_when_it_is_finished() {
-        let tree = Tree::default();
+        let tree = DirectoryTree::default();
         for id in 0..4 {
             tree.add(&path("a"), NAMES_BYTES_MAX).unwrap();
-            let directory = Directory { id, path: path("a"), ..Directory::below(None) };
-            tree.open(Directory { booked: NAMES_BYTES_MAX, ..directory }).unwrap();
+            let directory = UnfinishedDirectory { id, path: path("a"), ..UnfinishedDirectory::below(None) };
+            tree.open(UnfinishedDirectory { booked: NAMES_BYTES_MAX, ..directory }).unwrap();
             assert_eq!(ids(tree.end(id).unwrap()), [id]);
         }
     }

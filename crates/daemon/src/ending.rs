@@ -12,7 +12,7 @@ use farhaul_handover::Held as _;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What else ends with a daemon.
-pub trait EndsToo: Send + Sync {
+pub trait ShutdownHook: Send + Sync {
     /// From now on nothing else begins. So long may what runs take to end by itself.
     fn begin(&self) -> Duration;
 
@@ -24,9 +24,9 @@ pub trait EndsToo: Send + Sync {
 }
 
 /// A daemon's end.
-pub(crate) struct Ending {
+pub(crate) struct Shutdown {
     daemon: DaemonStop,
-    others: Arc<dyn EndsToo>,
+    others: Arc<dyn ShutdownHook>,
     phase: Mutex<Phase>,
     hurry: Condvar,
 }
@@ -42,20 +42,20 @@ enum Phase {
 
 /// What a signal to end has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signalled {
+pub(crate) enum SignalOutcome {
     /// The daemon is on its way.
     Ending,
     /// It has been told to stop before: the process should not wait any longer.
     Again,
 }
 
-impl Ending {
-    pub(crate) fn new(daemon: DaemonStop, others: Arc<dyn EndsToo>) -> Arc<Ending> {
-        Arc::new(Ending { daemon, others, phase: Mutex::new(Phase::Serving), hurry: Condvar::new() })
+impl Shutdown {
+    pub(crate) fn new(daemon: DaemonStop, others: Arc<dyn ShutdownHook>) -> Arc<Shutdown> {
+        Arc::new(Shutdown { daemon, others, phase: Mutex::new(Phase::Serving), hurry: Condvar::new() })
     }
 
     /// The daemon was told to end: it begins to, or waits no longer for what runs.
-    pub(crate) fn signal(self: &Arc<Self>, signal: &'static str) -> Signalled {
+    pub(crate) fn signal(self: &Arc<Self>, signal: &'static str) -> SignalOutcome {
         let mut phase = self.phase.lock().in_any_case();
         match *phase {
             Phase::Serving => {
@@ -67,14 +67,14 @@ impl Ending {
                     tracing::warn!(%error, "there is no thread to wait for what runs");
                     self.stop();
                 }
-                Signalled::Ending
+                SignalOutcome::Ending
             }
             Phase::Draining => {
                 *phase = Phase::Stopping;
                 self.hurry.notify_all();
-                Signalled::Ending
+                SignalOutcome::Ending
             }
-            Phase::Stopping => Signalled::Again,
+            Phase::Stopping => SignalOutcome::Again,
         }
     }
 
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Others {
+    struct TestHook {
         time: Duration,
         is_busy: AtomicBool,
         asked: AtomicUsize,
         is_stopped: AtomicBool,
     }
 
-    impl EndsToo for Others {
+    impl ShutdownHook for TestHook {
         fn begin(&self) -> Duration {
             self.time
         }
@@ -141,13 +141,13 @@ mod tests {
         }
     }
 
-    fn ending(seconds: u64, is_busy: bool) -> (Arc<Ending>, Arc<Others>) {
-        let others = Arc::new(Others {
+    fn ending(seconds: u64, is_busy: bool) -> (Arc<Shutdown>, Arc<TestHook>) {
+        let others = Arc::new(TestHook {
             time: Duration::from_secs(seconds),
             is_busy: is_busy.into(),
-            ..Others::default()
+            ..TestHook::default()
         });
-        (Ending::new(DaemonStop::default(), others.clone()), others)
+        (Shutdown::new(DaemonStop::default(), others.clone()), others)
     }
 
     fn wait_until(is_so: impl Fn() -> bool) {
@@ -160,9 +160,9 @@ mod tests {
     fn a_daemon_that_has_nothing_to_do_or_no_time_stops_at_once() {
         for (seconds, is_busy) in [(u64::MAX, false), (0, true)] {
             let (ending, others) = ending(seconds, is_busy);
-            assert_eq!(ending.signal("SIGTERM"), Signalled::Ending);
+            assert_eq!(ending.signal("SIGTERM"), SignalOutcome::Ending);
             wait_until(|| others.is_stopped.load(SeqCst));
-            wait_until(|| ending.signal("SIGTERM") == Signalled::Again);
+            wait_until(|| ending.signal("SIGTERM") == SignalOutcome::Again);
         }
     }
 
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn a_second_signal_ends_the_wait_and_a_third_the_process() {
         let (ending, others) = ending(3600, true);
-        assert_eq!(ending.signal("SIGINT"), Signalled::Ending);
+        assert_eq!(ending.signal("SIGINT"), SignalOutcome::Ending);
         wait_until(|| others.asked.load(SeqCst) > 1);
-        assert_eq!(ending.signal("SIGINT"), Signalled::Ending);
-        assert_eq!(ending.signal("SIGINT"), Signalled::Again);
+        assert_eq!(ending.signal("SIGINT"), SignalOutcome::Ending);
+        assert_eq!(ending.signal("SIGINT"), SignalOutcome::Again);
         wait_until(|| others.is_stopped.load(SeqCst));
     }
 }

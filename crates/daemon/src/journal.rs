@@ -4,45 +4,45 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use farhaul_connect::{Errand, Established, PrincipalId, Way};
-use farhaul_control::Carried;
-use farhaul_copy::{Direction, Report, SessionSummary, Watch};
+use farhaul_connect::{ContentDirection, Errand, EstablishedSession, PrincipalId};
+use farhaul_control::CarriedCopy;
+use farhaul_copy::{CopyDirection, CopyObserver, Report, SessionSummary};
 use farhaul_handover::Held as _;
-use farhaul_read::Served;
+use farhaul_read::ReadOutcome;
 use farhaul_session::{Code, Error, Event, Handle, Snapshot};
 
-use crate::observer::{Ended, Observer, Visitor, Visits};
+use crate::observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
 
 /// What runs now.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
-    running: Mutex<Vec<Running>>,
+pub(crate) struct SessionLog {
+    running: Mutex<Vec<RunningRequest>>,
     observer: Option<Arc<dyn Observer>>,
 }
 
 /// A request that runs.
 #[derive(Debug)]
-struct Running {
+struct RunningRequest {
     handle: Handle,
-    visitor: Arc<Visitor>,
+    visitor: Arc<ClientInfo>,
     /// What the observer keeps for as long.
     _seen: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A session that is served. Dropped, it runs no more.
-pub(crate) struct Visit<'a> {
-    journal: &'a Journal,
-    visitor: Arc<Visitor>,
-    visits: Option<Box<dyn Visits>>,
+pub(crate) struct LoggedSession<'a> {
+    journal: &'a SessionLog,
+    visitor: Arc<ClientInfo>,
+    visits: Option<Box<dyn SessionObserver>>,
 }
 
-impl Journal {
-    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Journal {
-        Journal { running: Mutex::default(), observer }
+impl SessionLog {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> SessionLog {
+        SessionLog { running: Mutex::default(), observer }
     }
 
     /// A line for a session that begins.
-    pub(crate) fn begin(&self, established: &Established) -> Visit<'_> {
+    pub(crate) fn begin(&self, established: &EstablishedSession) -> LoggedSession<'_> {
         let key = established.peer_key.clone().unwrap_or_default();
         let guest = established.guest.as_ref();
         let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
@@ -58,9 +58,9 @@ impl Journal {
             transport = established.session.transport.name(),
             "session begins"
         );
-        let visitor = Arc::new(Visitor { peer: established.session.peer.clone(), key, comment, bearer });
+        let visitor = Arc::new(ClientInfo { peer: established.session.peer.clone(), key, comment, bearer });
         let visits = self.observer.as_ref().map(|observer| observer.arrives(visitor.clone()));
-        Visit { journal: self, visitor, visits }
+        LoggedSession { journal: self, visitor, visits }
     }
 
     /// A line for each request that runs.
@@ -90,15 +90,15 @@ impl Journal {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn running(&self) -> MutexGuard<'_, Vec<RunningRequest>> {
         self.running.lock().in_any_case()
     }
 }
 
-impl Watch for Visit<'_> {
+impl CopyObserver for LoggedSession<'_> {
     fn begins(&self, handle: &Handle) {
         let seen = self.visits.as_ref().map(|visits| visits.begins(handle));
-        let running = Running { handle: handle.clone(), visitor: self.visitor.clone(), _seen: seen };
+        let running = RunningRequest { handle: handle.clone(), visitor: self.visitor.clone(), _seen: seen };
         self.journal.running().push(running);
         let visitor = self.visitor.clone();
         handle.hear(move |event| log(&visitor, event));
@@ -133,11 +133,11 @@ macro_rules! line_of_copy {
 }
 
 /// What this daemon does with others for a client. The client's key says on whose behalf.
-impl farhaul_control::Watch for Visit<'_> {
+impl farhaul_control::ControlObserver for LoggedSession<'_> {
     fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
         let way = match errand.way {
-            Way::Read => "read",
-            Way::Write => "write",
+            ContentDirection::Read => "read",
+            ContentDirection::Write => "write",
         };
         tracing::info!(
             peer = self.visitor.peer,
@@ -151,15 +151,15 @@ impl farhaul_control::Watch for Visit<'_> {
         );
     }
 
-    fn begins(&self, handle: &Handle, carried: &Carried) {
-        Watch::begins(self, handle);
+    fn begins(&self, handle: &Handle, carried: &CarriedCopy) {
+        CopyObserver::begins(self, handle);
         line_of_copy!(self.visitor, carried, "copy with another daemon begins");
     }
 
-    fn ended(&self, handle: &Handle, carried: &Carried, report: &Report, error: Option<&Error>) {
+    fn ended(&self, handle: &Handle, carried: &CarriedCopy, report: &Report, error: Option<&Error>) {
         self.journal.running().retain(|one| one.handle.id() != handle.id());
         self.log_fault(error);
-        self.tell(&Ended {
+        self.tell(&RequestEnd {
             direction: "third",
             paths: vec![farhaul_text::escape(&carried.path)],
             far: Some(format!(
@@ -168,7 +168,7 @@ impl farhaul_control::Watch for Visit<'_> {
                 carried.port,
                 farhaul_text::escape(&carried.far_path)
             )),
-            sends: carried.direction == Direction::Push,
+            sends: carried.direction == CopyDirection::Push,
             session: &report.session,
             report: Some(report),
             error,
@@ -191,15 +191,15 @@ impl farhaul_control::Watch for Visit<'_> {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for LoggedSession<'_> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 /// What happens while a request runs.
-fn log(visitor: &Visitor, event: &Event) {
-    let Visitor { peer, key, .. } = visitor;
+fn log(visitor: &ClientInfo, event: &Event) {
+    let ClientInfo { peer, key, .. } = visitor;
     match event {
         Event::Warning { text } => tracing::warn!(peer, key, "{text}"),
         Event::PathDown(_)
@@ -214,13 +214,13 @@ fn log(visitor: &Visitor, event: &Event) {
     }
 }
 
-impl Visit<'_> {
+impl LoggedSession<'_> {
     /// Nothing of it runs any more.
     fn leave(&self) {
         self.journal.running().retain(|one| !Arc::ptr_eq(&one.visitor, &self.visitor));
     }
 
-    fn tell(&self, ended: &Ended<'_>) {
+    fn tell(&self, ended: &RequestEnd<'_>) {
         if let Some(visits) = &self.visits {
             visits.ended(ended);
         }
@@ -254,7 +254,7 @@ impl Visit<'_> {
     }
 
     /// A session is over in which files were read where they are.
-    pub(crate) fn end_read(&self, served: &Served) {
+    pub(crate) fn end_read(&self, served: &ReadOutcome) {
         let (report, error) = (&served.report, served.error.as_ref());
         self.log_fault(error);
         tracing::info!(
@@ -272,7 +272,7 @@ impl Visit<'_> {
             "session"
         );
         self.leave();
-        self.tell(&Ended {
+        self.tell(&RequestEnd {
             direction: "read",
             paths: Vec::new(),
             far: None,
@@ -284,7 +284,7 @@ impl Visit<'_> {
     }
 
     /// A session is over in which this daemon was told what to do.
-    pub(crate) fn end_control(&self, served: &farhaul_control::Served) {
+    pub(crate) fn end_control(&self, served: &farhaul_control::ControlOutcome) {
         let error = served.error.as_ref();
         self.log_fault(error);
         tracing::info!(
@@ -330,22 +330,22 @@ impl Visit<'_> {
     }
 }
 
-fn of_copy(summary: &SessionSummary) -> Ended<'_> {
-    Ended {
+fn of_copy(summary: &SessionSummary) -> RequestEnd<'_> {
+    RequestEnd {
         direction: direction_name(summary.direction),
         paths: summary.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
         far: None,
-        sends: summary.direction == Some(Direction::Pull),
+        sends: summary.direction == Some(CopyDirection::Pull),
         session: &summary.report.session,
         report: Some(&summary.report),
         error: summary.error.as_ref(),
     }
 }
 
-fn direction_name(direction: Option<Direction>) -> &'static str {
+fn direction_name(direction: Option<CopyDirection>) -> &'static str {
     match direction {
-        Some(Direction::Push) => "push",
-        Some(Direction::Pull) => "pull",
+        Some(CopyDirection::Push) => "push",
+        Some(CopyDirection::Pull) => "pull",
         None => "none",
     }
 }

@@ -16,7 +16,7 @@ const LINKS_MAX: usize = 40;
 
 /// A file or folder of the daemon's own.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct ProtectedFile {
     pub(crate) what: &'static str,
     pub(crate) path: PathBuf,
     /// How the user puts it elsewhere.
@@ -28,9 +28,9 @@ pub(crate) struct Own {
 }
 
 /// Refuses a root in which any of `own` lies.
-pub(crate) fn keep_out_of(root: &Path, own: &[Own]) -> Result<(), Error> {
+pub(crate) fn keep_out_of(root: &Path, own: &[ProtectedFile]) -> Result<(), Error> {
     let mounts = Mounts::read();
-    for Own { what, path, elsewhere, is_running } in own {
+    for ProtectedFile { what, path, elsewhere, is_running } in own {
         let shown = path.display();
         let places =
             places(path).map_err(|error| Error::of_host(format!("cannot look for {shown}"), error))?;
@@ -170,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn own(path: PathBuf) -> [Own; 1] {
-        [Own {
+    fn own(path: PathBuf) -> [ProtectedFile; 1] {
+        [ProtectedFile {
             what: "private key",
             path,
             elsewhere: "name another place with --identity",
@@ -220,8 +220,9 @@ mod tests {
                 );
             }
         }
-        let program =
-            |path: &str| [Own { is_running: true, ..own(folder.join(path)).into_iter().next().unwrap() }];
+        let program = |path: &str| {
+            [ProtectedFile { is_running: true, ..own(folder.join(path)).into_iter().next().unwrap() }]
+        };
         assert!(keep_out_of(&root, &program("beside/linked")).is_ok());
         assert!(keep_out_of(&root, &program("root/in/hard")).is_err());
         assert!(keep_out_of(&root, &own(folder.join("beside/loop"))).is_err());

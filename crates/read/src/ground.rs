@@ -10,14 +10,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use farhaul_session::error::{Code, Failure};
-use farhaul_volume::{Allowance, Base, FileKind, Meta, Node, RelPath, Root, Source, expand, expand_home};
+use farhaul_volume::{
+    FileKind, GlobAllowance, GlobBase, Metadata, RelPath, Root, Source, SpecialNode, expand, expand_home,
+};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
-use super::messages::{Entry, Identity, Kind};
+use super::messages::{FileIdentity, ListEntry, PathKind};
 
 /// What can be reached.
 #[derive(Clone)]
-pub(crate) enum Ground {
+pub(crate) enum ReadScope {
     /// Whatever the user who runs this can reach; relative paths start at the working directory. `expands`: a path begins with `~`
     /// where it means a home directory, as no shell of that host has seen it.
     User { expands: bool },
@@ -25,21 +27,21 @@ pub(crate) enum Ground {
     Root(Root),
 }
 
-impl Ground {
+impl ReadScope {
     /// Opens a plain file, through the links that lead to it.
-    pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Meta), Failure> {
+    pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Metadata), Failure> {
         let cannot = |error: io::Error| Failure::cannot("open", &error);
         let file: File = match self {
             // Non-blocking, so that a pipe does not hold us.
-            Ground::User { .. } => {
+            ReadScope::User { .. } => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 fs::openat(fs::CWD, self.own(path), flags, Mode::empty())
                     .map_err(|error| cannot(error.into()))?
                     .into()
             }
-            Ground::Root(root) => root.open_read_followed(&below(path)?).map_err(cannot)?,
+            ReadScope::Root(root) => root.open_read_followed(&below(path)?).map_err(cannot)?,
         };
-        let meta = Meta::from(&fs::fstat(&file).map_err(|error| cannot(error.into()))?);
+        let meta = Metadata::from(&fs::fstat(&file).map_err(|error| cannot(error.into()))?);
         match meta.kind {
             FileKind::File => Ok((file, meta)),
             FileKind::Dir => Err(Failure::new(Code::BadPath, "it is a directory")),
@@ -50,14 +52,14 @@ impl Ground {
     }
 
     /// What there is, and where a symbolic link leads, unless it is followed.
-    pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<Entry, Failure> {
+    pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<ListEntry, Failure> {
         let cannot = |error: io::Error| Failure::cannot("look it up", &error);
         let (meta, target) = match self {
-            Ground::User { .. } => {
+            ReadScope::User { .. } => {
                 let own = self.own(path);
                 let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
                 let meta =
-                    Meta::from(&fs::statat(fs::CWD, &own, flags).map_err(|error| cannot(error.into()))?);
+                    Metadata::from(&fs::statat(fs::CWD, &own, flags).map_err(|error| cannot(error.into()))?);
                 let target = match meta.kind {
                     FileKind::Symlink => {
                         std::fs::read_link(&own).map_err(cannot)?.into_os_string().into_vec()
@@ -66,7 +68,7 @@ impl Ground {
                 };
                 (meta, target)
             }
-            Ground::Root(root) => {
+            ReadScope::Root(root) => {
                 let path = below(path)?;
                 let found = match follow {
                     true => root.metadata_followed(&path),
@@ -86,12 +88,12 @@ impl Ground {
     /// A directory, as a scan takes it.
     pub(crate) fn directory(&self, path: &[u8]) -> Result<Source, Failure> {
         let entry = self.stat(path, true)?;
-        if entry.kind != Kind::Directory {
+        if entry.kind != PathKind::Directory {
             return Err(Failure::new(Code::NotADirectory, "it is no directory"));
         }
         let (path, beneath) = match self {
-            Ground::User { .. } => (self.own(path), Vec::new()),
-            Ground::Root(root) => {
+            ReadScope::User { .. } => (self.own(path), Vec::new()),
+            ReadScope::Root(root) => {
                 let path = below(path)?;
                 let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
                 (PathBuf::from(OsStr::from_bytes(path)), vec![root.clone()])
@@ -103,19 +105,19 @@ impl Ground {
     /// The paths that a pattern stands for, sorted.
     pub(crate) fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let base = match self {
-            Ground::User { expands: false } => return Ok(vec![pattern.to_vec()]),
-            Ground::User { expands: true } => Base::User,
-            Ground::Root(root) => Base::Root(root.clone()),
+            ReadScope::User { expands: false } => return Ok(vec![pattern.to_vec()]),
+            ReadScope::User { expands: true } => GlobBase::User,
+            ReadScope::Root(root) => GlobBase::Root(root.clone()),
         };
-        let found = expand(&base, pattern, &mut Allowance::default());
+        let found = expand(&base, pattern, &mut GlobAllowance::default());
         found.map_err(|error| Failure::cannot("look for it", &error))
     }
 
     /// A path of the user's own.
     fn own(&self, path: &[u8]) -> PathBuf {
         let path = match self {
-            Ground::User { expands: true } => expand_home(path),
-            Ground::User { expands: false } | Ground::Root(_) => path.to_vec(),
+            ReadScope::User { expands: true } => expand_home(path),
+            ReadScope::User { expands: false } | ReadScope::Root(_) => path.to_vec(),
         };
         // An empty path is the home directory, where the far end starts, as for scp.
         let path = if path.is_empty() { b".".to_vec() } else { path };
@@ -130,31 +132,31 @@ fn below(path: &[u8]) -> Result<RelPath, Failure> {
 }
 
 /// Whether what is open is what it was when it was opened.
-pub(crate) fn is_as_it_was(file: &impl std::os::fd::AsFd, was: &Meta) -> io::Result<bool> {
-    let now = Meta::from(&fs::fstat(file)?);
+pub(crate) fn is_as_it_was(file: &impl std::os::fd::AsFd, was: &Metadata) -> io::Result<bool> {
+    let now = Metadata::from(&fs::fstat(file)?);
     Ok((now.size, now.mtime, now.ctime) == (was.size, was.mtime, was.ctime))
 }
 
-pub(crate) fn identity(meta: &Meta) -> Identity {
-    let Meta { size, mtime, ctime, ino, dev, .. } = *meta;
-    Identity { size, mtime, ctime, inode: ino, device: dev }
+pub(crate) fn identity(meta: &Metadata) -> FileIdentity {
+    let Metadata { size, mtime, ctime, ino, dev, .. } = *meta;
+    FileIdentity { size, mtime, ctime, inode: ino, device: dev }
 }
 
-pub(crate) fn kind(kind: FileKind) -> Kind {
+pub(crate) fn kind(kind: FileKind) -> PathKind {
     match kind {
-        FileKind::File => Kind::File,
-        FileKind::Dir => Kind::Directory,
-        FileKind::Symlink => Kind::Symlink,
-        FileKind::Special(Node::Fifo) => Kind::Fifo,
-        FileKind::Special(Node::Socket) => Kind::Socket,
-        FileKind::Special(Node::CharDevice { .. }) => Kind::CharDevice,
-        FileKind::Special(Node::BlockDevice { .. }) => Kind::BlockDevice,
+        FileKind::File => PathKind::File,
+        FileKind::Dir => PathKind::Directory,
+        FileKind::Symlink => PathKind::Symlink,
+        FileKind::Special(SpecialNode::Fifo) => PathKind::Fifo,
+        FileKind::Special(SpecialNode::Socket) => PathKind::Socket,
+        FileKind::Special(SpecialNode::CharDevice { .. }) => PathKind::CharDevice,
+        FileKind::Special(SpecialNode::BlockDevice { .. }) => PathKind::BlockDevice,
     }
 }
 
-fn entry(path: Vec<u8>, meta: &Meta, target: Vec<u8>) -> Entry {
+fn entry(path: Vec<u8>, meta: &Metadata, target: Vec<u8>) -> ListEntry {
     let identity = identity(meta);
-    Entry { path, kind: kind(meta.kind), mode: meta.mode, links: meta.nlink, target, identity }
+    ListEntry { path, kind: kind(meta.kind), mode: meta.mode, links: meta.nlink, target, identity }
 }
 
 /// The kernel may read ahead.

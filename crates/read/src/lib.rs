@@ -22,10 +22,10 @@ mod request;
 mod serve;
 mod work;
 
-pub use messages::{Entry, Identity, Kind, Range};
-pub use remote::{Answers, Depth, List, Listed, Queue, Reader, Remote, RemoteFile};
+pub use messages::{FileIdentity, FileRange, ListEntry, PathKind};
+pub use remote::{Answers, Depth, ListItem, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList};
 pub use request::{SERVICE, admit, admit_within};
-pub use serve::{Served, ServerPolicy, serve};
+pub use serve::{ReadOutcome, ReadServerPolicy, serve};
 
 #[cfg(test)]
 mod tests;

@@ -24,20 +24,20 @@ type Notes = BTreeMap<String, u64>;
 
 /// What is noted of one far end.
 #[derive(Debug)]
-pub struct Blocked {
+pub struct UdpBlockNotes {
     file: PathBuf,
     places: Vec<String>,
     was_noted: bool,
 }
 
-impl Blocked {
+impl UdpBlockNotes {
     /// Of the way from here to any of these addresses, to a daemon's `port`, or to the range that far ends
     /// over ssh take theirs from.
-    pub fn towards(addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> Blocked {
-        Blocked::in_file(state_folder().join("blocked.json"), addresses, ports)
+    pub fn towards(addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> UdpBlockNotes {
+        UdpBlockNotes::in_file(state_folder().join("blocked.json"), addresses, ports)
     }
 
-    fn in_file(file: PathBuf, addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> Blocked {
+    fn in_file(file: PathBuf, addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> UdpBlockNotes {
         // From another network it is another way.
         let place = |ip: IpAddr| {
             let from = farhaul_net::source_address(ip).map(|from| from.to_string()).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Blocked {
         places.dedup();
         let notes = load(&file);
         let was_noted = places.iter().any(|place| notes.get(place).is_some_and(|&at| is_fresh(at, now())));
-        Blocked { file, places, was_noted }
+        UdpBlockNotes { file, places, was_noted }
     }
 
     /// Whether UDP did not get through there when it was last tried.
@@ -153,7 +153,7 @@ mod tests {
     fn what_is_noted_holds_for_this_place_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let file = || folder.path().join("state/blocked.json");
-        let towards = |ports| Blocked::in_file(file(), HERE, ports);
+        let towards = |ports| UdpBlockNotes::in_file(file(), HERE, ports);
         assert!(!towards("33001").was_noted());
         towards("33001").note();
         assert!(towards("33001").was_noted() && !towards("ssh").was_noted());
@@ -166,14 +166,14 @@ mod tests {
     fn old_and_damaged_notes_do_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("blocked.json");
-        Blocked::in_file(file.clone(), HERE, "1").note();
+        UdpBlockNotes::in_file(file.clone(), HERE, "1").note();
         let mut notes = load(&file);
         notes.values_mut().for_each(|at| *at -= AGE_MAX.as_secs() + 5);
         store(&file, &notes).unwrap();
-        assert!(!Blocked::in_file(file.clone(), HERE, "1").was_noted());
+        assert!(!UdpBlockNotes::in_file(file.clone(), HERE, "1").was_noted());
         for damage in ["", "{", "[1]", "{\"a\": -1}"] {
             std::fs::write(&file, damage).unwrap();
-            assert!(!Blocked::in_file(file.clone(), HERE, "1").was_noted(), "{damage}");
+            assert!(!UdpBlockNotes::in_file(file.clone(), HERE, "1").was_noted(), "{damage}");
         }
     }
 

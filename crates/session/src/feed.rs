@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 use serde::Serialize;
 
-use super::events::{Event, Keeping, Level};
+use super::events::{Event, EventLevel, Retention};
 
 /// Bytes of events that wait to be taken.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An event, and when it happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stamped {
+pub struct TimedEvent {
     /// Since the transfer's handle was made.
     pub seconds: f64,
     /// What happened.
@@ -34,13 +34,13 @@ pub struct Stamped {
 
 /// Reads what happens in one transfer. Whoever has begun to read goes on: a transfer that has much to tell waits for it.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventReader {
     queue: Arc<Queue>,
 }
 
-impl Events {
+impl EventReader {
     /// The next event; none if none comes in time, or nothing more happens.
-    pub fn next(&self, wait: Duration) -> Option<Stamped> {
+    pub fn next(&self, wait: Duration) -> Option<TimedEvent> {
         let end = Instant::now() + wait;
         let mut waiting = self.queue.waiting();
         loop {
@@ -59,7 +59,7 @@ impl Events {
     }
 
     /// All that have come since they were taken last.
-    pub fn take(&self) -> Vec<Stamped> {
+    pub fn take(&self) -> Vec<TimedEvent> {
         std::iter::from_fn(|| self.next(Duration::ZERO)).collect()
     }
 
@@ -71,7 +71,7 @@ impl Events {
 }
 
 /// A reader that goes takes its queue with it, and nobody waits for it any more.
-impl Drop for Events {
+impl Drop for EventReader {
     fn drop(&mut self) {
         self.queue.waiting().is_over = true;
         self.queue.taken.notify_all();
@@ -82,16 +82,16 @@ impl Drop for Events {
 #[derive(Debug)]
 struct Queue {
     /// The least that it wants to know of.
-    level: Level,
+    level: EventLevel,
     bytes_max: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedEvents>,
     come: Condvar,
     taken: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    events: VecDeque<Stamped>,
+struct QueuedEvents {
+    events: VecDeque<TimedEvent>,
     bytes: usize,
     is_read: bool,
     /// Events for which there was no room.
@@ -99,22 +99,22 @@ struct Waiting {
     is_over: bool,
 }
 
-impl Waiting {
-    fn take(&mut self) -> Option<Stamped> {
+impl QueuedEvents {
+    fn take(&mut self) -> Option<TimedEvent> {
         if let Some(event) = self.events.pop_front() {
             self.bytes -= event.event.weight();
             return Some(event);
         }
         let count = std::mem::take(&mut self.left_out);
-        (count > 0).then_some(Stamped { seconds: 0.0, event: Event::LeftOut { count } })
+        (count > 0).then_some(TimedEvent { seconds: 0.0, event: Event::LeftOut { count } })
     }
 
-    fn put(&mut self, event: Stamped) {
+    fn put(&mut self, event: TimedEvent) {
         self.bytes += event.event.weight();
         self.events.push_back(event);
     }
 
-    fn put_newest(&mut self, event: Stamped) {
+    fn put_newest(&mut self, event: TimedEvent) {
         let kind = discriminant(&event.event);
         match self.events.iter_mut().rev().take(NEWEST_AMONG).find(|old| discriminant(&old.event) == kind) {
             Some(old) => {
@@ -130,18 +130,20 @@ impl Waiting {
 const NEWEST_AMONG: usize = 64;
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedEvents> {
         self.waiting.lock().in_any_case()
     }
 
-    fn put(&self, event: Stamped, is_over: &dyn Fn() -> bool) {
+    fn put(&self, event: TimedEvent, is_over: &dyn Fn() -> bool) {
         let (begin, weight) = (Instant::now(), event.event.weight());
         let mut waiting = self.waiting();
         match event.event.keeping() {
             _ if waiting.is_over => return,
-            Keeping::Newest => waiting.put_newest(event),
-            Keeping::Always if waiting.bytes + weight <= self.bytes_max + ALWAYS_BYTES => waiting.put(event),
-            Keeping::Each | Keeping::Always => {
+            Retention::Newest => waiting.put_newest(event),
+            Retention::Always if waiting.bytes + weight <= self.bytes_max + ALWAYS_BYTES => {
+                waiting.put(event)
+            }
+            Retention::Each | Retention::Always => {
                 while waiting.bytes + weight > self.bytes_max && !waiting.is_over {
                     // Once some were left out, nobody waits for the next ones.
                     let is_late = is_over() || begin.elapsed() >= PATIENCE;
@@ -160,23 +162,23 @@ impl Queue {
 }
 
 /// All readers of one transfer.
-pub(crate) struct Feed {
+pub(crate) struct EventFeed {
     start: Instant,
-    readers: Mutex<Vec<(Level, Weak<Queue>)>>,
+    readers: Mutex<Vec<(EventLevel, Weak<Queue>)>>,
     /// How many want to know of details.
     detailed: AtomicUsize,
     has_readers: AtomicBool,
     is_over: AtomicBool,
     /// Hears each event where it happens, but for details.
-    hearer: OnceLock<Hearer>,
+    hearer: OnceLock<EventObserver>,
 }
 
 /// What is done with an event where it happens: at once, and without waiting for anything.
-pub(crate) type Hearer = Box<dyn Fn(&Event) + Send + Sync>;
+pub(crate) type EventObserver = Box<dyn Fn(&Event) + Send + Sync>;
 
-impl Feed {
-    pub(crate) fn new() -> Feed {
-        Feed {
+impl EventFeed {
+    pub(crate) fn new() -> EventFeed {
+        EventFeed {
             start: Instant::now(),
             readers: Mutex::default(),
             detailed: AtomicUsize::new(0),
@@ -187,7 +189,7 @@ impl Feed {
     }
 
     /// The first one stays.
-    pub(crate) fn set_hearer(&self, hearer: Hearer) {
+    pub(crate) fn set_hearer(&self, hearer: EventObserver) {
         let _ = self.hearer.set(hearer);
     }
 
@@ -195,13 +197,14 @@ impl Feed {
         self.start
     }
 
-    pub(crate) fn read(&self, level: Level) -> Events {
+    pub(crate) fn read(&self, level: EventLevel) -> EventReader {
         self.read_within(level, WAITING_BYTES_MAX)
     }
 
-    /// As [`Feed::read`], for a reader of which no more than so many bytes of events wait.
-    pub(crate) fn read_within(&self, level: Level, bytes_max: usize) -> Events {
-        let waiting = Waiting { is_over: self.is_over.load(Ordering::Acquire), ..Waiting::default() };
+    /// As [`EventFeed::read`], for a reader of which no more than so many bytes of events wait.
+    pub(crate) fn read_within(&self, level: EventLevel, bytes_max: usize) -> EventReader {
+        let waiting =
+            QueuedEvents { is_over: self.is_over.load(Ordering::Acquire), ..QueuedEvents::default() };
         let queue = Arc::new(Queue {
             level,
             bytes_max,
@@ -212,13 +215,13 @@ impl Feed {
         let mut readers = self.readers.lock().in_any_case();
         readers.push((level, Arc::downgrade(&queue)));
         self.count(&mut readers);
-        Events { queue }
+        EventReader { queue }
     }
 
     /// Forgets readers that have gone.
-    fn count(&self, readers: &mut Vec<(Level, Weak<Queue>)>) {
+    fn count(&self, readers: &mut Vec<(EventLevel, Weak<Queue>)>) {
         readers.retain(|(_, queue)| queue.strong_count() > 0);
-        let detailed = readers.iter().filter(|(level, _)| *level >= Level::Detail).count();
+        let detailed = readers.iter().filter(|(level, _)| *level >= EventLevel::Detail).count();
         self.detailed.store(detailed, Ordering::Release);
         self.has_readers.store(!readers.is_empty(), Ordering::Release);
     }
@@ -242,7 +245,7 @@ impl Feed {
         };
         let seconds = self.start.elapsed().as_secs_f64();
         for queue in readers.iter().filter(|queue| queue.level >= event.level()) {
-            queue.put(Stamped { seconds, event: event.clone() }, is_over);
+            queue.put(TimedEvent { seconds, event: event.clone() }, is_over);
         }
     }
 
@@ -269,8 +272,8 @@ mod tests {
 
     #[test]
     fn events_that_nobody_takes_are_counted_and_not_kept() {
-        let feed = Feed::new();
-        let events = feed.read(Level::Notice);
+        let feed = EventFeed::new();
+        let events = feed.read(EventLevel::Notice);
         let line = warning('x', 1 << 20);
         let count = 2 * WAITING_BYTES_MAX / line.weight();
         (0..count).for_each(|_| feed.put(line.clone(), &|| false));
@@ -281,13 +284,13 @@ mod tests {
         let taken = events.take();
         let (last, shown) = taken.split_last().unwrap();
         assert_eq!(last.event, Event::LeftOut { count: (count - shown.len()) as u64 });
-        assert!(events.is_over() && events.take().is_empty() && feed.read(Level::Trace).is_over());
+        assert!(events.is_over() && events.take().is_empty() && feed.read(EventLevel::Trace).is_over());
     }
 
     #[test]
     fn who_has_much_to_tell_waits_for_who_reads() {
-        let feed = Feed::new();
-        let events = feed.read(Level::Detail);
+        let feed = EventFeed::new();
+        let events = feed.read(EventLevel::Detail);
         assert!(events.take().is_empty(), "somebody reads");
         let (line, count) = (warning('y', 1 << 20), (3 * WAITING_BYTES_MAX) >> 20);
         std::thread::scope(|scope| {
@@ -300,8 +303,8 @@ mod tests {
 
     #[test]
     fn each_reader_gets_what_it_wants_to_know() {
-        let feed = Feed::new();
-        let (people, program) = (feed.read(Level::Notice), feed.read(Level::Trace));
+        let feed = EventFeed::new();
+        let (people, program) = (feed.read(EventLevel::Notice), feed.read(EventLevel::Trace));
         assert!(feed.wants_details());
         feed.put(Event::Resumed, &|| false);
         for limit in ["network", "rate"] {

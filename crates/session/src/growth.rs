@@ -50,7 +50,7 @@ enum Phase {
 
 /// What is seen of a carrier.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct CarrierSample {
     /// Connections that carry.
     pub(super) live: usize,
     /// Bytes that they have brought, in all.
@@ -65,7 +65,7 @@ pub(super) struct Seen {
 }
 
 #[derive(Debug)]
-pub(super) struct Growth {
+pub(super) struct ConnectionGrowth {
     most: usize,
     wanted: usize,
     before: usize,
@@ -75,9 +75,9 @@ pub(super) struct Growth {
     newest: Option<f64>,
 }
 
-impl Growth {
-    pub(super) fn new(most: usize, now: Duration) -> Growth {
-        Growth {
+impl ConnectionGrowth {
+    pub(super) fn new(most: usize, now: Duration) -> ConnectionGrowth {
+        ConnectionGrowth {
             most: most.max(1),
             wanted: 1,
             before: 1,
@@ -102,7 +102,7 @@ impl Growth {
     }
 
     /// To be called often; returns how many connections are wanted.
-    pub(super) fn look(&mut self, now: Duration, seen: &Seen) -> usize {
+    pub(super) fn look(&mut self, now: Duration, seen: &CarrierSample) -> usize {
         match self.phase {
             Phase::Opening(since) if seen.live >= self.wanted => {
                 let settle = SETTLE.max(seen.round_trip * SETTLE_ROUNDS);
@@ -147,11 +147,11 @@ impl Growth {
         self.paid.is_some_and(|paid| rate > DOUBT * paid && rate < PAYS * paid)
     }
 
-    fn is_held_back(&self, seen: &Seen) -> bool {
+    fn is_held_back(&self, seen: &CarrierSample) -> bool {
         seen.is_slowed_by_loss && self.may_grow(seen)
     }
 
-    fn may_grow(&self, seen: &Seen) -> bool {
+    fn may_grow(&self, seen: &CarrierSample) -> bool {
         let is_reached = seen.rate_max.zip(self.newest).is_some_and(|(most, rate)| rate >= REACHED * most);
         self.wanted < self.most && !seen.is_enough && !is_reached
     }
@@ -162,7 +162,7 @@ impl Growth {
         self.phase = Phase::Opening(now);
     }
 
-    fn judge(&mut self, now: Duration, rate: f64, seen: &Seen) {
+    fn judge(&mut self, now: Duration, rate: f64, seen: &CarrierSample) {
         let least = if seen.is_slowed_by_loss { NOISE } else { PAYS_LEAST };
         let pays = self.paid.is_none_or(|paid| rate >= least * paid);
         if !pays {
@@ -177,7 +177,7 @@ impl Growth {
     }
 }
 
-fn look_time(seen: &Seen, is_long: bool) -> Duration {
+fn look_time(seen: &CarrierSample, is_long: bool) -> Duration {
     LOOK.max(seen.round_trip * LOOK_ROUNDS) * if is_long { LONG } else { 1 }
 }
 
@@ -188,8 +188,8 @@ mod tests {
     /// Where it comes to after `seconds` with connections that each bring `each` bytes a second, and together
     /// `most` at most.
     fn grown(each: f64, most: f64, seconds: u64, openable: usize) -> usize {
-        let (mut growth, mut bytes) = (Growth::new(16, Duration::ZERO), 0.0);
-        let mut seen = Seen {
+        let (mut growth, mut bytes) = (ConnectionGrowth::new(16, Duration::ZERO), 0.0);
+        let mut seen = CarrierSample {
             live: 1,
             bytes: 0,
             round_trip: Duration::from_millis(100),
@@ -215,15 +215,21 @@ mod tests {
 
     #[test]
     fn a_rate_that_falls_after_a_slow_start_does_not_end_it_where_loss_holds_back() {
-        let (mut growth, mut bytes) = (Growth::new(16, Duration::ZERO), 0.0);
+        let (mut growth, mut bytes) = (ConnectionGrowth::new(16, Duration::ZERO), 0.0);
         let (round_trip, is_enough) = (Duration::from_millis(100), false);
         let mut live = 1;
         for step in 0..400 {
             // The first second brings much more than any later one, and nothing was lost in it.
             bytes += if step < 30 { 10e6 } else { 0.2e6 * live as f64 } / 20.0;
             let is_slowed_by_loss = step >= 60;
-            let seen =
-                Seen { live, bytes: bytes as u64, round_trip, is_slowed_by_loss, is_enough, rate_max: None };
+            let seen = CarrierSample {
+                live,
+                bytes: bytes as u64,
+                round_trip,
+                is_slowed_by_loss,
+                is_enough,
+                rate_max: None,
+            };
             live = growth.look(Duration::from_millis(50 * step), &seen);
         }
         assert_eq!(growth.wanted(), 16);
@@ -236,8 +242,8 @@ mod tests {
 
     #[test]
     fn what_was_found_is_looked_at_again() {
-        let mut growth = Growth::new(16, Duration::ZERO);
-        let mut seen = Seen {
+        let mut growth = ConnectionGrowth::new(16, Duration::ZERO);
+        let mut seen = CarrierSample {
             live: 1,
             bytes: 0,
             round_trip: Duration::ZERO,
@@ -246,7 +252,7 @@ mod tests {
             rate_max: None,
         };
         let mut now = Duration::ZERO;
-        let mut run = |growth: &mut Growth, seen: &mut Seen, seconds: u32| {
+        let mut run = |growth: &mut ConnectionGrowth, seen: &mut CarrierSample, seconds: u32| {
             for _ in 0..seconds * 20 {
                 now += Duration::from_millis(50);
                 seen.bytes += 50_000 * seen.live as u64;

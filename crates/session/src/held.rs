@@ -5,15 +5,15 @@ use farhaul_blocks::{Block, Overflow, OverflowReservation, ParkedBlock};
 use super::budget::{Budget, Charge, Resource};
 use crate::error::{Code, Error};
 
-pub enum Held {
+pub enum BlockContent {
     Here(Block),
     /// In the overflow: memory is too small for what the path holds.
     Away(ParkedBlock),
 }
 
-impl From<Block> for Held {
-    fn from(block: Block) -> Held {
-        Held::Here(block)
+impl From<Block> for BlockContent {
+    fn from(block: Block) -> BlockContent {
+        BlockContent::Here(block)
     }
 }
 
@@ -69,14 +69,15 @@ pub(crate) fn cannot_park(error: std::io::Error) -> Error {
 mod tests {
     use std::path::Path;
 
-    use super::super::budget::Limits;
+    use super::super::budget::ResourceLimits;
     use super::*;
 
     #[test]
     fn room_beside_memory_is_counted_while_it_is_there() {
         // Not in `/tmp`, which may be in memory.
         let overflow = Overflow::in_dir(Path::new(env!("CARGO_MANIFEST_DIR")), 1000, 6).expect("a file");
-        let budget = Budget::new("this key", Limits { overflow_bytes: 8000, ..Limits::default() });
+        let budget =
+            Budget::new("this key", ResourceLimits { overflow_bytes: 8000, ..ResourceLimits::default() });
         let room = || OverflowRoom::new(&overflow, &budget, 1000);
         let (mut one, mut other) = (room(), room());
         assert!(one.grow(4) && one.grow(2) && other.grow(2));

@@ -50,28 +50,28 @@ mod trial;
 pub mod unread;
 mod verdict;
 
-pub use budget::{Budget, Charge, Full, Limits, MemoryLimits, Resource};
+pub use budget::{Budget, Charge, LimitReached, MemoryLimits, Resource, ResourceLimits};
 pub use contained::contained;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use error::{
-    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, Retry, counts as misbehaviour_counts,
+    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, RetryAdvice, counts as misbehaviour_counts,
 };
-pub use events::{Done, Event, Level, PathEnds};
+pub use events::{EntryAction, Event, EventLevel, PathEnds};
 pub use farhaul_net::Fault;
-pub use feed::{Events, Stamped};
-pub use figures::{CpuChoice, PathFigures, Stage};
-pub use handle::{Handle, Id};
+pub use feed::{EventReader, TimedEvent};
+pub use figures::{CpuChoice, PathFigures, StageFigures};
+pub use handle::{Handle, TransferId};
 pub use options::{
     Cipher, FLOWS_MAX, InterfaceName, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions,
 };
-pub use packets::{FlowIdentity, Opened, Packets, Payload};
+pub use packets::{FlowIdentity, OpenedDatagram, Packets, SegmentPayload};
 pub use path_memory::state_folder;
 pub use report::SessionReport;
 pub use secret::Secret;
-pub use setup::{Stop, Transport, Within};
-pub use snapshot::{Facts, PathTraffic, Snapshot, State};
-pub use supervisor::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
-pub use testing::Testing;
+pub use setup::{SessionLimits, StopFlag, Transport};
+pub use snapshot::{PathTraffic, SessionFacts, Snapshot, TransferState};
+pub use supervisor::{MemoryMinimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
+pub use testing::TestHooks;
 
 /// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
 pub const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

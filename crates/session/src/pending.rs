@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::setup::Fallback;
+use super::setup::CarrierFallback;
 use crate::error::Error;
 
 /// What comes of it.
-pub type Answer = Result<Agreed, Refused>;
+pub type ReplyResult = Result<SessionAgreement, SessionRefusal>;
 
 /// The daemon has agreed.
-pub struct Agreed {
+pub struct SessionAgreement {
     /// Ids that it wants to receive on, in the order of the client's.
     pub flow_ids: Vec<u16>,
-    pub fallback: Fallback,
+    pub fallback: CarrierFallback,
 }
 
 /// It has not.
-pub struct Refused {
+pub struct SessionRefusal {
     pub error: Error,
-    pub then: Then,
+    pub then: ReplyAction,
 }
 
 /// What becomes of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum ReplyAction {
     End,
     /// The far end may agree when it is asked again.
     Again,
@@ -36,39 +36,39 @@ pub enum Then {
 }
 
 /// A session that waits for the reply while it runs. Dropped, it waits no longer.
-pub struct Pending {
-    answer: Receiver<Answer>,
-    again: Again,
+pub struct PendingReply {
+    answer: Receiver<ReplyResult>,
+    again: RetryFlag,
     _waits: Box<dyn Send>,
 }
 
 /// Whether the session came to nothing only because the daemon had no place, did not answer, or can do less
 /// than was taken for granted: then it is begun anew.
 #[derive(Debug, Clone, Default)]
-pub struct Again(Arc<AtomicBool>);
+pub struct RetryFlag(Arc<AtomicBool>);
 
-impl Again {
+impl RetryFlag {
     pub fn is_due(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-impl Pending {
+impl PendingReply {
     /// What tells the answer, and what waits for it; the latter keeps `waits` until it is dropped.
-    pub fn new(waits: impl Send + 'static) -> (Sender<Answer>, Pending) {
+    pub fn new(waits: impl Send + 'static) -> (Sender<ReplyResult>, PendingReply) {
         let (tell, answer) = bounded(1);
-        (tell, Pending { answer, again: Again::default(), _waits: Box::new(waits) })
+        (tell, PendingReply { answer, again: RetryFlag::default(), _waits: Box::new(waits) })
     }
 
     #[cfg(test)]
-    pub(crate) fn answered(with: Answer) -> Pending {
-        let (tell, pending) = Pending::new(());
+    pub(crate) fn answered(with: ReplyResult) -> PendingReply {
+        let (tell, pending) = PendingReply::new(());
         assert!(tell.send(with).is_ok());
         pending
     }
 
     /// The answer, once.
-    pub fn take(&self) -> Option<Answer> {
+    pub fn take(&self) -> Option<ReplyResult> {
         self.answer.try_recv().ok()
     }
 
@@ -78,7 +78,7 @@ impl Pending {
         let _ = self.answer.recv_timeout(patience);
     }
 
-    pub fn again(&self) -> Again {
+    pub fn again(&self) -> RetryFlag {
         self.again.clone()
     }
 

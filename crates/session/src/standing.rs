@@ -30,15 +30,15 @@ pub(crate) fn grants_of(index: u16, flows: u16) -> u16 {
 
 /// Of the address that a flow of an acceptor sends to.
 #[derive(Debug, Default)]
-pub(crate) enum Standing {
+pub(crate) enum AddressStanding {
     /// It has answered, now or in the handshake.
     #[default]
     Proven,
-    Unproven(Unproven),
+    Unproven(UnprovenAddress),
 }
 
 #[derive(Debug)]
-pub(crate) struct Unproven {
+pub(crate) struct UnprovenAddress {
     token: Option<[u8; 8]>,
     received: u64,
     sent: u64,
@@ -49,67 +49,69 @@ pub(crate) struct Unproven {
     challenge_due: Timestamp,
 }
 
-impl Standing {
+impl AddressStanding {
     /// Of an address that the peer has only named.
-    pub(crate) fn named(grants: u16) -> Standing {
-        Standing::Unproven(Unproven::new(0, grants, PAUSE_FIRST, Timestamp::default()))
+    pub(crate) fn named(grants: u16) -> AddressStanding {
+        AddressStanding::Unproven(UnprovenAddress::new(0, grants, PAUSE_FIRST, Timestamp::default()))
     }
 
     /// Of one from which a datagram of so many bytes has come.
-    pub(crate) fn heard_once(bytes: usize) -> Standing {
-        Standing::Unproven(Unproven::new(bytes as u64, 0, PAUSE_FIRST, Timestamp::default()))
+    pub(crate) fn heard_once(bytes: usize) -> AddressStanding {
+        AddressStanding::Unproven(UnprovenAddress::new(bytes as u64, 0, PAUSE_FIRST, Timestamp::default()))
     }
 
     /// Of one that has been proven, and from which nothing comes any more.
-    pub(crate) fn fallen_silent(grants: u16, now: Timestamp) -> Standing {
-        Standing::Unproven(Unproven::new(0, grants, PAUSE_SILENT, now))
+    pub(crate) fn fallen_silent(grants: u16, now: Timestamp) -> AddressStanding {
+        AddressStanding::Unproven(UnprovenAddress::new(0, grants, PAUSE_SILENT, now))
     }
 
     pub(crate) fn is_proven(&self) -> bool {
-        matches!(self, Standing::Proven)
+        matches!(self, AddressStanding::Proven)
     }
 
     pub(crate) fn on_received(&mut self, bytes: usize) {
-        if let Standing::Unproven(unproven) = self {
+        if let AddressStanding::Unproven(unproven) = self {
             unproven.received += bytes as u64;
         }
     }
 
     /// A challenge was answered; whether it was this one's.
     pub(crate) fn answered(&mut self, token: [u8; 8]) -> bool {
-        let is_own = matches!(self, Standing::Unproven(Unproven { token: Some(own), .. }) if *own == token);
+        let is_own = matches!(self, AddressStanding::Unproven(UnprovenAddress { token: Some(own), .. }) if *own == token);
         if is_own {
-            *self = Standing::Proven;
+            *self = AddressStanding::Proven;
         }
         is_own
     }
 
     /// Bytes that the next datagram may have; `None` for no limit.
     pub(crate) fn room(&self, now: Timestamp) -> Option<usize> {
-        let Standing::Unproven(unproven) = self else { return None };
+        let AddressStanding::Unproven(unproven) = self else { return None };
         let granted = if now >= unproven.due { usize::from(unproven.grants) * GRANT_LEN } else { 0 };
         Some(granted.max(unproven.owed()))
     }
 
     pub(crate) fn on_sent(&mut self, bytes: usize, now: Timestamp) {
-        if let Standing::Unproven(unproven) = self {
+        if let AddressStanding::Unproven(unproven) = self {
             unproven.on_sent(bytes, now);
         }
     }
 
-    /// When [`Standing::room`] grows by itself.
+    /// When [`AddressStanding::room`] grows by itself.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         match self {
-            Standing::Unproven(unproven) if unproven.grants > 0 => Some(unproven.due),
-            Standing::Unproven(_) | Standing::Proven => None,
+            AddressStanding::Unproven(unproven) if unproven.grants > 0 => Some(unproven.due),
+            AddressStanding::Unproven(_) | AddressStanding::Proven => None,
         }
     }
 
     /// When a challenge of `bytes` is to be sent; never where nothing has come from, as nothing may be there.
     pub(crate) fn challenge_due(&self, bytes: usize) -> Option<Timestamp> {
         match self {
-            Standing::Unproven(unproven) => (unproven.owed() >= bytes).then_some(unproven.challenge_due),
-            Standing::Proven => None,
+            AddressStanding::Unproven(unproven) => {
+                (unproven.owed() >= bytes).then_some(unproven.challenge_due)
+            }
+            AddressStanding::Proven => None,
         }
     }
 
@@ -119,7 +121,7 @@ impl Standing {
         now: Timestamp,
         new: impl FnOnce() -> Option<[u8; 8]>,
     ) -> Option<[u8; 8]> {
-        let Standing::Unproven(unproven) = self else { return None };
+        let AddressStanding::Unproven(unproven) = self else { return None };
         unproven.token = unproven.token.or_else(new);
         let tries = unproven.challenges;
         unproven.challenge_due = now + CHALLENGE_INTERVAL * (1 + tries.min(100) * tries.min(100) / 8);
@@ -128,10 +130,10 @@ impl Standing {
     }
 }
 
-impl Unproven {
-    fn new(received: u64, grants: u16, pause: Duration, due: Timestamp) -> Unproven {
+impl UnprovenAddress {
+    fn new(received: u64, grants: u16, pause: Duration, due: Timestamp) -> UnprovenAddress {
         let challenge_due = Timestamp::default();
-        Unproven { token: None, received, sent: 0, grants, pause, due, challenges: 0, challenge_due }
+        UnprovenAddress { token: None, received, sent: 0, grants, pause, due, challenges: 0, challenge_due }
     }
 
     /// What may go there for what has come from there.
@@ -161,7 +163,7 @@ mod tests {
     }
 
     /// Sends whatever may be sent, looking each millisecond; returns when, and how many bytes in all.
-    fn send_all(standing: &mut Standing, len: usize, until: u64) -> (Vec<u64>, usize) {
+    fn send_all(standing: &mut AddressStanding, len: usize, until: u64) -> (Vec<u64>, usize) {
         let mut times = Vec::new();
         for ms in 0..until {
             while standing.room(at(ms)).is_none_or(|room| room >= len) {
@@ -175,19 +177,19 @@ mod tests {
 
     #[test]
     fn an_address_that_was_only_named_gets_ten_datagrams_with_growing_pauses() {
-        let mut standing = Standing::named(GRANTS_MAX);
+        let mut standing = AddressStanding::named(GRANTS_MAX);
         let (times, bytes) = send_all(&mut standing, 1200, 100_000);
         assert_eq!((times.len(), bytes), (10, 12_000));
         assert_eq!(times[..4], [0, 60, 180, 420]);
         assert_eq!((standing.room(at(200_000)), standing.due()), (Some(0), None));
-        let mut standing = Standing::named(GRANTS_MAX);
+        let mut standing = AddressStanding::named(GRANTS_MAX);
         assert!(send_all(&mut standing, 1472, 100_000).1 <= 12_000, "longer ones count for more");
         assert_eq!(standing.challenge_due(64), None, "nobody is there yet whom one could ask");
     }
 
     #[test]
     fn three_times_what_came_goes_back_until_the_challenge_is_answered() {
-        let mut standing = Standing::heard_once(1200);
+        let mut standing = AddressStanding::heard_once(1200);
         assert_eq!(send_all(&mut standing, 1200, 10_000).1, 3600);
         standing.on_received(100);
         assert_eq!(send_all(&mut standing, 64, 10_000).1, 256);
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_silent_path_is_tried_for_minutes() {
-        let mut standing = Standing::fallen_silent(GRANTS_MAX, at(0));
+        let mut standing = AddressStanding::fallen_silent(GRANTS_MAX, at(0));
         let (times, bytes) = send_all(&mut standing, 100, 400_000);
         assert_eq!((times.len(), bytes), (10, 1000));
         assert!(times[9] > 300_000, "{times:?}");

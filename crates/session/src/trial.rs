@@ -19,7 +19,7 @@ const TURN: Duration = Duration::from_millis(500);
 const AMPLIFICATION: u64 = 3;
 
 #[derive(Debug)]
-pub(crate) struct Trial {
+pub(crate) struct AddressTrial {
     address: SocketAddr,
     token: [u8; 8],
     received: u64,
@@ -29,9 +29,9 @@ pub(crate) struct Trial {
     due: Timestamp,
 }
 
-impl Trial {
-    pub(crate) fn new(address: SocketAddr, token: [u8; 8], now: Timestamp) -> Trial {
-        Trial { address, token, received: 0, sent: 0, tries: 0, began: now, due: now }
+impl AddressTrial {
+    pub(crate) fn new(address: SocketAddr, token: [u8; 8], now: Timestamp) -> AddressTrial {
+        AddressTrial { address, token, received: 0, sent: 0, tries: 0, began: now, due: now }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -80,8 +80,8 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    fn trial() -> Trial {
-        Trial::new("192.0.2.1:7".parse().unwrap(), *b"question", at(1000))
+    fn trial() -> AddressTrial {
+        AddressTrial::new("192.0.2.1:7".parse().unwrap(), *b"question", at(1000))
     }
 
     #[test]

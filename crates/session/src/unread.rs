@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::shared::Shared;
+use super::shared::SessionShared;
 
 /// Held for whatever may still bring a block: the scan, a file that the receiver has not decided on, one being read.
-pub struct Unread(Arc<Shared>);
+pub struct ProducerToken(Arc<SessionShared>);
 
-impl Unread {
-    pub fn new(shared: &Arc<Shared>) -> Unread {
+impl ProducerToken {
+    pub fn new(shared: &Arc<SessionShared>) -> ProducerToken {
         shared.unread.fetch_add(1, Ordering::AcqRel);
-        Unread(shared.clone())
+        ProducerToken(shared.clone())
     }
 }
 
-impl Drop for Unread {
+impl Drop for ProducerToken {
     fn drop(&mut self) {
         if self.0.unread.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.wake_flows();

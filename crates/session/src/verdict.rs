@@ -5,7 +5,7 @@
 //! own thread is the limit.
 //! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
 
-use super::figures::Stage;
+use super::figures::StageFigures;
 use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 
 /// Less waiting than this share of the time is no limit.
@@ -25,21 +25,21 @@ const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
 
 /// What limits a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct BottleneckVerdict {
     /// "network", "rate", "none", or an end and its stage, such as "sender read".
     pub(crate) limit: String,
     /// With its figure, for people.
     pub(crate) text: String,
 }
 
-impl Verdict {
-    fn new(limit: &str, text: String) -> Verdict {
-        Verdict { limit: limit.to_string(), text }
+impl BottleneckVerdict {
+    fn new(limit: &str, text: String) -> BottleneckVerdict {
+        BottleneckVerdict { limit: limit.to_string(), text }
     }
 
     /// Nothing has limited it.
-    fn none() -> Verdict {
-        Verdict::new("none", "nothing in particular".into())
+    fn none() -> BottleneckVerdict {
+        BottleneckVerdict::new("none", "nothing in particular".into())
     }
 
     /// The words for a report, which is silent where nothing has limited the transfer.
@@ -49,9 +49,9 @@ impl Verdict {
 }
 
 /// The limiting stage with its figure.
-pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> Verdict {
+pub(crate) fn verdict(stages: &[StageFigures], bytes: u64, seconds: f64) -> BottleneckVerdict {
     if bytes < JUDGED_BYTES && seconds < JUDGED_SECONDS {
-        return Verdict::none();
+        return BottleneckVerdict::none();
     }
     let all = Stages { stages, bytes, seconds };
     let waits =
@@ -60,25 +60,25 @@ pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> Verdict {
         waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
     if waited < WAITED {
         let flows = all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
-        return if all.flow_busy() < HOLDS_UP { Verdict::none() } else { flows };
+        return if all.flow_busy() < HOLDS_UP { BottleneckVerdict::none() } else { flows };
     }
     let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
     let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
     match longest {
         WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest", "fill"])], false),
         WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish", "use"])], false),
-        WAIT_RATE => Verdict::new("rate", format!("the rate that was set: it came to {goodput}")),
+        WAIT_RATE => BottleneckVerdict::new("rate", format!("the rate that was set: it came to {goodput}")),
         _ if receiving >= BUSY => all.busiest(&[("receiver", &FLOW)], true),
         _ => {
             let share = waited * 100.0;
             let text = format!("network: {goodput}, the sender waited for it {share:.0} % of the time");
-            Verdict::new("network", text)
+            BottleneckVerdict::new("network", text)
         }
     }
 }
 
 struct Stages<'a> {
-    stages: &'a [Stage],
+    stages: &'a [StageFigures],
     bytes: u64,
     seconds: f64,
 }
@@ -96,8 +96,8 @@ impl Stages<'_> {
     }
 
     /// The busiest of these in words. Those of one thread count together.
-    fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> Verdict {
-        let mut worst = (0.0, Verdict::none());
+    fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> BottleneckVerdict {
+        let mut worst = (0.0, BottleneckVerdict::none());
         for &(end, names) in candidates {
             let busy = |name: &str| self.busy(end, name);
             let longest = names.iter().copied().max_by(|one, other| busy(one).total_cmp(&busy(other)));
@@ -110,7 +110,7 @@ impl Stages<'_> {
                 // Empty files carry nothing.
                 let rate = if rate < 0.5 { String::new() } else { format!("{rate:.0} MB/s, ") };
                 let text = format!("{end}'s {}: {rate}{percent:.0} % busy", words(longest));
-                worst = (thread, Verdict::new(&format!("{end} {longest}"), text));
+                worst = (thread, BottleneckVerdict::new(&format!("{end} {longest}"), text));
             }
         }
         worst.1
@@ -144,8 +144,11 @@ mod tests {
 
     /// 1 GB in two seconds.
     fn judge(stages: &[(&str, &str, f64)]) -> String {
-        let stage =
-            |&(end, name, busy): &(&str, &str, f64)| Stage { name: name.into(), end: end.into(), busy };
+        let stage = |&(end, name, busy): &(&str, &str, f64)| StageFigures {
+            name: name.into(),
+            end: end.into(),
+            busy,
+        };
         verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0).text
     }
 
@@ -201,8 +204,8 @@ mod tests {
 
     #[test]
     fn where_nothing_has_limited_it_nothing_is_said() {
-        let stage = |end: &str, name: &str, busy| Stage { name: name.into(), end: end.into(), busy };
-        let judge = |stages: &[Stage], bytes, seconds| verdict(stages, bytes, seconds).into_words();
+        let stage = |end: &str, name: &str, busy| StageFigures { name: name.into(), end: end.into(), busy };
+        let judge = |stages: &[StageFigures], bytes, seconds| verdict(stages, bytes, seconds).into_words();
         // Three bytes, copied within a host in five milliseconds.
         let stages = [stage(RECEIVER, "open", 0.03), stage(SENDER, "seal", 0.01)];
         assert_eq!(judge(&stages, 3, 0.005), None);

@@ -134,8 +134,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use farhaul_connect as connect;
-use farhaul_connect::hello::Opening;
-use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
+use farhaul_connect::hello::SessionOpening;
+use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
 use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
@@ -177,7 +177,7 @@ impl StreamOptions {
         }
     }
 
-    fn opening(self, client_sends: bool) -> Result<Opening, Error> {
+    fn opening(self, client_sends: bool) -> Result<SessionOpening, Error> {
         let StreamOptions { name, in_order, digests, mut network } = self;
         if in_order {
             network.flows = 1;
@@ -213,7 +213,11 @@ pub fn pair(options: StreamOptions) -> Result<(StreamSender, StreamReceiver), Er
     Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
 }
 
-fn connect(target: &StreamTarget, options: StreamOptions, client_sends: bool) -> Result<Established, Error> {
+fn connect(
+    target: &StreamTarget,
+    options: StreamOptions,
+    client_sends: bool,
+) -> Result<EstablishedSession, Error> {
     let opening = options.opening(client_sends)?;
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {

@@ -75,7 +75,7 @@ impl StreamReceiver {
     }
 
     /// A block from the flows, unseen; none when there are no more.
-    fn take(&self) -> Result<Option<shared::Arrived>, Error> {
+    fn take(&self) -> Result<Option<shared::CompleteBlock>, Error> {
         let inlet = &self.session.shared.arrived;
         loop {
             crossbeam_channel::select! {
@@ -102,7 +102,7 @@ impl StreamReceiver {
     fn admit(
         &self,
         order: &mut ArrivalOrder,
-        block: shared::Arrived,
+        block: shared::CompleteBlock,
     ) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
@@ -167,7 +167,7 @@ pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
     using: Arc<Meter>,
     taken: Instant,
-    block: shared::Arrived,
+    block: shared::CompleteBlock,
     label: BlockLabel,
 }
 

@@ -9,65 +9,65 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use farhaul_handover::Held as _;
 
-use crate::load::Load;
+use crate::load::IoLoad;
 
 /// Chunks of each way before there is a choice.
 pub(crate) const FIRST: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum IoMode {
     Buffered,
     Direct,
 }
 
-impl Way {
-    fn other(self) -> Way {
+impl IoMode {
+    fn other(self) -> IoMode {
         match self {
-            Way::Buffered => Way::Direct,
-            Way::Direct => Way::Buffered,
+            IoMode::Buffered => IoMode::Direct,
+            IoMode::Direct => IoMode::Buffered,
         }
     }
 }
 
 /// How the ways are tried.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Manner {
-    first: Way,
+pub(crate) struct TrialRule {
+    first: IoMode,
     /// While past the cache is the faster, and while through it is.
-    from_direct: Look,
-    from_buffered: Look,
+    from_direct: TrialSchedule,
+    from_buffered: TrialSchedule,
     /// Through the cache must take at most so many hundredths of the time past it.
     buffered_percent: u64,
 }
 
 /// `run` chunks in `every` take the slower way, to notice when that has become the faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Look {
+struct TrialSchedule {
     every: u64,
     run: u64,
 }
 
-const ONE: Look = Look { every: 256, run: 1 };
+const ONE: TrialSchedule = TrialSchedule { every: 256, run: 1 };
 
 /// A write costs the same wherever it falls, so one at a time tells.
-pub(crate) const WRITING: Manner =
-    Manner { first: Way::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
+pub(crate) const WRITING: TrialRule =
+    TrialRule { first: IoMode::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
 
 /// Reading ahead shows only in several chunks one behind another. A reader in the
 /// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter, which is looked at more often.
-pub(crate) const READING: Manner = Manner {
-    first: Way::Direct,
-    from_direct: Look { every: 4096, run: FIRST },
-    from_buffered: Look { every: 256, run: 3 * FIRST },
+pub(crate) const READING: TrialRule = TrialRule {
+    first: IoMode::Direct,
+    from_direct: TrialSchedule { every: 4096, run: FIRST },
+    from_buffered: TrialSchedule { every: 256, run: 3 * FIRST },
     buffered_percent: 80,
 };
 
 /// What is known of a disk. Files on it share it.
 #[derive(Debug)]
-pub(crate) struct Choice {
-    manner: &'static Manner,
+pub(crate) struct IoChoice {
+    manner: &'static TrialRule,
     costs: Mutex<Costs>,
-    pub(crate) load: Load,
+    pub(crate) load: IoLoad,
 }
 
 #[derive(Debug, Default)]
@@ -77,25 +77,25 @@ struct Costs {
     direct: Cost,
 }
 
-impl Choice {
-    pub(crate) fn new(manner: &'static Manner) -> Choice {
-        Choice { manner, costs: Mutex::default(), load: Load::default() }
+impl IoChoice {
+    pub(crate) fn new(manner: &'static TrialRule) -> IoChoice {
+        IoChoice { manner, costs: Mutex::default(), load: IoLoad::default() }
     }
 
     /// That of the disk with this device number.
-    pub(crate) fn of_device(manner: &'static Manner, device: u64) -> Arc<Choice> {
-        type Known = HashMap<(&'static Manner, u64), Arc<Choice>>;
+    pub(crate) fn of_device(manner: &'static TrialRule, device: u64) -> Arc<IoChoice> {
+        type Known = HashMap<(&'static TrialRule, u64), Arc<IoChoice>>;
         static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
         let mut known = KNOWN.lock().in_any_case();
         let choice = known.get_or_insert_default().entry((manner, device));
-        choice.or_insert_with(|| Arc::new(Choice::new(manner))).clone()
+        choice.or_insert_with(|| Arc::new(IoChoice::new(manner))).clone()
     }
 
     /// The way of the next chunk. Several may be on their way before the first is known to have ended.
     ///
     /// One that was asked for ahead is read through the cache whatever is said; a look past it begins when nothing is left of that.
-    pub(crate) fn next(&self, is_asked_for: bool) -> Way {
-        let Manner { first, from_direct, from_buffered, buffered_percent } = *self.manner;
+    pub(crate) fn next(&self, is_asked_for: bool) -> IoMode {
+        let TrialRule { first, from_direct, from_buffered, buffered_percent } = *self.manner;
         let mut costs = self.costs();
         let way = match costs.asked {
             number if number < FIRST => first,
@@ -103,13 +103,13 @@ impl Choice {
             number => {
                 let faster = costs.faster(buffered_percent).unwrap_or(first);
                 let look = match faster {
-                    Way::Direct => from_direct,
-                    Way::Buffered => from_buffered,
+                    IoMode::Direct => from_direct,
+                    IoMode::Buffered => from_buffered,
                 };
                 if number % look.every >= look.every - look.run { faster.other() } else { faster }
             }
         };
-        if way == Way::Buffered || !is_asked_for {
+        if way == IoMode::Buffered || !is_asked_for {
             costs.asked += 1;
         }
         way
@@ -117,14 +117,14 @@ impl Choice {
 
     /// Whether that is known.
     pub(crate) fn is_buffered_faster(&self) -> bool {
-        self.costs().faster(self.manner.buffered_percent) == Some(Way::Buffered)
+        self.costs().faster(self.manner.buffered_percent) == Some(IoMode::Buffered)
     }
 
-    pub(crate) fn took(&self, way: Way, nanos: u64) {
+    pub(crate) fn took(&self, way: IoMode, nanos: u64) {
         let mut costs = self.costs();
         match way {
-            Way::Buffered => costs.buffered.add(nanos),
-            Way::Direct => costs.direct.add(nanos),
+            IoMode::Buffered => costs.buffered.add(nanos),
+            IoMode::Direct => costs.direct.add(nanos),
         }
     }
 
@@ -140,9 +140,9 @@ impl Choice {
 }
 
 impl Costs {
-    fn faster(&self, buffered_percent: u64) -> Option<Way> {
+    fn faster(&self, buffered_percent: u64) -> Option<IoMode> {
         let (buffered, direct) = (self.buffered.nanos?, self.direct.nanos?);
-        Some(if buffered <= direct / 100 * buffered_percent { Way::Buffered } else { Way::Direct })
+        Some(if buffered <= direct / 100 * buffered_percent { IoMode::Buffered } else { IoMode::Direct })
     }
 }
 
@@ -163,40 +163,40 @@ mod tests {
     use super::*;
 
     /// Lets `chunks` chunks choose, with these costs; how many of them went direct.
-    fn directs(choice: &Choice, chunks: u64, buffered: u64, direct: u64) -> u64 {
+    fn directs(choice: &IoChoice, chunks: u64, buffered: u64, direct: u64) -> u64 {
         let mut count = 0;
         for _ in 0..chunks {
             let way = choice.next(false);
-            choice.took(way, if way == Way::Direct { direct } else { buffered });
-            count += u64::from(way == Way::Direct);
+            choice.took(way, if way == IoMode::Direct { direct } else { buffered });
+            count += u64::from(way == IoMode::Direct);
         }
         count
     }
 
     #[test]
     fn both_ways_are_tried_before_the_faster_is_taken() {
-        let choice = Choice::new(&WRITING);
+        let choice = IoChoice::new(&WRITING);
         assert_eq!(directs(&choice, 4, 50_000, 10_000), 4);
         assert_eq!(directs(&choice, 4, 50_000, 10_000), 0);
         assert_eq!(directs(&choice, 2560, 50_000, 10_000), 2550);
-        let choice = Choice::new(&WRITING);
+        let choice = IoChoice::new(&WRITING);
         assert_eq!(directs(&choice, 8, 10_000, 50_000), 4);
         assert_eq!(directs(&choice, 2560, 10_000, 50_000), 10);
     }
 
     #[test]
     fn reading_begins_past_the_cache_and_stays_there_for_little() {
-        let choice = Choice::new(&READING);
+        let choice = IoChoice::new(&READING);
         assert_eq!(directs(&choice, 8, 9_000, 10_000), 4);
         assert_eq!(directs(&choice, 4096 - 8, 9_000, 10_000), 4096 - 8 - 4);
-        let choice = Choice::new(&READING);
+        let choice = IoChoice::new(&READING);
         directs(&choice, 8, 7_000, 10_000);
         assert_eq!(directs(&choice, 4096 - 8, 7_000, 10_000), 16 * 12);
     }
 
     #[test]
     fn a_change_of_speed_is_noticed() {
-        let choice = Choice::new(&WRITING);
+        let choice = IoChoice::new(&WRITING);
         directs(&choice, 256, 10_000, 50_000);
         directs(&choice, 2560, 90_000, 20_000);
         assert_eq!(directs(&choice, 256, 90_000, 20_000), 255);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_reader_leaves_the_cache_when_the_disk_has_become_fast() {
-        let choice = Choice::new(&READING);
+        let choice = IoChoice::new(&READING);
         directs(&choice, 8, 7_000, 100_000);
         assert_eq!(directs(&choice, 256 - 8, 7_000, 5_000), 12);
         assert_eq!(directs(&choice, 256, 7_000, 5_000), 256);
@@ -212,29 +212,29 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_does_not_take_the_disk_s_turn() {
-        let choice = Choice::new(&READING);
+        let choice = IoChoice::new(&READING);
         directs(&choice, 256 - 12, 7_000, 10_000);
         for _ in 0..100 {
-            assert_eq!(choice.next(true), Way::Direct);
+            assert_eq!(choice.next(true), IoMode::Direct);
         }
         assert_eq!(directs(&choice, 20, 7_000, 10_000), 12);
     }
 
     #[test]
     fn what_is_not_known_yet_is_not_chosen() {
-        let choice = Choice::new(&WRITING);
-        let ways: Vec<Way> = (0..12).map(|_| choice.next(false)).collect();
-        assert_eq!(ways[..4], [Way::Direct; 4]);
-        assert_eq!(ways[4..8], [Way::Buffered; 4]);
-        assert_eq!(ways[8..], [Way::Direct; 4]);
+        let choice = IoChoice::new(&WRITING);
+        let ways: Vec<IoMode> = (0..12).map(|_| choice.next(false)).collect();
+        assert_eq!(ways[..4], [IoMode::Direct; 4]);
+        assert_eq!(ways[4..8], [IoMode::Buffered; 4]);
+        assert_eq!(ways[8..], [IoMode::Direct; 4]);
     }
 
     #[test]
     fn files_on_one_disk_share_what_is_known_of_it() {
         let device = u64::MAX;
-        directs(&Choice::of_device(&WRITING, device), 8, 50_000, 10_000);
-        assert_eq!(Choice::of_device(&WRITING, device).next(false), Way::Direct);
-        assert_eq!(Choice::of_device(&WRITING, device - 1).costs().asked, 0);
-        assert_eq!(directs(&Choice::of_device(&READING, device), 4, 1, 1), 4);
+        directs(&IoChoice::of_device(&WRITING, device), 8, 50_000, 10_000);
+        assert_eq!(IoChoice::of_device(&WRITING, device).next(false), IoMode::Direct);
+        assert_eq!(IoChoice::of_device(&WRITING, device - 1).costs().asked, 0);
+        assert_eq!(directs(&IoChoice::of_device(&READING, device), 4, 1, 1), 4);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use rustix::fs::{self, Advice, Mode, OFlags};
 
 use crate::CHUNK;
-use crate::choice::{Choice, FIRST, READING, WRITING, Way};
+use crate::choice::{FIRST, IoChoice, IoMode, READING, WRITING};
 use crate::sys::cached_bytes;
 
 /// What every usual disk and file system takes as the alignment of memory.
@@ -26,18 +26,18 @@ const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
 /// The second descriptor of a file.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct DirectFile {
     file: File,
-    choice: Arc<Choice>,
+    choice: Arc<IoChoice>,
     is_refused: AtomicBool,
     /// Where what was asked for ahead ends.
     ahead: AtomicU64,
 }
 
-impl Direct {
+impl DirectFile {
     /// Opens the file called `name` (nothing, if it has no name) once more, if it is `file` and can be written past the cache. None
     /// for a file of a few chunks, which is not worth a second descriptor.
-    pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<Direct> {
+    pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<DirectFile> {
         if chunks <= FIRST {
             return None;
         }
@@ -52,27 +52,27 @@ impl Direct {
         };
         let (ours, found) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
         let is_same = (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino);
-        let choice = Choice::of_device(&WRITING, ours.st_dev);
-        is_same.then(|| Direct::new(second, choice))
+        let choice = IoChoice::of_device(&WRITING, ours.st_dev);
+        is_same.then(|| DirectFile::new(second, choice))
     }
 
     /// Opens a file that is read once more, if it can be read past the cache.
-    pub(crate) fn of_source(file: &File) -> Option<Direct> {
+    pub(crate) fn of_source(file: &File) -> Option<DirectFile> {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let second = fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()?;
         // What the cache holds tells nothing about the disk. Where it cannot be asked for, each file is one case.
         let choice = match cached_bytes(file, 0, 1) {
-            Ok(_) => Choice::of_device(&READING, fs::fstat(file).ok()?.st_dev),
-            Err(_) => Arc::new(Choice::new(&READING)),
+            Ok(_) => IoChoice::of_device(&READING, fs::fstat(file).ok()?.st_dev),
+            Err(_) => Arc::new(IoChoice::new(&READING)),
         };
         // The kernel's own reading ahead feeds itself from what it has brought into the cache. Advice only.
         let _ = fs::fadvise(file, 0, None, Advice::Random);
-        Some(Direct::new(second, choice))
+        Some(DirectFile::new(second, choice))
     }
 
-    fn new(second: OwnedFd, choice: Arc<Choice>) -> Direct {
+    fn new(second: OwnedFd, choice: Arc<IoChoice>) -> DirectFile {
         let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
-        Direct { file: second.into(), choice, is_refused, ahead }
+        DirectFile { file: second.into(), choice, is_refused, ahead }
     }
 
     /// Whether `data` may go this way at all.
@@ -93,8 +93,8 @@ impl Direct {
         let way = self.way(false);
         let busy = self.enter();
         match way {
-            Way::Buffered => buffered(data, offset)?,
-            Way::Direct => match self.file.write_at(data, offset) {
+            IoMode::Buffered => buffered(data, offset)?,
+            IoMode::Direct => match self.file.write_at(data, offset) {
                 Ok(len) if len == data.len() => {}
                 // What is left need not be aligned. It is rare, and says nothing about speed.
                 Ok(len) => return buffered(&data[len..], offset + len as u64),
@@ -126,16 +126,16 @@ impl Direct {
         }
         // Asked also where there is nothing to choose: nothing more is asked for when the other way's turn has come.
         let wanted = self.way(is_asked_for);
-        let way = if is_asked_for { Way::Buffered } else { wanted };
+        let way = if is_asked_for { IoMode::Buffered } else { wanted };
         let busy = self.enter();
         let len = match way {
-            Way::Buffered => {
-                if wanted == Way::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
+            IoMode::Buffered => {
+                if wanted == IoMode::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
                     self.ask_ahead(source, offset + CHUNK);
                 }
                 buffered(data, offset)?
             }
-            Way::Direct => match self.file.read_at(data, offset) {
+            IoMode::Direct => match self.file.read_at(data, offset) {
                 Ok(len) if len == data.len() => len,
                 Ok(len) => return Ok(len + buffered(&mut data[len..], offset + len as u64)?),
                 Err(error) if self.is_refusal(&error) => {
@@ -159,17 +159,17 @@ impl Direct {
 
     /// The cache looks faster to whoever is not waited for: the disk has read ahead meanwhile, or has not got to writing yet. It
     /// takes more of the processor, and what it has put off is to be waited for in the end.
-    fn way(&self, is_asked_for: bool) -> Way {
+    fn way(&self, is_asked_for: bool) -> IoMode {
         match self.choice.is_buffered_faster() || self.choice.load.is_waited_for() {
             true => self.choice.next(is_asked_for),
-            false => Way::Direct,
+            false => IoMode::Direct,
         }
     }
 
-    fn enter(&self) -> Busy<'_> {
+    fn enter(&self) -> BusyGuard<'_> {
         let begin = Instant::now();
         self.choice.load.enter(begin);
-        Busy { choice: &self.choice, begin }
+        BusyGuard { choice: &self.choice, begin }
     }
 
     /// Whether the error says that this file or disk does not go this way, now or ever.
@@ -181,14 +181,14 @@ impl Direct {
 }
 
 /// One who reads or writes a chunk.
-struct Busy<'a> {
-    choice: &'a Choice,
+struct BusyGuard<'a> {
+    choice: &'a IoChoice,
     begin: Instant,
 }
 
-impl Busy<'_> {
+impl BusyGuard<'_> {
     /// The chunk went that way as a whole.
-    fn took(&self, way: Way) {
+    fn took(&self, way: IoMode) {
         if self.choice.load.is_settled() {
             let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.choice.took(way, nanos);
@@ -196,7 +196,7 @@ impl Busy<'_> {
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.choice.load.leave(self.begin, Instant::now());
     }
@@ -219,8 +219,8 @@ mod tests {
             assert_eq!(is_refusal(&io::Error::from_raw_os_error(code)), refused);
         }
         let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + ALIGN).unwrap().take();
-        assert!(Direct::takes(&block[..CHUNK as usize]) && Direct::takes(&block[ALIGN..]));
-        assert!(!Direct::takes(&block[1..][..CHUNK as usize]) && !Direct::takes(&block[..ALIGN]));
+        assert!(DirectFile::takes(&block[..CHUNK as usize]) && DirectFile::takes(&block[ALIGN..]));
+        assert!(!DirectFile::takes(&block[1..][..CHUNK as usize]) && !DirectFile::takes(&block[..ALIGN]));
     }
 
     /// Whether memory that is not aligned is refused depends on the file system; the chunk is written in any case.
@@ -229,7 +229,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        let Some(direct) = Direct::open(&dir, b"name", &file, 100) else { return };
+        let Some(direct) = DirectFile::open(&dir, b"name", &file, 100) else { return };
         let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
         for index in 0..2 * FIRST {
             direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
@@ -243,11 +243,11 @@ mod tests {
     fn files_that_are_read_ahead_are_tried_past_the_cache_again() {
         for count in [1, 3, 8] {
             let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-            let choice = Choice::new(&READING);
+            let choice = IoChoice::new(&READING);
             for _ in 0..2 * FIRST {
                 choice.took(choice.next(false), u64::MAX / 200);
             }
-            choice.took(Way::Buffered, 0);
+            choice.took(IoMode::Buffered, 0);
             let choice = Arc::new(choice);
             let each = 400 / count;
             let files: Vec<_> = (0..count)
@@ -255,7 +255,7 @@ mod tests {
                     let path = temp.path().join(index.to_string());
                     File::create(&path).unwrap().set_len(each * CHUNK).unwrap();
                     let file = File::open(&path).unwrap();
-                    let mut direct = Direct::of_source(&file)?;
+                    let mut direct = DirectFile::of_source(&file)?;
                     direct.choice = choice.clone();
                     Some((file, direct))
                 })
@@ -282,13 +282,13 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        assert!(Direct::open(&dir, b"name", &file, FIRST).is_none(), "too short to choose");
+        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too short to choose");
         std::fs::rename(temp.path().join("name"), temp.path().join("moved")).unwrap();
-        assert!(Direct::open(&dir, b"name", &file, 100).is_none());
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
         File::create(temp.path().join("name")).unwrap();
-        assert!(Direct::open(&dir, b"name", &file, 100).is_none());
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
         std::fs::remove_file(temp.path().join("name")).unwrap();
         std::os::unix::fs::symlink("moved", temp.path().join("name")).unwrap();
-        assert!(Direct::open(&dir, b"name", &file, 100).is_none());
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use farhaul_blocks::{Block, FillPattern};
 
 use crate::CHUNK;
-use crate::entry::{Entry, Kind, Time};
+use crate::entry::{Entry, EntryKind, FileTime};
 
 /// A source without end, as far as an offset can tell.
 const ENDLESS: u64 = 1 << 62;
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 
 /// `zero:`, `random:`, either with a number of bytes behind the colon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Generated {
+pub struct GeneratedSource {
     content: Content,
     size: u64,
 }
@@ -28,9 +28,9 @@ enum Content {
     Random,
 }
 
-impl Generated {
+impl GeneratedSource {
     /// Reads a source's name; none if it is that of a file.
-    pub fn parse(name: &[u8]) -> Option<Generated> {
+    pub fn parse(name: &[u8]) -> Option<GeneratedSource> {
         let (content, size) = match name {
             [b'z', b'e', b'r', b'o', b':', size @ ..] => (Content::Zero, size),
             [b'r', b'a', b'n', b'd', b'o', b'm', b':', size @ ..] => (Content::Random, size),
@@ -40,7 +40,7 @@ impl Generated {
             [] => ENDLESS,
             digits => std::str::from_utf8(digits).ok()?.parse().ok().filter(|&size| size <= ENDLESS)?,
         };
-        Some(Generated { content, size })
+        Some(GeneratedSource { content, size })
     }
 
     /// The name under which it arrives.
@@ -58,10 +58,10 @@ impl Generated {
     /// A file made just now.
     pub(crate) fn entry(&self) -> Entry {
         Entry {
-            kind: Kind::File { size: self.size, sparse: false },
+            kind: EntryKind::File { size: self.size, sparse: false },
             mode: 0o644,
-            mtime: Time::now(),
-            ctime: Time::default(),
+            mtime: FileTime::now(),
+            ctime: FileTime::default(),
             dev: 0,
             ino: 0,
             nlink: 1,
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn names_are_told_from_files() {
-        let size = |name: &str| Generated::parse(name.as_bytes()).map(|made| made.size);
+        let size = |name: &str| GeneratedSource::parse(name.as_bytes()).map(|made| made.size);
         assert_eq!(size("zero:4096"), Some(4096));
         assert_eq!(size("random:0"), Some(0));
         assert_eq!(size("zero:"), Some(ENDLESS));
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn chunks_read_the_same_again_and_unlike_each_other() {
-        let made = Generated::parse(b"random:3000000").unwrap();
+        let made = GeneratedSource::parse(b"random:3000000").unwrap();
         let read = |index| {
             let mut chunk = vec![1; CHUNK as usize];
             let len = made.read_chunk(index, &mut chunk);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn zeros_are_written_over_what_was_there() {
         let mut buffer = [7; 100];
-        assert_eq!(Generated::parse(b"zero:60").unwrap().read_chunk(0, &mut buffer), 60);
+        assert_eq!(GeneratedSource::parse(b"zero:60").unwrap().read_chunk(0, &mut buffer), 60);
         assert!(buffer[..60].iter().all(|&byte| byte == 0) && buffer[60] == 7);
     }
 
@@ -164,7 +164,7 @@ mod tests {
         for name in
             ["random:1500000", "zero:1500000", "zero:", "random:1000", "zero:", "random:", "random:1056789"]
         {
-            let made = Generated::parse(name.as_bytes()).unwrap();
+            let made = GeneratedSource::parse(name.as_bytes()).unwrap();
             for (index, want) in [(0, CHUNK as usize), (1, 200_000), (1, CHUNK as usize), (2, 100), (0, 4100)]
             {
                 let mut expected = vec![7; want];

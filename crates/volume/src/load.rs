@@ -17,7 +17,7 @@ const WAITED_FOR_PERCENT: u128 = 75;
 
 /// How busy a disk's readers, or its writers, are.
 #[derive(Debug, Default)]
-pub(crate) struct Load(Mutex<Series>);
+pub(crate) struct IoLoad(Mutex<Series>);
 
 #[derive(Debug, Default)]
 struct Series {
@@ -48,7 +48,7 @@ impl Span {
     }
 }
 
-impl Load {
+impl IoLoad {
     /// A chunk's reading or writing begins.
     pub(crate) fn enter(&self, begin: Instant) {
         let mut series = self.series();
@@ -102,7 +102,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Two at a time, each busy for `busy` of 10 ms; when the last has ended.
-    fn spans(load: &Load, mut at: Instant, count: u64, busy: u32) -> Instant {
+    fn spans(load: &IoLoad, mut at: Instant, count: u64, busy: u32) -> Instant {
         for _ in 0..count * SPAN / 2 {
             let end = at + MS * busy;
             load.enter(at);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn who_does_nothing_else_is_waited_for() {
-        let load = Load::default();
+        let load = IoLoad::default();
         let at = spans(&load, Instant::now(), 1, 10);
         assert!(load.is_settled() && !load.is_waited_for(), "the first span says nothing");
         let at = spans(&load, at, 1, 9);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_of_two_is_not_all() {
-        let load = Load::default();
+        let load = IoLoad::default();
         let mut at = spans(&load, Instant::now(), 1, 10);
         for _ in 0..SPAN {
             load.enter(at);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_pause_begins_anew() {
-        let load = Load::default();
+        let load = IoLoad::default();
         let at = spans(&load, Instant::now(), 2, 10);
         assert!(load.is_waited_for());
         load.enter(at + PAUSE);

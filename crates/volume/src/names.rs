@@ -14,7 +14,7 @@ pub(crate) const PART_NAMES: u32 = 4;
 
 /// What a file may be, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum OwnNameForm {
     /// A large file on its way in, with a journal beside it.
     Part,
     Journal,
@@ -80,14 +80,18 @@ pub(crate) fn is_link(name: &[u8]) -> bool {
 }
 
 /// None for a name that none of our files has.
-pub(crate) fn form(name: &[u8]) -> Option<Form> {
+pub(crate) fn form(name: &[u8]) -> Option<OwnNameForm> {
     // Nearly all names end here.
     let name = name.strip_prefix(b".")?;
-    let forms =
-        [(PART, Form::Part), (JOURNAL, Form::Journal), (TEMPORARY, Form::Temporary), (LINK, Form::Link)];
+    let forms = [
+        (PART, OwnNameForm::Part),
+        (JOURNAL, OwnNameForm::Journal),
+        (TEMPORARY, OwnNameForm::Temporary),
+        (LINK, OwnNameForm::Link),
+    ];
     let (digits, form) =
         forms.into_iter().find_map(|(suffix, form)| Some((name.strip_suffix(suffix)?, form)))?;
-    let len = if form == Form::Link { 2 * HEX } else { HEX };
+    let len = if form == OwnNameForm::Link { 2 * HEX } else { HEX };
     let is_hex = digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (digits.len() == len && is_hex).then_some(form)
 }
@@ -101,9 +105,12 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = Dir::new(std::fs::File::open(temp.path()).unwrap().into());
         let (part, journal) = part(&dir, b"x", 0);
-        assert_eq!((form(&part), form(&journal)), (Some(Form::Part), Some(Form::Journal)));
+        assert_eq!((form(&part), form(&journal)), (Some(OwnNameForm::Part), Some(OwnNameForm::Journal)));
         assert_eq!((journal_of(&part), part_of(&journal)), (journal.clone(), part.clone()));
-        assert_eq!((form(&temporary(7)), form(&link(b"x", 0))), (Some(Form::Temporary), Some(Form::Link)));
+        assert_eq!(
+            (form(&temporary(7)), form(&link(b"x", 0))),
+            (Some(OwnNameForm::Temporary), Some(OwnNameForm::Link))
+        );
         assert!(is_link(&link(b"\xff", 1)) && !is_link(b".0123456789abcdef0123456789abcdef.fhlink"));
         for other in [super::part(&dir, b"y", 0), super::part(&dir, b"x", 1)] {
             assert_ne!(other.0, part);

@@ -14,20 +14,20 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::entry::{Meta, Time};
+use crate::entry::{FileTime, Metadata};
 use crate::journal::{self, Journal};
-use crate::names::{self, Form};
+use crate::names::{self, OwnNameForm};
 
 /// What is renamed in a moment is not there for so long.
 const MOMENT: Duration = Duration::from_secs(3600);
 
 /// What runs may leave, and what of it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ours {
+pub(crate) struct OwnFiles {
     /// Bytes that it takes on the disk, with its journal.
     pub(crate) bytes: u64,
     /// When it was last changed.
-    pub(crate) ctime: Time,
+    pub(crate) ctime: FileTime,
 }
 
 /// Whether the file called `name` in a directory is one of ours.
@@ -39,28 +39,30 @@ pub(crate) fn is_ours(dir: impl AsFd, name: &[u8]) -> bool {
 /// One of ours that stands for itself: a journal belongs to its partial file, if that is there. Of a journal in which a power failure
 /// has left nothing, and whose partial file has got its final name, nothing tells that it is ours. Whoever cleans up may take it:
 /// it holds nothing.
-pub(crate) fn leading(dir: impl AsFd, name: &[u8]) -> Option<Ours> {
+pub(crate) fn leading(dir: impl AsFd, name: &[u8]) -> Option<OwnFiles> {
     let dir = dir.as_fd();
     let form = names::form(name)?;
     let ours = look(dir, name, form).or_else(|| lost_journal(dir, name, form))?;
-    let belongs = form == Form::Journal && look(dir, &names::part_of(name), Form::Part).is_some();
+    let belongs =
+        form == OwnNameForm::Journal && look(dir, &names::part_of(name), OwnNameForm::Part).is_some();
     (!belongs).then_some(ours)
 }
 
-fn look(dir: BorrowedFd<'_>, name: &[u8], form: Form) -> Option<Ours> {
-    let meta = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
-    let ours = |more: u64| Some(Ours { bytes: meta.allocated + more, ctime: meta.ctime });
+fn look(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles> {
+    let meta = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
+    let ours = |more: u64| Some(OwnFiles { bytes: meta.allocated + more, ctime: meta.ctime });
     match form {
-        Form::Link => (!meta.is_dir() && names::is_link(name)).then(|| ours(0))?,
+        OwnNameForm::Link => (!meta.is_dir() && names::is_link(name)).then(|| ours(0))?,
         _ if !meta.is_file() => None,
-        Form::Temporary => (names::temporary(meta.ino) == name).then(|| ours(0))?,
-        Form::Journal => match owner(dir, name)? {
+        OwnNameForm::Temporary => (names::temporary(meta.ino) == name).then(|| ours(0))?,
+        OwnNameForm::Journal => match owner(dir, name)? {
             Owner::Inode(_) => ours(0),
-            Owner::Unknown => look(dir, &names::part_of(name), Form::Part).and_then(|_| ours(0)),
+            Owner::Unknown => look(dir, &names::part_of(name), OwnNameForm::Part).and_then(|_| ours(0)),
         },
-        Form::Part => {
+        OwnNameForm::Part => {
             let journal_name = names::journal_of(name);
-            let journal = Meta::from(&fs::statat(dir, &journal_name[..], AtFlags::SYMLINK_NOFOLLOW).ok()?);
+            let journal =
+                Metadata::from(&fs::statat(dir, &journal_name[..], AtFlags::SYMLINK_NOFOLLOW).ok()?);
             let is_its = match owner(dir, &journal_name)? {
                 Owner::Inode(inode) => inode == meta.ino,
                 Owner::Unknown => journal.uid == meta.uid,
@@ -71,15 +73,16 @@ fn look(dir: BorrowedFd<'_>, name: &[u8], form: Form) -> Option<Ours> {
 }
 
 /// A journal that stands alone and has nothing in it.
-fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: Form) -> Option<Ours> {
+fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file =
-        File::from((form == Form::Journal).then(|| fs::openat(dir, name, flags, Mode::empty()))?.ok()?);
+    let file = File::from(
+        (form == OwnNameForm::Journal).then(|| fs::openat(dir, name, flags, Mode::empty()))?.ok()?,
+    );
     let part = fs::statat(dir, names::part_of(name), AtFlags::SYMLINK_NOFOLLOW);
     let is_alone = part.is_err_and(|error| error == Errno::NOENT);
-    let meta = Meta::from(&fs::fstat(&file).ok()?);
+    let meta = Metadata::from(&fs::fstat(&file).ok()?);
     (is_alone && meta.is_file() && Journal::is_lost(&file))
-        .then_some(Ours { bytes: meta.allocated, ctime: meta.ctime })
+        .then_some(OwnFiles { bytes: meta.allocated, ctime: meta.ctime })
 }
 
 enum Owner {
@@ -99,7 +102,7 @@ fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
             inode.or_else(|| Journal::is_lost(&file).then_some(Owner::Unknown))
         }
         Err(Errno::ACCESS | Errno::PERM) => {
-            let meta = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
+            let meta = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
             (meta.is_file() && journal::is_length(meta.size)).then_some(Owner::Unknown)
         }
         Err(_) => None,
@@ -114,7 +117,7 @@ pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
     if !is_known() {
         return Ok(false);
     }
-    if form == Form::Link {
+    if form == OwnNameForm::Link {
         return unlink(dir, name);
     }
     let Some(_locked) = lock(dir, name)? else { return Ok(false) };
@@ -123,7 +126,7 @@ pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
     }
     // The journal goes last: without it, nobody could tell what the other one is.
     let is_gone = unlink(dir, name)?;
-    if form == Form::Part {
+    if form == OwnNameForm::Part {
         unlink(dir, &names::journal_of(name))?;
     }
     Ok(is_gone)
@@ -142,14 +145,14 @@ pub(crate) fn is_stale(dir: impl AsFd, name: &[u8]) -> bool {
     let dir = dir.as_fd();
     let Some(ours) = leading(dir, name) else { return false };
     match names::form(name) {
-        Some(Form::Part | Form::Journal) => !is_held(dir, name),
-        Some(Form::Temporary | Form::Link) => age(ours.ctime) > MOMENT && !is_held(dir, name),
+        Some(OwnNameForm::Part | OwnNameForm::Journal) => !is_held(dir, name),
+        Some(OwnNameForm::Temporary | OwnNameForm::Link) => age(ours.ctime) > MOMENT && !is_held(dir, name),
         None => false,
     }
 }
 
 /// Since a time; nothing if that is to come.
-pub(crate) fn age(since: Time) -> Duration {
+pub(crate) fn age(since: FileTime) -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(Duration::new(since.secs.max(0).cast_unsigned(), since.nanos))
 }

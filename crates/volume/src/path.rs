@@ -13,7 +13,7 @@ const PATH_MAX: usize = 4095;
 
 /// Why bytes are not a path below a root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
+pub enum RelPathError {
     #[error("empty file name")]
     Empty,
     #[error("{0}: absolute path where a relative one belongs")]
@@ -32,37 +32,37 @@ pub struct RelPath(Vec<u8>);
 
 impl RelPath {
     /// Checks bytes of any origin.
-    pub fn from_bytes(bytes: &[u8]) -> Result<RelPath, PathError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<RelPath, RelPathError> {
         RelPath::from_vec(bytes.to_vec())
     }
 
     /// From a path as users write it: without `.` and without doubled, leading and trailing slashes.
-    pub fn from_written(bytes: &[u8]) -> Result<RelPath, PathError> {
+    pub fn from_written(bytes: &[u8]) -> Result<RelPath, RelPathError> {
         let parts: Vec<&[u8]> =
             bytes.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
         if parts.is_empty() { Ok(RelPath::empty()) } else { RelPath::from_vec(parts.join(&b'/')) }
     }
 
-    fn from_vec(bytes: Vec<u8>) -> Result<RelPath, PathError> {
+    fn from_vec(bytes: Vec<u8>) -> Result<RelPath, RelPathError> {
         let shown = || escape(&bytes[..bytes.len().min(200)]);
         if bytes.is_empty() {
-            return Err(PathError::Empty);
+            return Err(RelPathError::Empty);
         }
         if bytes[0] == b'/' {
-            return Err(PathError::Absolute(shown()));
+            return Err(RelPathError::Absolute(shown()));
         }
         if bytes.len() > PATH_MAX {
-            return Err(PathError::TooLong(shown()));
+            return Err(RelPathError::TooLong(shown()));
         }
         if bytes.contains(&0) {
-            return Err(PathError::Nul(shown()));
+            return Err(RelPathError::Nul(shown()));
         }
         for component in bytes.split(|&byte| byte == b'/') {
             if component.is_empty() || component == b"." || component == b".." {
-                return Err(PathError::BadComponent(shown()));
+                return Err(RelPathError::BadComponent(shown()));
             }
             if component.len() > COMPONENT_MAX {
-                return Err(PathError::TooLong(shown()));
+                return Err(RelPathError::TooLong(shown()));
             }
         }
         Ok(RelPath(bytes))
@@ -87,12 +87,12 @@ impl RelPath {
     }
 
     /// The path of `name` (one component or several) below this one.
-    pub fn join(&self, name: &[u8]) -> Result<RelPath, PathError> {
+    pub fn join(&self, name: &[u8]) -> Result<RelPath, RelPathError> {
         if self.0.is_empty() {
             return RelPath::from_bytes(name);
         }
         if name.is_empty() || name[0] == b'/' {
-            return Err(PathError::BadComponent(escape(name)));
+            return Err(RelPathError::BadComponent(escape(name)));
         }
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
         bytes.extend_from_slice(&self.0);
@@ -130,8 +130,8 @@ impl RelPath {
 }
 
 impl TryFrom<Vec<u8>> for RelPath {
-    type Error = PathError;
-    fn try_from(bytes: Vec<u8>) -> Result<RelPath, PathError> {
+    type Error = RelPathError;
+    fn try_from(bytes: Vec<u8>) -> Result<RelPath, RelPathError> {
         RelPath::from_vec(bytes)
     }
 }

@@ -12,17 +12,17 @@ use rustix::io::Errno;
 
 use crate::CHUNK;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
-use crate::direct::Direct;
-use crate::entry::{Entry, FileKind, Kind, Meta, Node, Time};
+use crate::direct::DirectFile;
+use crate::entry::{Entry, EntryKind, FileKind, FileTime, Metadata, SpecialNode};
 use crate::extra::{Algorithm, Hashers};
-use crate::generated::Generated;
+use crate::generated::GeneratedSource;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::scan::{SourceRef, size_of_device as device_size};
 
 /// An open source.
 #[derive(Debug)]
-pub struct SourceFile(Open);
+pub struct SourceFile(OpenSource);
 
 /// Digests of one file's whole content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,18 +33,18 @@ pub struct Digests {
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenSource {
     Disk(DiskFile),
-    Generated(Generated),
+    Generated(GeneratedSource),
 }
 
 #[derive(Debug)]
 struct DiskFile {
     file: File,
     /// None where the file cannot be read past the cache, or need not.
-    direct: Option<Direct>,
+    direct: Option<DirectFile>,
     /// Of a device with the size that the device itself says.
-    meta: Meta,
+    meta: Metadata,
     sparse: bool,
 }
 
@@ -53,25 +53,25 @@ impl SourceFile {
     /// reads with what was read before compares [`SourceFile::ctime`], too.
     pub fn open(source: &SourceRef, entry: &Entry) -> io::Result<SourceFile> {
         if let Some(generated) = source.generated() {
-            return Ok(SourceFile(Open::Generated(generated)));
+            return Ok(SourceFile(OpenSource::Generated(generated)));
         }
-        Ok(SourceFile(Open::Disk(DiskFile::open(source, entry)?)))
+        Ok(SourceFile(OpenSource::Disk(DiskFile::open(source, entry)?)))
     }
 
     /// Opens a plain file below a root as it is now.
     pub fn at(root: &Root, path: &RelPath) -> io::Result<SourceFile> {
         let file = root.open_read(path)?;
-        let meta = Meta::from(&fs::fstat(&file)?);
+        let meta = Metadata::from(&fs::fstat(&file)?);
         if !meta.is_file() {
             return Err(changed());
         }
-        Ok(SourceFile(Open::Disk(DiskFile::new(file, meta, meta.allocated < meta.size))))
+        Ok(SourceFile(OpenSource::Disk(DiskFile::new(file, meta, meta.allocated < meta.size))))
     }
 
     /// Digest of the whole content, read through the cache. `buffer` has a chunk's size; `goes_on` is asked before each chunk.
     pub fn digest(&self, buffer: &mut [u8], goes_on: impl Fn() -> bool) -> io::Result<Digest> {
         let size = self.size();
-        if let Open::Disk(file) = &self.0 {
+        if let OpenSource::Disk(file) = &self.0 {
             // One reader that digests in between needs what is ahead. Advice only.
             let _ = fs::fadvise(&file.file, 0, None, Advice::Sequential);
         }
@@ -83,8 +83,8 @@ impl SourceFile {
             }
             let want = (size - chunk * CHUNK).min(CHUNK) as usize;
             let read = match &self.0 {
-                Open::Disk(file) => file.read_at(&mut buffer[..want], chunk * CHUNK)?,
-                Open::Generated(generated) => generated.read_chunk(chunk, &mut buffer[..want]),
+                OpenSource::Disk(file) => file.read_at(&mut buffer[..want], chunk * CHUNK)?,
+                OpenSource::Generated(generated) => generated.read_chunk(chunk, &mut buffer[..want]),
             };
             if read != want {
                 return Err(changed());
@@ -130,24 +130,24 @@ impl SourceFile {
 
     pub fn size(&self) -> u64 {
         match &self.0 {
-            Open::Disk(file) => file.meta.size,
-            Open::Generated(generated) => generated.size(),
+            OpenSource::Disk(file) => file.meta.size,
+            OpenSource::Generated(generated) => generated.size(),
         }
     }
 
     /// Reads chunk `index` into `buffer` (as much as fits); fewer bytes only at the file's end.
     pub fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
-            Open::Disk(file) => file.read_chunk(index, buffer),
-            Open::Generated(generated) => Ok(generated.read_chunk(index, buffer)),
+            OpenSource::Disk(file) => file.read_chunk(index, buffer),
+            OpenSource::Generated(generated) => Ok(generated.read_chunk(index, buffer)),
         }
     }
 
     /// Reads chunk `index` into the first `len` bytes of a block, as [`SourceFile::read_chunk`] does, but writes no zeros over zeros.
     pub fn read_block(&self, index: u64, block: &mut Block, len: usize) -> io::Result<usize> {
         match &self.0 {
-            Open::Generated(generated) => Ok(generated.read_block(index, block, len)),
-            Open::Disk(_) => self.read_chunk(index, &mut block[..len]),
+            OpenSource::Generated(generated) => Ok(generated.read_block(index, block, len)),
+            OpenSource::Disk(_) => self.read_chunk(index, &mut block[..len]),
         }
     }
 
@@ -160,18 +160,18 @@ impl SourceFile {
     /// system that does not tell.
     pub fn next_data_chunk(&self, from: u64) -> Option<u64> {
         match &self.0 {
-            Open::Disk(file) => file.next_data_chunk(from),
-            Open::Generated(generated) => {
+            OpenSource::Disk(file) => file.next_data_chunk(from),
+            OpenSource::Generated(generated) => {
                 from.checked_mul(CHUNK).filter(|&start| start < generated.size()).map(|_| from)
             }
         }
     }
 
     /// When it had last been changed in any way, as it was opened.
-    pub fn ctime(&self) -> Time {
+    pub fn ctime(&self) -> FileTime {
         match &self.0 {
-            Open::Disk(file) => file.meta.ctime,
-            Open::Generated(_) => Time::default(),
+            OpenSource::Disk(file) => file.meta.ctime,
+            OpenSource::Generated(_) => FileTime::default(),
         }
     }
 
@@ -179,18 +179,18 @@ impl SourceFile {
     /// its content may be made when it is read.
     pub fn ends_at_its_size(&self) -> io::Result<bool> {
         match &self.0 {
-            Open::Disk(file) if file.meta.allocated == 0 && file.meta.is_file() => {
+            OpenSource::Disk(file) if file.meta.allocated == 0 && file.meta.is_file() => {
                 Ok(file.read_at(&mut [0], file.meta.size)? == 0)
             }
-            Open::Disk(_) | Open::Generated(_) => Ok(true),
+            OpenSource::Disk(_) | OpenSource::Generated(_) => Ok(true),
         }
     }
 
     /// Whether the file is still what it was when it was opened.
     pub fn unchanged(&self) -> io::Result<bool> {
         match &self.0 {
-            Open::Disk(file) => file.unchanged(),
-            Open::Generated(_) => Ok(true),
+            OpenSource::Disk(file) => file.unchanged(),
+            OpenSource::Generated(_) => Ok(true),
         }
     }
 }
@@ -198,14 +198,14 @@ impl SourceFile {
 impl DiskFile {
     fn open(source: &SourceRef, entry: &Entry) -> io::Result<DiskFile> {
         let file = source.open()?;
-        let meta = Meta::from(&fs::fstat(&file)?);
+        let meta = Metadata::from(&fs::fstat(&file)?);
         if source.is_device() {
             return DiskFile::of_device(file, meta, entry);
         }
         let listed = |size: u64| {
             (meta.dev, meta.ino, meta.size, meta.mtime) == (entry.dev, entry.ino, size, entry.mtime)
         };
-        let Kind::File { size, sparse } = entry.kind else { return Err(changed()) };
+        let EntryKind::File { size, sparse } = entry.kind else { return Err(changed()) };
         if !meta.is_file() || !listed(size) {
             return Err(changed());
         }
@@ -213,19 +213,19 @@ impl DiskFile {
     }
 
     /// A block device that was named. Whether its content has changed nothing says.
-    fn of_device(file: File, meta: Meta, entry: &Entry) -> io::Result<DiskFile> {
-        let Kind::File { size, .. } = entry.kind else { return Err(changed()) };
-        let is_device = matches!(meta.kind, FileKind::Special(Node::BlockDevice { .. }));
+    fn of_device(file: File, meta: Metadata, entry: &Entry) -> io::Result<DiskFile> {
+        let EntryKind::File { size, .. } = entry.kind else { return Err(changed()) };
+        let is_device = matches!(meta.kind, FileKind::Special(SpecialNode::BlockDevice { .. }));
         if !is_device || (meta.dev, meta.ino) != (entry.dev, entry.ino) || device_size(&file)? != size {
             return Err(changed());
         }
         // Several read it at once, each from where the last one left off; no place of a disk says how fast this one is. Advice only.
         let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
-        Ok(DiskFile { file, direct: None, meta: Meta { size, ..meta }, sparse: false })
+        Ok(DiskFile { file, direct: None, meta: Metadata { size, ..meta }, sparse: false })
     }
 
-    fn new(file: File, meta: Meta, sparse: bool) -> DiskFile {
-        let direct = if meta.size > CHUNK { Direct::of_source(&file) } else { None };
+    fn new(file: File, meta: Metadata, sparse: bool) -> DiskFile {
+        let direct = if meta.size > CHUNK { DirectFile::of_source(&file) } else { None };
         if meta.size > CHUNK && direct.is_none() {
             // Advice only.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
@@ -237,7 +237,7 @@ impl DiskFile {
         let Some(start) = index.checked_mul(CHUNK) else { return Ok(0) };
         let want = buffer.len().min(CHUNK as usize);
         match &self.direct {
-            Some(direct) if Direct::takes(&buffer[..want]) => {
+            Some(direct) if DirectFile::takes(&buffer[..want]) => {
                 direct.read(&self.file, &mut buffer[..want], start, |buffer, offset| {
                     self.read_at(buffer, offset)
                 })
@@ -272,7 +272,7 @@ impl DiskFile {
     }
 
     fn unchanged(&self) -> io::Result<bool> {
-        let now = Meta::from(&fs::fstat(&self.file)?);
+        let now = Metadata::from(&fs::fstat(&self.file)?);
         if !self.meta.is_file() {
             return Ok(device_size(&self.file)? == self.meta.size);
         }
@@ -283,15 +283,15 @@ impl DiskFile {
 /// A source is not what it was when it was listed.
 #[derive(Debug, thiserror::Error)]
 #[error("the source changed after it was listed")]
-struct Changed;
+struct SourceChange;
 
 fn changed() -> io::Error {
-    io::Error::other(Changed)
+    io::Error::other(SourceChange)
 }
 
 /// Whether an error says that the source has changed: it may be well to list it again.
 pub fn is_changed(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Changed>())
+    error.get_ref().is_some_and(|inner| inner.is::<SourceChange>())
 }
 
 #[cfg(test)]
@@ -311,7 +311,7 @@ mod tests {
         let mut block = pool.take();
         for is_cold in [false, true] {
             let source = SourceFile::at(&root, &path).unwrap();
-            let Open::Disk(DiskFile { file, .. }) = &source.0 else { unreachable!() };
+            let OpenSource::Disk(DiskFile { file, .. }) = &source.0 else { unreachable!() };
             if is_cold {
                 file.sync_all().unwrap();
                 fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();

@@ -16,15 +16,15 @@ use rustix::io::Errno;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::digest::whole_digest;
 use crate::dir::Dir;
-use crate::entry::Time;
+use crate::entry::FileTime;
 use crate::error::Error;
 use crate::fixed;
-use crate::metadata::{self, Unset};
+use crate::metadata::{self, AttributeFailure};
 use crate::path::RelPath;
 use crate::root::{Root, sync_dir};
-use crate::sparse::{self, Ground};
-use crate::temporary::{self, Created};
-use crate::writeback::{self, Case, Medium};
+use crate::sparse::{self, PriorContent};
+use crate::temporary::{self, CreatedTemp};
+use crate::writeback::{self, WriteOrdering, WritebackCase};
 
 /// How a file is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct WriteOptions {
     /// Permission bits, 07777: who does not want setuid and setgid takes them out before.
     pub mode: u32,
     /// None: that of its writing.
-    pub mtime: Option<Time>,
+    pub mtime: Option<FileTime>,
     /// The file and its name are on the disk when the call returns.
     pub durable: bool,
     /// The file system itself has said that its data are on the disk before it has its name, as of a large file it always does.
@@ -50,7 +50,7 @@ impl Default for WriteOptions {
     fn default() -> WriteOptions {
         WriteOptions {
             mode: 0o644,
-            mtime: Some(Time::default()),
+            mtime: Some(FileTime::default()),
             durable: false,
             synced: false,
             sparse: false,
@@ -62,25 +62,25 @@ impl Default for WriteOptions {
 
 /// Writes a whole file. What was at `path` is replaced, unless it is a directory.
 pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    Unnamed::replacing(root, path, data, options)?.finish()
+    UnnamedFile::replacing(root, path, data, options)?.finish()
 }
 
-/// As [`write_whole`], for a name that nothing has ([`Unnamed::new`]).
+/// As [`write_whole`], for a name that nothing has ([`UnnamedFile::new`]).
 pub fn write_new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    Unnamed::new(root, path, data, options)?.finish()
+    UnnamedFile::new(root, path, data, options)?.finish()
 }
 
 /// A whole small file that has its content, mode and time, and not yet its name. Dropped unfinished, it is gone.
 #[derive(Debug)]
-pub struct Unnamed {
-    at: At,
+pub struct UnnamedFile {
+    at: TempLocation,
     size: u64,
     options: WriteOptions,
     dressed: io::Result<()>,
 }
 
 #[derive(Debug)]
-enum At {
+enum TempLocation {
     /// It has no name at all.
     Nowhere {
         file: File,
@@ -90,23 +90,23 @@ enum At {
     Beside(TempFile),
 }
 
-impl Unnamed {
+impl UnnamedFile {
     /// Writes a file for a name that nothing has: until it is whole it has no name at all, so that nobody else can have it in
     /// hand and nothing is left of it after a crash. Seven system calls a file in the usual case: open, write, times, a second
     /// descriptor that is closed, link, close; one more before Linux 6.10 for who may not read everything, and one where the disk is
     /// waited for.
-    pub fn new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<Unnamed> {
+    pub fn new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<UnnamedFile> {
         let (dir, name) = root.place(path)?;
         // Attributes can be set only while we may write, whatever the mode is to be.
         let writable = if options.attribute_kinds.is_none() { 0 } else { 0o600 };
         let initial = (options.mode & 0o777) | writable;
         let Some((file, mode)) = dir.create_nameless(initial) else {
-            return Unnamed::replacing(root, path, data, options);
+            return UnnamedFile::replacing(root, path, data, options);
         };
         write(&file, data, options)?;
         let dressed = dress(&file, dir.medium(), mode, options)?;
-        let at = At::Nowhere { file, dir, target: name.to_vec() };
-        Ok(Unnamed { at, size: data.len() as u64, options: options.clone(), dressed })
+        let at = TempLocation::Nowhere { file, dir, target: name.to_vec() };
+        Ok(UnnamedFile { at, size: data.len() as u64, options: options.clone(), dressed })
     }
 
     /// Writes a file that is to take the place of whatever is called so, unless that is a directory.
@@ -115,16 +115,21 @@ impl Unnamed {
         path: &RelPath,
         data: &[u8],
         options: &WriteOptions,
-    ) -> io::Result<Unnamed> {
+    ) -> io::Result<UnnamedFile> {
         let temp = TempFile::create_with(root, path, options.mode)?;
         temp.write(data, options)?;
         let dressed = dress(&temp.file, temp.dir.medium(), temp.mode, options)?;
-        Ok(Unnamed { at: At::Beside(temp), size: data.len() as u64, options: options.clone(), dressed })
+        Ok(UnnamedFile {
+            at: TempLocation::Beside(temp),
+            size: data.len() as u64,
+            options: options.clone(),
+            dressed,
+        })
     }
 
     /// Whether its name has to wait for a disk.
     pub fn needs_a_disk(&self) -> bool {
-        self.size > 0 && self.case().medium != Medium::Memory
+        self.size > 0 && self.case().medium != WriteOrdering::Memory
     }
 
     /// Hands its content to the disk.
@@ -151,10 +156,10 @@ impl Unnamed {
     /// leaves it there.
     pub fn finish(self) -> io::Result<()> {
         let case = self.case();
-        let Unnamed { at, size, options, dressed } = self;
+        let UnnamedFile { at, size, options, dressed } = self;
         match at {
-            At::Beside(temp) => temp.place(case, &options).and(dressed),
-            At::Nowhere { file, dir, target } => {
+            TempLocation::Beside(temp) => temp.place(case, &options).and(dressed),
+            TempLocation::Nowhere { file, dir, target } => {
                 on_the_disk(&file, case, &options)?;
                 match dir.make(&target, || temporary::link(&file, &dir, &target)) {
                     Ok(kept) => kept?,
@@ -180,25 +185,25 @@ impl Unnamed {
 
     fn file(&self) -> &File {
         match &self.at {
-            At::Nowhere { file, .. } => file,
-            At::Beside(temp) => &temp.file,
+            TempLocation::Nowhere { file, .. } => file,
+            TempLocation::Beside(temp) => &temp.file,
         }
     }
 
-    fn case(&self) -> Case {
+    fn case(&self) -> WritebackCase {
         match &self.at {
-            At::Nowhere { dir, .. } => case(dir, self.size, self.options.synced),
-            At::Beside(temp) => case(&temp.dir, self.size, true),
+            TempLocation::Nowhere { dir, .. } => case(dir, self.size, self.options.synced),
+            TempLocation::Beside(temp) => case(&temp.dir, self.size, true),
         }
     }
 }
 
-fn case(dir: &Dir, size: u64, is_strict: bool) -> Case {
-    Case { medium: dir.medium(), size, is_strict }
+fn case(dir: &Dir, size: u64, is_strict: bool) -> WritebackCase {
+    WritebackCase { medium: dir.medium(), size, is_strict }
 }
 
 /// Makes sure that the file may have its name.
-fn on_the_disk(file: &File, case: Case, options: &WriteOptions) -> io::Result<()> {
+fn on_the_disk(file: &File, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
     if case.size > 0 {
         writeback::settle(file, case)?;
     }
@@ -210,7 +215,7 @@ fn on_the_disk(file: &File, case: Case, options: &WriteOptions) -> io::Result<()
 
 fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if options.sparse {
-        sparse::write(file, data, 0, Ground::Fresh)?;
+        sparse::write(file, data, 0, PriorContent::Fresh)?;
         return file.set_len(data.len() as u64);
     }
     if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
@@ -220,12 +225,12 @@ fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
 /// not be set.
 fn dress(
     file: &File,
-    medium: Medium,
+    medium: WriteOrdering,
     has: Option<u32>,
     options: &WriteOptions,
 ) -> io::Result<io::Result<()>> {
     let mode = options.mode & 0o7777;
-    let mut unset = Unset::default();
+    let mut unset = AttributeFailure::default();
     // Before the mode, which may forbid it.
     attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
     // An access control list may have changed it.
@@ -269,7 +274,7 @@ impl TempFile {
     fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
         // Ours to write in any case, as attributes may have to be set.
-        let Created { file, name, mode } = temporary::create(&dir, (mode & 0o777) | 0o600)?;
+        let CreatedTemp { file, name, mode } = temporary::create(&dir, (mode & 0o777) | 0o600)?;
         // What is left may be of a version that was larger; nothing more is to come of that.
         let _ = temporary::remove_left(&dir, target);
         Ok(TempFile { dir, name, target: target.to_vec(), file, mode })
@@ -286,7 +291,7 @@ impl TempFile {
 
     /// Whether its name has to wait for a disk.
     pub fn needs_a_disk(&self) -> bool {
-        self.dir.medium() != Medium::Memory
+        self.dir.medium() != WriteOrdering::Memory
     }
 
     /// Hands a part of it that was written to the disk.
@@ -313,7 +318,7 @@ impl TempFile {
     }
 
     /// Gives the file, which has everything else, its name.
-    fn place(mut self, case: Case, options: &WriteOptions) -> io::Result<()> {
+    fn place(mut self, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
         on_the_disk(&self.file, case, options)?;
         // Whatever becomes of it, nothing is left under the temporary name.
         let name = self.name.take();

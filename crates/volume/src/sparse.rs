@@ -1,6 +1,6 @@
 //! Writing content that is partly zeros without giving the zeros room on the disk.
 //!
-//! Always true: after a write the range reads as the content, whatever it held before, provided that `Ground::Fresh` is
+//! Always true: after a write the range reads as the content, whatever it held before, provided that `PriorContent::Fresh` is
 //! only said of ranges that have never been written.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What the file holds where it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(crate) enum PriorContent {
     /// A hole.
     Fresh,
     /// Perhaps something from before.
@@ -24,13 +24,13 @@ pub(crate) enum Ground {
 }
 
 /// Writes `data` at `offset`, leaving out whole pages of zeros.
-pub(crate) fn write(file: &File, data: &[u8], offset: u64, ground: Ground) -> io::Result<()> {
+pub(crate) fn write(file: &File, data: &[u8], offset: u64, ground: PriorContent) -> io::Result<()> {
     let mut at = 0;
     while at < data.len() {
         let run = next_run(data, at);
         let place = offset + at as u64;
         if run.is_zero {
-            if ground == Ground::Used {
+            if ground == PriorContent::Used {
                 clear(file, place..place + (run.end - at) as u64)?;
             }
         } else {
@@ -41,13 +41,13 @@ pub(crate) fn write(file: &File, data: &[u8], offset: u64, ground: Ground) -> io
     Ok(())
 }
 
-struct Run {
+struct ZeroRun {
     end: usize,
     is_zero: bool,
 }
 
 /// The longest run of pages from `at` that are all zero or all not.
-fn next_run(data: &[u8], at: usize) -> Run {
+fn next_run(data: &[u8], at: usize) -> ZeroRun {
     let page_end = |start: usize| (start + PAGE).min(data.len());
     let is_zero = |start: usize| data[start..page_end(start)] == ZEROS[..page_end(start) - start];
     let first = is_zero(at);
@@ -55,7 +55,7 @@ fn next_run(data: &[u8], at: usize) -> Run {
     while end < data.len() && is_zero(end) == first {
         end = page_end(end);
     }
-    Run { end, is_zero: first }
+    ZeroRun { end, is_zero: first }
 }
 
 /// Makes a range read as zeros; costs nothing where it is a hole.
@@ -102,10 +102,10 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         let mut data = vec![0u8; 200_000];
         data[100_000] = 1;
-        write(&file, &data, 4096, Ground::Fresh).unwrap();
+        write(&file, &data, 4096, PriorContent::Fresh).unwrap();
         assert!(file.metadata().unwrap().blocks() * 512 <= 16 << 10);
         file.write_all_at(&[9; 300_000], 0).unwrap();
-        write(&file, &data, 4096, Ground::Used).unwrap();
+        write(&file, &data, 4096, PriorContent::Used).unwrap();
         let mut back = vec![1; data.len()];
         file.read_exact_at(&mut back, 4096).unwrap();
         assert!(back == data);

@@ -14,7 +14,7 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::entry::{FileKind, Meta};
+use crate::entry::{FileKind, Metadata};
 use crate::error::Error;
 use crate::{fixed, names, ours};
 
@@ -22,35 +22,35 @@ use crate::{fixed, names, ours};
 const TRIES: u32 = 16;
 
 /// An open and locked partial file.
-pub(crate) struct Opened {
+pub(crate) struct OpenedPartial {
     pub(crate) file: File,
     pub(crate) name: Vec<u8>,
     pub(crate) journal_name: Vec<u8>,
     /// Left by an earlier run; its content is whatever that wrote.
     pub(crate) was_there: bool,
-    pub(crate) meta: Meta,
+    pub(crate) meta: Metadata,
 }
 
 /// Opens the partial file of the target called `target`. What has its name and is not ours is left alone: there are other names.
-pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<Opened, Error> {
+pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error> {
     for number in 0..names::PART_NAMES {
         let (name, journal_name) = names::part(dir, target, number);
         if let Some((file, was_there, meta)) = open(dir, &name)? {
-            return Ok(Opened { file, name, journal_name, was_there, meta });
+            return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
         }
     }
     // No later run will find it.
     for _ in 0..TRIES {
         let (name, journal_name) = names::part(dir, target, random());
         if let Some((file, was_there, meta)) = open(dir, &name)? {
-            return Ok(Opened { file, name, journal_name, was_there, meta });
+            return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
         }
     }
     Err(Error::InTheWay("somebody else's file in the place of each partial one".into()))
 }
 
 /// None if there is something else.
-fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Meta)>, Error> {
+fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error> {
     let common = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..TRIES {
         match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
@@ -60,9 +60,9 @@ fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Meta)>, Error> {
         }
         match fs::openat(dir, name, common | OFlags::NONBLOCK, Mode::empty()) {
             Ok(file) => match take_over(dir, name, file)? {
-                Taken::Over(file, meta) => return Ok(Some((file, true, meta))),
-                Taken::Foreign => return Ok(None),
-                Taken::Gone => {}
+                LockOutcome::Over(file, meta) => return Ok(Some((file, true, meta))),
+                LockOutcome::Foreign => return Ok(None),
+                LockOutcome::Gone => {}
             },
             Err(Errno::NOENT) => {}
             Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::TXTBSY) => {
@@ -74,9 +74,9 @@ fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Meta)>, Error> {
     Err(Error::Locked)
 }
 
-fn lock_new(file: OwnedFd) -> Result<(File, bool, Meta), Error> {
+fn lock_new(file: OwnedFd) -> Result<(File, bool, Metadata), Error> {
     lock(&file)?;
-    let meta = Meta::from(&fs::fstat(&file).map_err(Error::io("look at the partial file"))?);
+    let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the partial file"))?);
     // Between our making and our locking it, another transfer may have taken it for a leftover, and used it.
     if meta.size > 0 || meta.nlink == 0 {
         return Err(Error::Locked);
@@ -84,35 +84,35 @@ fn lock_new(file: OwnedFd) -> Result<(File, bool, Meta), Error> {
     Ok((file.into(), false, meta))
 }
 
-enum Taken {
-    Over(File, Meta),
+enum LockOutcome {
+    Over(File, Metadata),
     /// It is not ours.
     Foreign,
     /// The name went to another file meanwhile.
     Gone,
 }
 
-fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<Taken, Error> {
+fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<LockOutcome, Error> {
     let look = |error: Errno| Error::io("look at the partial file")(error);
-    let meta = Meta::from(&fs::fstat(&file).map_err(look)?);
+    let meta = Metadata::from(&fs::fstat(&file).map_err(look)?);
     let is_mine =
         meta.kind == FileKind::File && meta.uid == rustix::process::geteuid().as_raw() && meta.nlink <= 1;
     // An empty one is of a run that was killed before it had made the journal.
     if !is_mine || meta.size > 0 && !ours::is_ours(dir, name) {
-        return Ok(Taken::Foreign);
+        return Ok(LockOutcome::Foreign);
     }
     lock(&file)?;
     // Whoever had the lock before may have given the file its final name.
     let named = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(named) => Meta::from(&named),
-        Err(Errno::NOENT) => return Ok(Taken::Gone),
+        Ok(named) => Metadata::from(&named),
+        Err(Errno::NOENT) => return Ok(LockOutcome::Gone),
         Err(error) => return Err(look(error)),
     };
     if (named.dev, named.ino) != (meta.dev, meta.ino) {
-        return Ok(Taken::Gone);
+        return Ok(LockOutcome::Gone);
     }
-    let meta = Meta::from(&fs::fstat(&file).map_err(look)?);
-    Ok(Taken::Over(file.into(), meta))
+    let meta = Metadata::from(&fs::fstat(&file).map_err(look)?);
+    Ok(LockOutcome::Over(file.into(), meta))
 }
 
 /// Removes what an earlier run has left of the target called `target`, unless somebody has it in hand.
@@ -130,7 +130,7 @@ pub(crate) fn remove_left(dir: &Dir, target: &[u8]) -> io::Result<()> {
 // ---- files that nothing could resume ---------------------------------------------------------------------------------
 
 /// One of those.
-pub(crate) struct Created {
+pub(crate) struct CreatedTemp {
     pub(crate) file: File,
     /// One that says that it is ours, where there are no files without names.
     pub(crate) name: Option<Vec<u8>>,
@@ -139,13 +139,13 @@ pub(crate) struct Created {
 }
 
 /// Makes an empty file.
-pub(crate) fn create(dir: &Dir, mode: u32) -> Result<Created, Error> {
+pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
     // Where no name can be taken away again none is tried.
     if !dir.is_append_only() {
         dir.try_nameless();
     }
     if let Some((file, mode)) = dir.create_nameless(mode) {
-        return Ok(Created { file, name: None, mode });
+        return Ok(CreatedTemp { file, name: None, mode });
     }
     if dir.is_append_only() {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, fixed::APPEND_ONLY);
@@ -160,17 +160,17 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<Created, Error> {
             Err(error) => return Err(Error::io("create a file")(error)),
         };
         lock(&file)?;
-        let meta = Meta::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
+        let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
         let name = names::temporary(meta.ino);
         fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
-        return Ok(Created { file: file.into(), name: Some(name), mode: Some(meta.mode) });
+        return Ok(CreatedTemp { file: file.into(), name: Some(name), mode: Some(meta.mode) });
     }
     Err(Error::Locked)
 }
 
 /// Does something with a file that has a name of ours for as long as that takes. None if there can be none.
 pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) -> Option<T> {
-    let Created { file, name, .. } = create(dir, 0o600).ok()?;
+    let CreatedTemp { file, name, .. } = create(dir, 0o600).ok()?;
     let done = work(&file);
     if let Some(name) = name {
         // If it cannot be removed, it is known for a leftover.

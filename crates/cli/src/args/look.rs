@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args as Group;
 use farhaul::{Algorithm, Cipher, NetworkOptions, Policy};
 
-use super::{Connection, EXIT_CODES, OUTPUT, TRANSFER, Testing};
+use super::{ConnectionArgs, EXIT_CODES, OUTPUT, TRANSFER, TestingArgs};
 use crate::values;
 
 const PLACES: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a daemon; * ? \
@@ -14,9 +14,9 @@ and [a-z] in a path are looked up there. Nothing is written.";
 /// List directories, here or on another host
 #[derive(Group, Debug)]
 #[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
-pub struct Ls {
+pub struct LsArgs {
     #[command(flatten)]
-    pub look: Look,
+    pub look: ReadArgs,
     /// Kind and permissions, size in bytes, when it was changed (UTC), where a link leads
     #[arg(short = 'l', help_heading = OUTPUT)]
     pub long: bool,
@@ -37,9 +37,9 @@ pub struct Ls {
 /// Say what there is at a path: kind, size, times, permissions, by what it is known
 #[derive(Group, Debug)]
 #[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
-pub struct Stat {
+pub struct StatArgs {
     #[command(flatten)]
-    pub look: Look,
+    pub look: ReadArgs,
     /// Of a symbolic link, what it leads to
     #[arg(short = 'L', long, help_heading = OUTPUT)]
     pub dereference: bool,
@@ -48,9 +48,9 @@ pub struct Stat {
 /// Write files to standard output, or a part of one
 #[derive(Group, Debug)]
 #[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
-pub struct Cat {
+pub struct CatArgs {
     #[command(flatten)]
-    pub look: Look,
+    pub look: ReadArgs,
     /// Nothing but these bytes of each file: A-B with both ends, A- from A on, -N the last N
     #[arg(long, value_name = "A-B", value_parser = values::byte_range, allow_hyphen_values = true, help_heading = OUTPUT)]
     pub range: Option<values::ByteRange>,
@@ -59,9 +59,9 @@ pub struct Cat {
 /// Say how much there is in directories: files, and bytes of content
 #[derive(Group, Debug)]
 #[command(after_help = format!("{PLACES} A file with several names counts once.\n\n{EXIT_CODES}"))]
-pub struct Du {
+pub struct DuArgs {
     #[command(flatten)]
-    pub look: Look,
+    pub look: ReadArgs,
     /// A line also for directories so many levels below
     #[arg(short = 'd', long, value_name = "N", default_value_t = 0, help_heading = OUTPUT)]
     pub max_depth: u64,
@@ -73,9 +73,9 @@ pub struct Du {
 /// Print digests of files, computed where they are, as sha256sum, b3sum, md5sum and xxhsum write them
 #[derive(Group, Debug)]
 #[command(after_help = format!("{PLACES} The lists can be checked with those tools and with farhaul verify.\n\n{EXIT_CODES}"))]
-pub struct Sum {
+pub struct SumArgs {
     #[command(flatten)]
-    pub look: Look,
+    pub look: ReadArgs,
     /// sha256, blake3, md5 or xxh3
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = values::algorithm, help_heading = OUTPUT)]
     pub algorithm: Algorithm,
@@ -86,13 +86,13 @@ pub struct Sum {
 
 /// What they have in common.
 #[derive(Group, Debug)]
-pub struct Look {
+pub struct ReadArgs {
     /// What to look at
     #[arg(required = true, value_name = "LOCATION")]
     pub locations: Vec<OsString>,
 
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
 
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
@@ -127,10 +127,10 @@ pub struct Look {
     pub quiet: bool,
 
     #[command(flatten)]
-    pub testing: Testing,
+    pub testing: TestingArgs,
 }
 
-impl Look {
+impl ReadArgs {
     /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
     pub fn network(&self) -> NetworkOptions {
         let default = NetworkOptions::default();

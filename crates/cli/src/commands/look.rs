@@ -5,11 +5,13 @@
 
 use std::io::IsTerminal;
 
-use farhaul::{Code, Error, ExitCode, Handle, Level, Location, Place, Remote, escape, is_pattern};
+use farhaul::{
+    Code, Error, EventLevel, ExitCode, Handle, Location, LocationSpec, Remote, escape, is_pattern,
+};
 use serde::Serialize;
 
 use super::cp;
-use crate::args::look::Look;
+use crate::args::look::ReadArgs;
 use crate::descriptors;
 use crate::ui::{log, printer};
 
@@ -17,7 +19,7 @@ use crate::ui::{log, printer};
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// What was looked at so far, and what is to be written of it.
-pub struct Outcome {
+pub struct LookOutcome {
     json: bool,
     good: u64,
     failed: u64,
@@ -29,7 +31,7 @@ pub struct Outcome {
 }
 
 /// A path that was named, at its host.
-pub struct Named<'a> {
+pub struct NamedPath<'a> {
     pub remote: &'a Remote,
     pub path: &'a [u8],
     /// There are several.
@@ -38,17 +40,20 @@ pub struct Named<'a> {
 
 /// Something that could not be looked at, as `--json` has it.
 #[derive(Serialize)]
-struct Failed<'a> {
+struct FailedPathJson<'a> {
     failed: String,
     code: &'static str,
     reason: &'a str,
 }
 
 /// Looks at each path with `act`.
-pub fn each(look: &Look, mut act: impl FnMut(&Named<'_>, &mut Outcome) -> Result<(), Error>) -> ExitCode {
+pub fn each(
+    look: &ReadArgs,
+    mut act: impl FnMut(&NamedPath<'_>, &mut LookOutcome) -> Result<(), Error>,
+) -> ExitCode {
     together(look, |remote, paths, is_one_of_many, outcome| {
         for path in paths {
-            let done = act(&Named { remote, path: &path, is_one_of_many }, outcome);
+            let done = act(&NamedPath { remote, path: &path, is_one_of_many }, outcome);
             outcome.note(remote, &path, done)?;
             if outcome.is_lost() {
                 break;
@@ -60,11 +65,11 @@ pub fn each(look: &Look, mut act: impl FnMut(&Named<'_>, &mut Outcome) -> Result
 
 /// Looks with `act` at all paths that a location stands for; it is told whether there are more.
 pub fn together(
-    look: &Look,
-    mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut Outcome) -> Result<(), Error>,
+    look: &ReadArgs,
+    mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
 ) -> ExitCode {
     log::to_stderr("off");
-    let mut outcome = Outcome {
+    let mut outcome = LookOutcome {
         json: look.json,
         good: 0,
         failed: 0,
@@ -78,15 +83,16 @@ pub fn together(
 }
 
 fn all(
-    look: &Look,
-    outcome: &mut Outcome,
-    act: &mut impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut Outcome) -> Result<(), Error>,
+    look: &ReadArgs,
+    outcome: &mut LookOutcome,
+    act: &mut impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let places = look.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    if places.iter().any(|place| *place == Place::Pipe || place.is_made() || place.is_sink()) {
+    let places =
+        look.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if places.iter().any(|place| *place == LocationSpec::Pipe || place.is_made() || place.is_sink()) {
         return Err(Error::new(Code::BadLocation, "only files and directories can be looked at"));
     }
-    let mut hosts: Vec<(Place, Remote)> = Vec::new();
+    let mut hosts: Vec<(LocationSpec, Remote)> = Vec::new();
     for place in &places {
         let at = match hosts.iter().position(|(host, _)| host.is_beside(place)) {
             Some(at) => at,
@@ -96,7 +102,7 @@ fn all(
             }
         };
         let remote = &hosts[at].1;
-        let is_there = matches!(place, Place::Ssh(..) | Place::Daemon(..));
+        let is_there = matches!(place, LocationSpec::Ssh(..) | LocationSpec::Daemon(..));
         let paths = match is_there && is_pattern(place.path()) {
             true => match remote.find(place.path()) {
                 Ok(paths) => paths,
@@ -124,19 +130,19 @@ fn all(
 }
 
 /// The host of a place; paths are named from its own beginning.
-fn connect(place: &Place, look: &Look) -> Result<Remote, Error> {
+fn connect(place: &LocationSpec, look: &ReadArgs) -> Result<Remote, Error> {
     let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
     let caller = Handle::new();
     let is_quiet = look.quiet;
     caller.hear(move |event| {
-        if !is_quiet && event.level() == Level::Notice {
+        if !is_quiet && event.level() == EventLevel::Notice {
             printer::line(&event.to_string());
         }
     });
     Remote::called_by(&caller, &location, look.network())
 }
 
-impl Outcome {
+impl LookOutcome {
     /// Bytes for standard output.
     pub fn write(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
@@ -205,7 +211,7 @@ impl Outcome {
         let shown = if shown.is_empty() { ".".into() } else { shown };
         let reason = error.to_string();
         if self.json {
-            self.json(&Failed { failed: shown.clone(), code: error.code().name(), reason: &reason });
+            self.json(&FailedPathJson { failed: shown.clone(), code: error.code().name(), reason: &reason });
         }
         printer::error(&error.about(&shown), None);
         self.first.get_or_insert(error);

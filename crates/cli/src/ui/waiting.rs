@@ -6,13 +6,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 /// The line; gone when this is dropped.
-pub struct Waiting {
+pub struct WaitingLine {
     bar: ProgressBar,
 }
 
-impl Waiting {
+impl WaitingLine {
     /// Draws only on a terminal, and only if `wanted`.
-    pub fn start(wanted: bool) -> Waiting {
+    pub fn start(wanted: bool) -> WaitingLine {
         let target = if wanted && std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr_with_hz(5)
         } else {
@@ -20,7 +20,7 @@ impl Waiting {
         };
         let bar = ProgressBar::with_draw_target(None, target);
         bar.enable_steady_tick(Duration::from_millis(200));
-        Waiting { bar }
+        WaitingLine { bar }
     }
 
     pub fn tell(&self, what: &str) {
@@ -28,7 +28,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

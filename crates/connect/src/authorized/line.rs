@@ -16,7 +16,7 @@ use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_text::printable;
 
 use super::super::identity::KEY_TYPE;
-use super::super::principal::{Authenticated, Principal, PrincipalId};
+use super::super::principal::{AuthenticatedPeer, Principal, PrincipalId};
 use super::super::rights::{Access, Rights};
 
 /// An Ed25519 SubjectPublicKeyInfo: a fixed head (RFC 8410 section 4) and 32 bytes.
@@ -29,7 +29,7 @@ const SHOWN_MAX: usize = 80;
 
 /// What a key may do whose line says nothing of it. No line leaves it more.
 #[derive(Debug, Clone, Default)]
-pub struct Bounds {
+pub struct KeyBounds {
     /// The names of the directory that is served: without links first, then as it was given. None where no
     /// files are served.
     pub root: Vec<PathBuf>,
@@ -71,7 +71,7 @@ pub(super) enum LineError {
 }
 
 /// What a line says; `None` if it is empty or a comment.
-pub(super) fn parse(line: &[u8], bounds: &Bounds) -> Result<Option<Authenticated>, LineError> {
+pub(super) fn parse(line: &[u8], bounds: &KeyBounds) -> Result<Option<AuthenticatedPeer>, LineError> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") {
         return Ok(None);
@@ -98,7 +98,7 @@ pub(super) fn parse(line: &[u8], bounds: &Bounds) -> Result<Option<Authenticated
     };
     let principal =
         Principal { id: PrincipalId::Ed25519(spki), comment: printable(rest[end..].trim_ascii(), SHOWN_MAX) };
-    Ok(Some(Authenticated { principal, rights }))
+    Ok(Some(AuthenticatedPeer { principal, rights }))
 }
 
 /// Up to white space that is not in quotes, and what comes behind that.
@@ -176,7 +176,7 @@ impl Options {
     }
 
     /// What they leave of what there is.
-    fn within(self, bounds: &Bounds) -> Result<Rights, LineError> {
+    fn within(self, bounds: &KeyBounds) -> Result<Rights, LineError> {
         let own = match (self.read_only, self.write_only) {
             (true, true) => return Err(LineError::Nothing),
             (true, false) => Access::ReadOnly,
@@ -263,7 +263,7 @@ fn root(value: &[u8]) -> Result<PathBuf, LineError> {
 }
 
 /// What of `root` comes below the directory that is served.
-fn beneath(root: &Path, bounds: &Bounds) -> Result<PathBuf, LineError> {
+fn beneath(root: &Path, bounds: &KeyBounds) -> Result<PathBuf, LineError> {
     let shown = |path: &Path| shown(path.as_os_str().as_bytes());
     let Some(first) = bounds.root.first() else {
         let wanted = "no files are served here";
@@ -293,8 +293,8 @@ mod tests {
         format!("{KEY_TYPE} {}", STANDARD.encode(spki))
     }
 
-    fn bounds() -> Bounds {
-        Bounds { root: vec!["/srv".into(), "/link/to/srv".into()], rights: Rights::default() }
+    fn bounds() -> KeyBounds {
+        KeyBounds { root: vec!["/srv".into(), "/link/to/srv".into()], rights: Rights::default() }
     }
 
     fn rights(options: &str) -> Result<Rights, LineError> {
@@ -407,7 +407,7 @@ mod tests {
             memory_max: Some(1 << 30),
             errand: None,
         };
-        let bounds = Bounds { root: vec!["/srv".into()], rights: tight.clone() };
+        let bounds = KeyBounds { root: vec!["/srv".into()], rights: tight.clone() };
         let of = |options: &str| {
             parse(format!("{options} {}", key()).as_bytes(), &bounds).map(|made| made.expect("a key").rights)
         };
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(of("root=/srv/a/b"), Ok(Rights { root: "a/b".into(), ..tight.clone() }));
         assert!(matches!(of("root=/srv/b"), Err(LineError::Outside(..))));
         assert_eq!(of("write-only"), Err(LineError::NothingHere("write-only", "read-only")));
-        let streams = Bounds { root: Vec::new(), ..bounds };
+        let streams = KeyBounds { root: Vec::new(), ..bounds };
         let line = format!("root=/srv/a {}", key());
         assert!(parse(line.as_bytes(), &streams).is_err_and(|error| error.to_string().contains("no files")));
     }

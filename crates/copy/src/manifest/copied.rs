@@ -10,7 +10,7 @@ use farhaul_session::Misbehaviour;
 use farhaul_session::error::{Code, Error};
 
 use super::super::report::Report;
-use super::{Line, now, parse, text};
+use super::{ManifestLine, now, parse, text};
 
 /// A line has no more bytes: three names of 4 KiB, each escaped and in base64.
 const LINE_MAX: usize = 256 << 10;
@@ -53,8 +53,10 @@ impl ManifestCopy {
         while let Some(len) = self.rest[begin..].iter().position(|&byte| byte == b'\n') {
             let line = &self.rest[begin..begin + len];
             self.stage = match (self.stage, parse(line)) {
-                (Stage::Nothing, Ok(Line::Begin)) | (Stage::Entries, Ok(Line::Entry(_))) => Stage::Entries,
-                (Stage::Entries, Ok(Line::End { .. })) => Stage::End,
+                (Stage::Nothing, Ok(ManifestLine::Begin)) | (Stage::Entries, Ok(ManifestLine::Entry(_))) => {
+                    Stage::Entries
+                }
+                (Stage::Entries, Ok(ManifestLine::End { .. })) => Stage::End,
                 (Stage::Nothing | Stage::Entries | Stage::End, _) => return Err(senseless()),
             };
             begin += len + 1;
@@ -96,14 +98,14 @@ fn senseless() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Fate, Log, Record};
+    use super::super::{EntryFate, ManifestLog, ManifestRecord};
     use super::*;
 
     /// The text of a manifest with an entry.
     fn whole() -> Vec<u8> {
         let temp = tempfile::tempdir().unwrap();
-        let log = Log::create(&temp.path().join("m"), false).unwrap();
-        log.add(Record::of_path(b"a/\xff", Fate::Sent));
+        let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+        log.add(ManifestRecord::of_path(b"a/\xff", EntryFate::Sent));
         log.finish(&Report::default()).unwrap();
         std::fs::read(temp.path().join("m")).unwrap()
     }
@@ -130,8 +132,8 @@ mod tests {
             copy.finish(&Report::default()).unwrap();
             let text = std::fs::read(path).unwrap();
             let lines: Vec<_> = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).collect();
-            assert_eq!(parse(lines[0]), Ok(Line::Begin));
-            assert!(matches!(parse(lines[lines.len() - 1]), Ok(Line::End { .. })), "{len}");
+            assert_eq!(parse(lines[0]), Ok(ManifestLine::Begin));
+            assert!(matches!(parse(lines[lines.len() - 1]), Ok(ManifestLine::End { .. })), "{len}");
         }
     }
 

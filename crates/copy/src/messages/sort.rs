@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use farhaul_volume::{FileKind, Node};
+use farhaul_volume::{FileKind, SpecialNode};
 
-use super::super::messages::What;
+use super::super::messages::EntryContent;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum EntrySort {
     File,
     Directory,
     Symlink,
@@ -16,57 +16,65 @@ pub(crate) enum Sort {
     Device,
 }
 
-impl Sort {
+impl EntrySort {
     /// By their numbers on the wire.
-    pub(super) const ALL: [Sort; 6] =
-        [Sort::File, Sort::Directory, Sort::Symlink, Sort::Fifo, Sort::Socket, Sort::Device];
+    pub(super) const ALL: [EntrySort; 6] = [
+        EntrySort::File,
+        EntrySort::Directory,
+        EntrySort::Symlink,
+        EntrySort::Fifo,
+        EntrySort::Socket,
+        EntrySort::Device,
+    ];
 
     pub(super) fn number(self) -> u8 {
-        Sort::ALL.iter().position(|sort| *sort == self).unwrap_or_default() as u8
+        EntrySort::ALL.iter().position(|sort| *sort == self).unwrap_or_default() as u8
     }
 }
 
-impl fmt::Display for Sort {
+impl fmt::Display for EntrySort {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Sort::File => "a file",
-            Sort::Directory => "a directory",
-            Sort::Symlink => "a symbolic link",
-            Sort::Fifo => "a pipe",
-            Sort::Socket => "a socket",
-            Sort::Device => "a device",
+            EntrySort::File => "a file",
+            EntrySort::Directory => "a directory",
+            EntrySort::Symlink => "a symbolic link",
+            EntrySort::Fifo => "a pipe",
+            EntrySort::Socket => "a socket",
+            EntrySort::Device => "a device",
         })
     }
 }
 
-impl From<FileKind> for Sort {
-    fn from(kind: FileKind) -> Sort {
+impl From<FileKind> for EntrySort {
+    fn from(kind: FileKind) -> EntrySort {
         match kind {
-            FileKind::File => Sort::File,
-            FileKind::Dir => Sort::Directory,
-            FileKind::Symlink => Sort::Symlink,
+            FileKind::File => EntrySort::File,
+            FileKind::Dir => EntrySort::Directory,
+            FileKind::Symlink => EntrySort::Symlink,
             FileKind::Special(node) => node.into(),
         }
     }
 }
 
-impl From<&What> for Sort {
-    fn from(what: &What) -> Sort {
+impl From<&EntryContent> for EntrySort {
+    fn from(what: &EntryContent) -> EntrySort {
         match what {
-            What::File { .. } | What::Stream | What::HardLink { .. } => Sort::File,
-            What::Directory => Sort::Directory,
-            What::Symlink { .. } => Sort::Symlink,
-            What::Special(node) => (*node).into(),
+            EntryContent::File { .. } | EntryContent::Stream | EntryContent::HardLink { .. } => {
+                EntrySort::File
+            }
+            EntryContent::Directory => EntrySort::Directory,
+            EntryContent::Symlink { .. } => EntrySort::Symlink,
+            EntryContent::Special(node) => (*node).into(),
         }
     }
 }
 
-impl From<Node> for Sort {
-    fn from(node: Node) -> Sort {
+impl From<SpecialNode> for EntrySort {
+    fn from(node: SpecialNode) -> EntrySort {
         match node {
-            Node::Fifo => Sort::Fifo,
-            Node::Socket => Sort::Socket,
-            Node::CharDevice { .. } | Node::BlockDevice { .. } => Sort::Device,
+            SpecialNode::Fifo => EntrySort::Fifo,
+            SpecialNode::Socket => EntrySort::Socket,
+            SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. } => EntrySort::Device,
         }
     }
 }

@@ -11,24 +11,24 @@ use std::sync::atomic::Ordering;
 use farhaul_blocks::Block;
 use farhaul_handover::Held as _;
 use farhaul_session::error::Code;
-use farhaul_session::unread::Unread;
-use farhaul_volume::{CHUNK, ChunkCv, FileTree, Kind, chunk_cv, whole_digest};
+use farhaul_session::unread::ProducerToken;
+use farhaul_volume::{CHUNK, ChunkCv, EntryKind, FileTree, chunk_cv, whole_digest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::super::failures::Failure;
 use super::super::large::FileJob;
-use super::super::messages::Message;
+use super::super::messages::CopyMessage;
 use super::super::read_queue::Reader;
-use super::super::trailer::Piece;
+use super::super::trailer::BlockPiece;
 use super::super::vanished;
 
 /// How often a silent pipe is left to see whether the session still runs: ten times a second.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl Reader<'_> {
-    pub(super) fn stream(&mut self, job: &Arc<FileJob>, unread: Option<Unread>) {
-        let is_pipe = matches!(job.entry.kind, Kind::Stream { is_pipe: true });
+    pub(super) fn stream(&mut self, job: &Arc<FileJob>, unread: Option<ProducerToken>) {
+        let is_pipe = matches!(job.entry.kind, EntryKind::Stream { is_pipe: true });
         let read = match is_pipe {
             true => self.pipe(job),
             false => self.unsized_file(job, unread),
@@ -45,7 +45,7 @@ impl Reader<'_> {
                 ErrorKind::NotFound => vanished::failure(),
                 _ => Failure::cannot(what, &error),
             };
-            self.queue.shared.send(&[Message::FileFailed { id: job.id, failure }]);
+            self.queue.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);
         }
     }
 
@@ -53,7 +53,7 @@ impl Reader<'_> {
     fn pipe(&mut self, job: &FileJob) -> io::Result<()> {
         self.flush();
         let input = open(job)?;
-        let mut put = Put::default();
+        let mut put = PutProgress::default();
         while let Some(mut block) = self.take_block() {
             let Some(len) = self.fill_from_pipe(&input, &mut block[..CHUNK as usize])? else { break };
             if len == 0 {
@@ -68,12 +68,12 @@ impl Reader<'_> {
     }
 
     /// A file that says nothing true of its size.
-    fn unsized_file(&mut self, job: &FileJob, unread: Option<Unread>) -> io::Result<()> {
+    fn unsized_file(&mut self, job: &FileJob, unread: Option<ProducerToken>) -> io::Result<()> {
         let input = open(job)?;
         self.scratch.resize(CHUNK as usize, 0);
         let reading = self.reading.clone();
         let mut len = reading.time(|| fill(&input, &mut self.scratch[..CHUNK as usize]))?;
-        let mut put = Put::default();
+        let mut put = PutProgress::default();
         if len < CHUNK as usize {
             if len > 0 {
                 self.make_room(len);
@@ -95,7 +95,7 @@ impl Reader<'_> {
     }
 
     /// All of a short stream, which is in `scratch`.
-    fn pack(&mut self, job: &FileJob, len: usize, unread: Option<Unread>, mut put: Put) {
+    fn pack(&mut self, job: &FileJob, len: usize, unread: Option<ProducerToken>, mut put: PutProgress) {
         if len == 0 {
             return self.queue.shared.send(&[put.end(job)]);
         }
@@ -113,7 +113,7 @@ impl Reader<'_> {
     }
 
     /// False if nothing more of it is wanted.
-    fn put_chunk(&mut self, job: &FileJob, block: Block, len: usize, put: &mut Put) -> bool {
+    fn put_chunk(&mut self, job: &FileJob, block: Block, len: usize, put: &mut PutProgress) -> bool {
         let digest = self.digest_of(&block[..len]);
         self.note_chunk(&block[..len], digest, put);
         let is_wanted = job.put.add(len);
@@ -124,7 +124,7 @@ impl Reader<'_> {
     }
 
     /// For the digest of the whole, if this end signs for it.
-    fn note_chunk(&self, content: &[u8], cv: [u8; 32], put: &mut Put) {
+    fn note_chunk(&self, content: &[u8], cv: [u8; 32], put: &mut PutProgress) {
         if self.queue.signs {
             // The only chunk of a file has another value than the first of several.
             let tree = put.tree.get_or_insert_with(|| (whole_digest(content), FileTree::new(0)));
@@ -178,29 +178,29 @@ fn open(job: &FileJob) -> io::Result<File> {
 
 /// What has been put of a stream.
 #[derive(Default)]
-struct Put {
+struct PutProgress {
     size: u64,
     chunks: u64,
     /// The digest of the first chunk alone, and the tree of all, if this end signs for them.
     tree: Option<([u8; 32], FileTree)>,
 }
 
-impl Put {
-    fn piece(&mut self, job: &FileJob, len: usize, digest: [u8; 32]) -> Piece {
-        let piece = Piece { file: job.id, chunk: self.chunks, len: len as u32, is_patch: false, digest };
+impl PutProgress {
+    fn piece(&mut self, job: &FileJob, len: usize, digest: [u8; 32]) -> BlockPiece {
+        let piece = BlockPiece { file: job.id, chunk: self.chunks, len: len as u32, is_patch: false, digest };
         self.size += len as u64;
         self.chunks += 1;
         piece
     }
 
-    fn end(&mut self, job: &FileJob) -> Message {
+    fn end(&mut self, job: &FileJob) -> CopyMessage {
         job.streamed.store(self.size, Ordering::Release);
         if let Some((only, mut tree)) = self.tree.take() {
             tree.set_size(self.size);
             let digest = if self.chunks > 1 { tree.root().0 } else { only };
             *job.digest.lock().whole() = Some(digest);
         }
-        Message::FileEnd { id: job.id, size: self.size, chunks: self.chunks }
+        CopyMessage::FileEnd { id: job.id, size: self.size, chunks: self.chunks }
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 use farhaul_volume::{CHUNK, ChunkCv, chunk_cv};
 
-use super::super::large::Large;
-use super::super::messages::Message;
-use super::super::read_queue::{Reader, Sent};
+use super::super::large::ChunkedFile;
+use super::super::messages::CopyMessage;
+use super::super::read_queue::{Reader, SendTurn};
 
 /// What the receiver has in the place of a chunk.
-pub(crate) enum Theirs {
+pub(crate) enum PeerChunk {
     /// Something with these marks.
     Marks(Vec<u8>),
     /// The chunk, if it has this value.
@@ -22,7 +22,7 @@ pub(crate) enum Theirs {
 
 impl Reader<'_> {
     /// Says that the receiver has this chunk, or sends it.
-    pub(super) fn confirm(&mut self, large: &Arc<Large>, chunk: u64, theirs: ChunkCv) {
+    pub(super) fn confirm(&mut self, large: &Arc<ChunkedFile>, chunk: u64, theirs: ChunkCv) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(scratch.len().max(CHUNK as usize), 0);
         let place = &mut scratch[..large.chunk_len(chunk)];
@@ -34,13 +34,13 @@ impl Reader<'_> {
         self.scratch = scratch;
         if !is_same {
             // What cannot be read is told there.
-            return self.chunk(large, chunk, Sent::First);
+            return self.chunk(large, chunk, SendTurn::First);
         }
         large.note_chunk(chunk, theirs.0);
         if large.count_chunk(0) {
             self.queue.resumed.fetch_add(len, Ordering::Relaxed);
             self.queue.shared.handle.counts().found(len);
-            self.queue.shared.send(&[Message::Same { id: large.job.id, chunk }]);
+            self.queue.shared.send(&[CopyMessage::Same { id: large.job.id, chunk }]);
         }
         self.queue.let_go(large);
     }

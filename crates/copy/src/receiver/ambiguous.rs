@@ -10,7 +10,7 @@ use farhaul_volume::RelPath;
 ///
 /// Always true: what was added counts for ever, if not by itself then because all directories do.
 #[derive(Default)]
-pub(super) struct Ambiguous(Mutex<State>);
+pub(super) struct AmbiguousDirectories(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -23,7 +23,7 @@ struct State {
 /// Bytes of their paths.
 const AMBIGUOUS_BYTES_MAX: usize = 16 << 20;
 
-impl Ambiguous {
+impl AmbiguousDirectories {
     pub(super) fn add(&self, directory: RelPath) {
         let state = &mut *self.0.lock().whole();
         let bytes = directory.as_bytes().len();
@@ -49,7 +49,7 @@ mod tests {
     fn what_cannot_be_remembered_counts_as_ambiguous() {
         let path =
             |number: usize| RelPath::from_bytes(format!("{}{number}", "d/".repeat(2000)).as_bytes()).unwrap();
-        let ambiguous = Ambiguous::default();
+        let ambiguous = AmbiguousDirectories::default();
         ambiguous.add(path(0));
         ambiguous.add(path(0));
         assert!(ambiguous.has(&path(0)) && !ambiguous.has(&path(1)));

@@ -9,26 +9,26 @@ use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{CHUNK, RelPath, SourceFile};
 
 use super::super::failures::plain;
-use super::super::item::Item;
-use super::super::messages::{Decision, Message};
-use super::super::receiver::{Conversation, Destination, Receiver};
+use super::super::item::IncomingEntry;
+use super::super::messages::{CopyMessage, Decision};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use crate::failures::Failure;
 
 /// A file of ours that is to be read.
-pub(super) enum Look {
+pub(super) enum FileToRead {
     /// The sender wants to know its digest.
     Compare(u64, RelPath),
     /// The manifest wants it: the file is there already.
-    Unchanged(Item),
+    Unchanged(IncomingEntry),
     /// It may be what an entry is to become.
     Candidate(u64, RelPath),
     /// It is what an entry is to become.
-    TakeOver(Comparing),
+    TakeOver(UndecidedEntry),
 }
 
 /// An entry that is not decided yet.
-pub(super) struct Comparing {
-    pub(super) item: Item,
+pub(super) struct UndecidedEntry {
+    pub(super) item: IncomingEntry,
     /// A file of ours that may have its content under another name.
     pub(super) from: Option<RelPath>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Comparing {
 const NAMES_BYTES: usize = 32 << 10;
 
 /// The body of a thread that digests. Nothing comes through `over`; it is closed when the session is.
-pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Infallible>) {
+pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &Channel<Infallible>) {
     let Destination::Tree(target) = &receiver.destination else { return };
     let meter = receiver.shared.meters.meter("digest");
     let mut buffer = vec![0; CHUNK as usize];
@@ -45,17 +45,17 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
         crossbeam_channel::select! {
             recv(files) -> file => {
                 let (id, path) = match file {
-                    Ok(Look::Compare(id, path)) => (id, path),
-                    Ok(Look::Candidate(id, path)) => {
+                    Ok(FileToRead::Compare(id, path)) => (id, path),
+                    Ok(FileToRead::Candidate(id, path)) => {
                         receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
                         (id, path)
                     }
-                    Ok(Look::TakeOver(file)) => {
+                    Ok(FileToRead::TakeOver(file)) => {
                         receiver.untold.during(|| receiver.take_over(target, file));
                         receiver.shared.control.notify();
                         continue;
                     }
-                    Ok(Look::Unchanged(file)) => {
+                    Ok(FileToRead::Unchanged(file)) => {
                         receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file)));
                         receiver.shared.control.notify();
                         continue;
@@ -74,7 +74,7 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                 }
                 // No content has a digest of zeros: what cannot be read here is sent.
                 let digest = digest.map_or([0; 32], |digest| digest.0);
-                receiver.shared.send(&[Message::Decide { id, decision: Decision::Compare(digest) }]);
+                receiver.shared.send(&[CopyMessage::Decide { id, decision: Decision::Compare(digest) }]);
             }
             recv(over) -> _ => return,
         }
@@ -102,14 +102,14 @@ fn in_parts(list: &[Vec<u8>]) -> Vec<(Vec<Vec<u8>>, bool)> {
     }
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Tells the sender what its further sources are, and which names are wanted.
     pub(super) fn ask_for(&self, paths: Option<&[Vec<u8>]>, names: Option<&[Vec<u8>]>) {
         for (paths, is_last) in paths.into_iter().flat_map(in_parts) {
-            self.shared.send(&[Message::Paths { paths, is_last }]);
+            self.shared.send(&[CopyMessage::Paths { paths, is_last }]);
         }
         for (names, is_last) in names.into_iter().flat_map(in_parts) {
-            self.shared.send(&[Message::Names { names, is_last }]);
+            self.shared.send(&[CopyMessage::Names { names, is_last }]);
         }
     }
 
@@ -118,7 +118,7 @@ impl Receiver {
         &self,
         id: u64,
         is_same: bool,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         let Some(compared) = conversation.comparing.remove(&id) else {

@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
-use farhaul_volume::{RelPath, Removal, Removed, Root};
+use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
 
-use super::super::destination::Target;
+use super::super::destination::TargetDirectory;
 use super::super::failures::Failure;
-use super::super::item::Item;
-use super::super::manifest::{Fate, Record};
-use super::super::messages::{Message, Presence, What};
-use super::super::receiver::{Conversation, Destination, Receiver};
-use super::super::report::Action;
+use super::super::item::IncomingEntry;
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::{CopyMessage, EntryContent, Presence};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
+use super::super::report::FailedAction;
 use super::super::sender::tell_deleted;
 use crate::options::{DeleteOptions, DeleteWhen};
 
@@ -27,7 +27,7 @@ pub(super) fn directory_there() -> Failure {
     Failure::new(Code::AlreadyExists, "a directory is in its place")
 }
 
-impl Receiver {
+impl CopyReceiver {
     pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
         self.rules.sync.and_then(|sync| sync.delete)
     }
@@ -37,13 +37,13 @@ impl Receiver {
     /// Notes what the manifest says of the source, when the comparison goes by it.
     pub(super) fn note_entry(
         &self,
-        target: &Target,
-        item: &Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
-        let Item { entry, path, .. } = item;
-        let is_dir = matches!(entry.what, What::Directory);
+        let IncomingEntry { entry, path, .. } = item;
+        let is_dir = matches!(entry.what, EntryContent::Directory);
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
             // What has come of it before is not surplus either.
@@ -58,7 +58,7 @@ impl Receiver {
     }
 
     /// All entries of a directory have come.
-    pub(super) fn note_end(&self, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn note_end(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         match conversation.surplus_after(self.delete_options()) {
             Some(surplus) => surplus.leave(&target.roots, &self.protection),
@@ -66,7 +66,11 @@ impl Receiver {
         }
     }
 
-    pub(super) fn note_left_out(&self, path: &[u8], conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn note_left_out(
+        &self,
+        path: &[u8],
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
         let path = RelPath::from_bytes(path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         match conversation.surplus_after(self.delete_options()) {
@@ -83,7 +87,7 @@ impl Receiver {
         &self,
         path: &[u8],
         presence: Presence,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         let path = match (path.is_empty(), presence) {
@@ -124,7 +128,7 @@ impl Receiver {
         &self,
         is_complete: bool,
         dialogue: &mut Dialogue,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) {
         let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
             return;
@@ -190,7 +194,7 @@ impl Receiver {
     /// Whether all of it is gone, and whether more may go.
     fn delete(
         &self,
-        target: &Target,
+        target: &TargetDirectory,
         delete: DeleteOptions,
         directory: &RelPath,
         name: &[u8],
@@ -216,7 +220,7 @@ impl Receiver {
             let mut removal = Removal { dry_run, crosses, left, ..Removal::new(root, filter, &free) };
             is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
                 // A directory goes when it goes from the last of its places.
-                let is_told = !matches!(removed, Removed::Gone) || !is_in(others, path);
+                let is_told = !matches!(removed, RemovalOutcome::Gone) || !is_in(others, path);
                 goes_on = !is_told || self.tell_removed(path, removed, delete);
                 goes_on
             });
@@ -224,24 +228,24 @@ impl Receiver {
         (is_gone && goes_on, goes_on)
     }
 
-    fn tell_removed(&self, path: &RelPath, removed: Removed, delete: DeleteOptions) -> bool {
+    fn tell_removed(&self, path: &RelPath, removed: RemovalOutcome, delete: DeleteOptions) -> bool {
         match removed {
             // It has been told under its new name.
-            Removed::Moved => {}
-            Removed::Left(border) => {
+            RemovalOutcome::Moved => {}
+            RemovalOutcome::Left(border) => {
                 self.noted.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
-                self.shared.send(&[Message::Left { path: path.as_bytes().to_vec(), border }]);
+                self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
             }
-            Removed::Gone => {
+            RemovalOutcome::Gone => {
                 self.counts.deleted.fetch_add(1, Relaxed);
                 tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
                 if !self.rules.dry_run {
-                    self.notes.add(|| Record::of_path(path.as_bytes(), Fate::Deleted));
+                    self.notes.add(|| ManifestRecord::of_path(path.as_bytes(), EntryFate::Deleted));
                 }
-                self.shared.send(&[Message::Deleted { path: path.as_bytes().to_vec() }]);
+                self.shared.send(&[CopyMessage::Deleted { path: path.as_bytes().to_vec() }]);
             }
-            Removed::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
-            Removed::OverLimit => {
+            RemovalOutcome::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
+            RemovalOutcome::OverLimit => {
                 let max = delete.max.unwrap_or_default();
                 let reason = format!("--max-delete {max} is reached: this and the rest is not deleted");
                 self.not_deleted(path, &Failure::new(Code::DeleteLimit, reason));
@@ -254,10 +258,11 @@ impl Receiver {
     }
 
     fn not_deleted(&self, path: &RelPath, failure: &Failure) {
-        self.book_failure(path.as_bytes(), failure, Action::Delete);
-        let record = || Record::of_path(path.as_bytes(), Fate::Failed).failed(failure);
-        self.notes.add(|| Record { fate: Fate::NotDeleted, ..record() });
-        self.shared.send(&[Message::NotDeleted { path: path.as_bytes().to_vec(), failure: failure.clone() }]);
+        self.book_failure(path.as_bytes(), failure, FailedAction::Delete);
+        let record = || ManifestRecord::of_path(path.as_bytes(), EntryFate::Failed).failed(failure);
+        self.notes.add(|| ManifestRecord { fate: EntryFate::NotDeleted, ..record() });
+        self.shared
+            .send(&[CopyMessage::NotDeleted { path: path.as_bytes().to_vec(), failure: failure.clone() }]);
     }
 
     // ---- places that are taken ---------------------------------------------------------------------------------
@@ -265,9 +270,9 @@ impl Receiver {
     /// A directory is in the place of this entry. With deletion it goes, as soon as that is allowed.
     pub(super) fn blocked(
         &self,
-        target: &Target,
-        item: Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         match self.delete_options().map(|delete| delete.when) {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
@@ -283,7 +288,7 @@ impl Receiver {
     }
 
     /// The listing has ended: makes room for what waits for it.
-    pub(super) fn free_places(&self, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in std::mem::take(&mut conversation.blocked) {
             let delete = self.delete_options().filter(|_| !conversation.listing_failed);

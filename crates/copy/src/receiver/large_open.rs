@@ -11,23 +11,23 @@ const LARGE_OPEN_MIN: u64 = 4;
 /// The conversing thread asks for room and opens; any thread lets go.
 ///
 /// Always true: what is beyond the few that every transfer may have is charged to the budget.
-pub(super) struct LargeOpen {
+pub(super) struct OpenPartials {
     budget: Budget,
-    open: Mutex<Open>,
+    open: Mutex<OpenCount>,
 }
 
-struct Open {
+struct OpenCount {
     count: u64,
     /// Those beyond the few that every transfer may have.
     charge: Charge,
 }
 
-impl LargeOpen {
-    pub(super) fn within(budget: &Budget) -> LargeOpen {
+impl OpenPartials {
+    pub(super) fn within(budget: &Budget) -> OpenPartials {
         // The system may give this process more, or less, than it did.
         let _ = Budget::of_process();
         let charge = budget.nothing_of(Resource::LargeFiles);
-        LargeOpen { budget: budget.clone(), open: Mutex::new(Open { count: 0, charge }) }
+        OpenPartials { budget: budget.clone(), open: Mutex::new(OpenCount { count: 0, charge }) }
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -5,29 +5,31 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{FileKind, Meta, Node, RelPath, Time, WriteOptions, clone_file, leads_out};
+use farhaul_volume::{
+    FileKind, FileTime, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out,
+};
 use rustix::io::Errno;
 
-use super::super::destination::Target;
+use super::super::destination::TargetDirectory;
 use super::super::failures::{Failure, plain};
-use super::super::item::Item;
-use super::super::links::Outcome;
-use super::super::manifest::Fate;
-use super::super::messages::{Decision, Message, What};
-use super::super::receiver::{Conversation, Destination, Receiver};
+use super::super::item::IncomingEntry;
+use super::super::links::LinkTargetOutcome;
+use super::super::manifest::EntryFate;
+use super::super::messages::{CopyMessage, Decision, EntryContent};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::deleting::directory_there;
-use crate::options::Overwrite;
+use crate::options::OverwriteMode;
 
 /// What has become of a hard link.
 pub(super) enum Linked {
-    Settled(Result<Made, Failure>),
+    Settled(Result<LinkOutcome, Failure>),
     /// A thread copies the file instead, and settles it.
     Copying,
 }
 
 /// A name of a file that has others, and that cannot be linked to.
 pub(super) struct LinkCopy {
-    pub(super) item: Item,
+    pub(super) item: IncomingEntry,
     /// Where the file is.
     pub(super) to: RelPath,
 }
@@ -38,7 +40,7 @@ fn allows_no_link(error: &std::io::Error) -> bool {
     matches!(errno, Some(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
-pub(super) enum Made {
+pub(super) enum LinkOutcome {
     New,
     /// It was there.
     Skipped,
@@ -46,26 +48,31 @@ pub(super) enum Made {
     Kept,
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Makes a link or a node that is to be made at once, or as soon as what it links to is there.
     pub(super) fn link(
         &self,
-        target: &Target,
-        item: &Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let made = match &item.entry.what {
-            What::HardLink { to } => return self.hard_link(target, item, *to, conversation),
-            What::Symlink { target: to } => self.symlink(target, item, to),
-            What::Special(node) => self.special(target, item, *node),
-            What::Directory | What::File { .. } | What::Stream => return Ok(()),
+            EntryContent::HardLink { to } => return self.hard_link(target, item, *to, conversation),
+            EntryContent::Symlink { target: to } => self.symlink(target, item, to),
+            EntryContent::Special(node) => self.special(target, item, *node),
+            EntryContent::Directory | EntryContent::File { .. } | EntryContent::Stream => return Ok(()),
         };
         self.settle_link(item, made, conversation);
         Ok(())
     }
 
-    fn special(&self, target: &Target, item: &Item, node: Node) -> Result<Made, Failure> {
-        let Item { entry, path, .. } = item;
+    fn special(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        node: SpecialNode,
+    ) -> Result<LinkOutcome, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
         if node.is_device() && self.rules.is_daemon {
             return Err(Failure::new(Code::Forbidden, "a daemon makes no devices"));
         }
@@ -85,10 +92,10 @@ impl Receiver {
                 && mode.is_none_or(|mode| mode == existing.mode)
                 && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime));
             if is_same {
-                return Ok(Made::Skipped);
+                return Ok(LinkOutcome::Skipped);
             }
             if self.keeps(target, path, existing, entry.mtime()) {
-                return Ok(Made::Kept);
+                return Ok(LinkOutcome::Kept);
             }
             if !is_there && !node.is_device() {
                 self.may_replace(existing)?;
@@ -97,7 +104,7 @@ impl Receiver {
         let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
         if self.rules.dry_run {
             self.note_replaced(item, was);
-            return Ok(Made::New);
+            return Ok(LinkOutcome::New);
         }
         if !is_there {
             let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
@@ -109,11 +116,16 @@ impl Receiver {
         }
         let set = target.roots.of(path).set_meta(path, mode, mtime);
         let set = set.map_err(|error| self.cannot("set its mode and time", path, &error));
-        self.but_for_metadata(path, set).map(|()| Made::New)
+        self.but_for_metadata(path, set).map(|()| LinkOutcome::New)
     }
 
-    fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, Failure> {
-        let Item { entry, path, .. } = item;
+    fn symlink(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        to: &[u8],
+    ) -> Result<LinkOutcome, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
         if self.rules.files.safe_links && leads_out(item.source_path(), to) {
             return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
         }
@@ -126,10 +138,10 @@ impl Receiver {
             }
             let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
             if is_same && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime)) {
-                return Ok(Made::Skipped);
+                return Ok(LinkOutcome::Skipped);
             }
             if self.keeps(target, path, existing, entry.mtime()) {
-                return Ok(if is_same { Made::Skipped } else { Made::Kept });
+                return Ok(if is_same { LinkOutcome::Skipped } else { LinkOutcome::Kept });
             }
             if is_same {
                 // It may have been made by a run that was killed before it set the time.
@@ -139,27 +151,27 @@ impl Receiver {
                     target.roots.of(path).set_meta(path, None, mtime)
                 };
                 let set = set.map_err(|error| self.cannot("set its time", path, &error));
-                return self.but_for_metadata(path, set).map(|()| Made::Skipped);
+                return self.but_for_metadata(path, set).map(|()| LinkOutcome::Skipped);
             }
             self.may_replace(existing)?;
         }
         let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
             self.note_replaced(item, was);
-            return Ok(Made::New);
+            return Ok(LinkOutcome::New);
         }
         let made = target.roots.make(path, |root| root.symlink(to, path, mtime));
         self.but_for_metadata(path, made.map_err(|error| self.cannot("create the link", path, &error)))?;
         self.note_replaced(item, was);
-        Ok(Made::New)
+        Ok(LinkOutcome::New)
     }
 
     fn hard_link(
         &self,
-        target: &Target,
-        item: &Item,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
         to: u64,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let settled = self.links.request(to, item)?;
         if let Some((outcome, to)) = settled {
@@ -175,10 +187,10 @@ impl Receiver {
     /// there can be no link.
     pub(super) fn make_hard_link(
         &self,
-        target: &Target,
-        outcome: Outcome,
+        target: &TargetDirectory,
+        outcome: LinkTargetOutcome,
         to: &RelPath,
-        item: &Item,
+        item: &IncomingEntry,
     ) -> Linked {
         match self.try_hard_link(target, outcome, to, item) {
             Ok(Some(made)) => Linked::Settled(Ok(made)),
@@ -194,24 +206,24 @@ impl Receiver {
     /// None if the file has to be copied.
     fn try_hard_link(
         &self,
-        target: &Target,
-        outcome: Outcome,
+        target: &TargetDirectory,
+        outcome: LinkTargetOutcome,
         to: &RelPath,
-        item: &Item,
-    ) -> Result<Option<Made>, Failure> {
-        let Item { entry, path, .. } = item;
-        if outcome == Outcome::Failed {
+        item: &IncomingEntry,
+    ) -> Result<Option<LinkOutcome>, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
+        if outcome == LinkTargetOutcome::Failed {
             return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let there = self.existing(target, item).map_err(cannot)?;
         let source = match outcome {
-            Outcome::There => target.roots.metadata(to).map_err(cannot)?,
-            Outcome::Listed | Outcome::Kept | Outcome::Failed => None,
+            LinkTargetOutcome::There => target.roots.metadata(to).map_err(cannot)?,
+            LinkTargetOutcome::Listed | LinkTargetOutcome::Kept | LinkTargetOutcome::Failed => None,
         };
         if let Some(there) = &there {
             if source.is_some_and(|source| (there.dev, there.ino) == (source.dev, source.ino)) {
-                return Ok(Some(Made::Skipped));
+                return Ok(Some(LinkOutcome::Skipped));
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
             // With deletion, only a dry run finds one here.
@@ -219,18 +231,18 @@ impl Receiver {
                 return Err(directory_there());
             }
             if self.keeps(target, path, there, newest) {
-                return Ok(Some(Made::Kept));
+                return Ok(Some(LinkOutcome::Kept));
             }
             self.may_replace(there)?;
         }
-        if outcome == Outcome::Kept {
+        if outcome == LinkTargetOutcome::Kept {
             let why = "the file that it is a link to was not overwritten";
             return Err(Failure::new(Code::AlreadyExists, why));
         }
         let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
             self.note_replaced(item, was);
-            return Ok(Some(Made::New));
+            return Ok(Some(LinkOutcome::New));
         }
         let (before, root) = (target.roots.of(path), target.roots.of(to));
         match root.hardlink(to, path) {
@@ -243,8 +255,8 @@ impl Receiver {
                     let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
                     there.is_file() && there.size == source.size && is_same_time()
                 });
-                let may_stay = self.rules.files.overwrite != Overwrite::Always;
-                return Ok((is_copied && may_stay).then_some(Made::Skipped));
+                let may_stay = self.rules.files.overwrite != OverwriteMode::Always;
+                return Ok((is_copied && may_stay).then_some(LinkOutcome::Skipped));
             }
             linked => linked.map_err(cannot)?,
         }
@@ -253,7 +265,7 @@ impl Receiver {
             before.unlink(path).map_err(cannot)?;
         }
         self.note_replaced(item, was);
-        Ok(Some(Made::New))
+        Ok(Some(LinkOutcome::New))
     }
 
     /// Copies a file where its file system lets no link to it be made. The body of a thread.
@@ -264,7 +276,7 @@ impl Receiver {
         self.child_done(&copy.item);
     }
 
-    fn copy_of_link(&self, target: &Target, copy: &LinkCopy) -> Result<Made, Failure> {
+    fn copy_of_link(&self, target: &TargetDirectory, copy: &LinkCopy) -> Result<LinkOutcome, Failure> {
         let LinkCopy { item, to } = copy;
         let path = &item.path;
         let cannot = |error: std::io::Error| self.cannot("copy it, as it cannot be linked", path, &error);
@@ -290,23 +302,25 @@ impl Receiver {
             before.unlink(path).map_err(cannot)?;
         }
         self.note_replaced(item, was.map(|was| was.kind.into()));
-        Ok(Made::New)
+        Ok(LinkOutcome::New)
     }
 
     /// Whether the rule on overwriting protects what is there from something of time `theirs`.
-    fn keeps(&self, target: &Target, path: &RelPath, existing: &Meta, theirs: Time) -> bool {
+    fn keeps(&self, target: &TargetDirectory, path: &RelPath, existing: &Metadata, theirs: FileTime) -> bool {
         match self.rules.files.overwrite {
-            Overwrite::Never => true,
-            Overwrite::Older => existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs),
-            Overwrite::Always | Overwrite::Different | Overwrite::Content => false,
+            OverwriteMode::Never => true,
+            OverwriteMode::Older => {
+                existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs)
+            }
+            OverwriteMode::Always | OverwriteMode::Different | OverwriteMode::Content => false,
         }
     }
 
     pub(super) fn settle_link(
         &self,
-        item: &Item,
-        made: Result<Made, Failure>,
-        conversation: &mut Conversation,
+        item: &IncomingEntry,
+        made: Result<LinkOutcome, Failure>,
+        conversation: &mut ConversationState,
     ) {
         let reply = self.link_reply(item, made);
         conversation.replies.push(reply);
@@ -314,14 +328,20 @@ impl Receiver {
     }
 
     /// What the sender is told of a link.
-    pub(super) fn link_reply(&self, item: &Item, made: Result<Made, Failure>) -> Message {
+    pub(super) fn link_reply(&self, item: &IncomingEntry, made: Result<LinkOutcome, Failure>) -> CopyMessage {
         let (fate, reply) = match made {
-            Ok(Made::New) => (Fate::sent(self.rules.dry_run), Message::Done { id: item.id() }),
-            Ok(Made::Skipped) => (Fate::Unchanged, Message::Unchanged { first: item.id(), count: 1 }),
-            Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: item.id(), decision: Decision::Keep }),
+            Ok(LinkOutcome::New) => {
+                (EntryFate::sent(self.rules.dry_run), CopyMessage::Done { id: item.id() })
+            }
+            Ok(LinkOutcome::Skipped) => {
+                (EntryFate::Unchanged, CopyMessage::Unchanged { first: item.id(), count: 1 })
+            }
+            Ok(LinkOutcome::Kept) => {
+                (EntryFate::Kept, CopyMessage::Decide { id: item.id(), decision: Decision::Keep })
+            }
             Err(failure) => return self.failed(item, &failure),
         };
-        let is_made = matches!(reply, Message::Done { .. });
+        let is_made = matches!(reply, CopyMessage::Done { .. });
         let count = if is_made { &self.counts.links } else { &self.counts.skipped };
         count.fetch_add(1, Relaxed);
         self.notes.add(|| self.record(item, fate));

@@ -7,12 +7,12 @@ use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
 
 use super::super::failures::{Failure, of_name, plain};
-use super::super::item::Item;
-use super::super::messages::{ManifestEntry, What};
-use super::super::receiver::Receiver;
-use super::super::tree::Directory;
+use super::super::item::IncomingEntry;
+use super::super::messages::{EntryContent, ManifestEntry};
+use super::super::receiver::CopyReceiver;
+use super::super::tree::UnfinishedDirectory;
 
-impl Receiver {
+impl CopyReceiver {
     /// Why an entry has failed.
     pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> Failure {
         match name_error(error) {
@@ -34,32 +34,40 @@ impl Receiver {
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = Some(self.tree.add_unplaced(booked)?.id);
-        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
+        let item = IncomingEntry { entry, path, parent, booked, is_place_free: false, replaces: None };
         self.entry_of_nameless(item, Failure::new(Code::BadPath, "its path is too long there"))
     }
 
     /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
-    pub(super) fn entry_of_nameless(&self, item: Item, why: Failure) -> Result<(), Error> {
+    pub(super) fn entry_of_nameless(&self, item: IncomingEntry, why: Failure) -> Result<(), Error> {
         match item.entry.what {
-            What::Directory => {
+            EntryContent::Directory => {
                 self.fail(&item, &why);
-                let directory =
-                    Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
-                self.tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
+                let directory = UnfinishedDirectory {
+                    is_made: false,
+                    is_nameless: true,
+                    ..UnfinishedDirectory::below(item.parent)
+                };
+                self.tree.open(UnfinishedDirectory {
+                    id: item.id(),
+                    path: item.path,
+                    booked: item.booked,
+                    ..directory
+                })
             }
-            What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
+            EntryContent::HardLink { .. } | EntryContent::Symlink { .. } | EntryContent::Special(_) => {
                 self.fail(&item, &why);
                 self.child_done(&item);
                 Ok(())
             }
-            What::File { linked, .. } => {
+            EntryContent::File { linked, .. } => {
                 if linked {
                     self.links.expect(item.id(), &item.path)?;
                 }
                 self.refuse(&item, why);
                 Ok(())
             }
-            What::Stream => {
+            EntryContent::Stream => {
                 self.refuse(&item, why);
                 Ok(())
             }

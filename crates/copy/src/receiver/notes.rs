@@ -8,32 +8,36 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use farhaul_volume::Algorithm;
 
-use super::super::manifest::{Log, Record, Tally};
+use super::super::manifest::{ManifestLog, ManifestRecord, ManifestTally};
 use crate::options::ManifestOptions;
 
 /// Any thread adds what has become of an entry. Those that digest leave values here, which the conversing thread takes when the
 /// sender has answered.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct EntryNotes {
     options: Option<ManifestOptions>,
-    log: Option<Arc<Log>>,
+    log: Option<Arc<ManifestLog>>,
     tells: bool,
     /// Digests that were computed for a comparison which has not been answered.
     compared: Mutex<HashMap<u64, [u8; 32]>>,
 }
 
-impl Notes {
+impl EntryNotes {
     /// `log` is given where something is noted at this end; `tells` if the sender notes things, too.
-    pub(crate) fn new(options: Option<ManifestOptions>, log: Option<Arc<Log>>, tells: bool) -> Notes {
-        Notes { tells: tells && options.is_some(), options, log, compared: Mutex::default() }
+    pub(crate) fn new(
+        options: Option<ManifestOptions>,
+        log: Option<Arc<ManifestLog>>,
+        tells: bool,
+    ) -> EntryNotes {
+        EntryNotes { tells: tells && options.is_some(), options, log, compared: Mutex::default() }
     }
 
     /// What has been noted so far comes to this; none if nothing is noted, or if that has failed.
-    pub(super) fn tally(&self) -> Option<Tally> {
+    pub(super) fn tally(&self) -> Option<ManifestTally> {
         self.log.as_ref()?.tally()
     }
 
-    pub(super) fn add(&self, record: impl FnOnce() -> Record) {
+    pub(super) fn add(&self, record: impl FnOnce() -> ManifestRecord) {
         if let Some(log) = &self.log {
             log.add(record());
         }
@@ -84,13 +88,13 @@ mod tests {
 
     #[test]
     fn digests_are_remembered_once_and_only_for_a_manifest() {
-        let without = Notes::default();
+        let without = EntryNotes::default();
         without.remember(1, [7; 32]);
         assert_eq!(without.remembered(1), None);
         without.add(|| panic!("nobody writes it"));
         assert!(!without.are_wanted() && !without.are_told() && without.tally().is_none());
-        assert!(!Notes::new(None, None, true).are_told());
-        let told = Notes::new(Some(ManifestOptions::default()), None, true);
+        assert!(!EntryNotes::new(None, None, true).are_told());
+        let told = EntryNotes::new(Some(ManifestOptions::default()), None, true);
         assert!(told.are_wanted() && told.are_told());
         told.remember(1, [7; 32]);
         assert_eq!((told.remembered(1), told.remembered(1)), (Some([7; 32]), None));

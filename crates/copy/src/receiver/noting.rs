@@ -8,21 +8,21 @@ use std::io;
 use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
-use super::super::destination::Target;
+use super::super::destination::TargetDirectory;
 use super::super::failures::plain;
-use super::super::incoming::Incoming;
-use super::super::item::Item;
-use super::super::manifest::{Fate, Kind, Record};
-use super::super::messages::{Message, What};
-use super::super::receiver::{Destination, Receiver};
-use super::super::tree::Directory;
+use super::super::incoming::IncomingFile;
+use super::super::item::IncomingEntry;
+use super::super::manifest::{EntryFate, ManifestRecord, RecordKind};
+use super::super::messages::{CopyMessage, EntryContent};
+use super::super::receiver::{CopyReceiver, Destination};
+use super::super::tree::UnfinishedDirectory;
 use crate::failures::Failure;
 
-impl Receiver {
+impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
     /// Before anything is noted: the single source may have another name here.
-    pub(super) fn note_name(&self, target: &Target, path: &[u8]) {
+    pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
         let Some(renamed) = &target.rename else { return };
         if self.original.get().is_some() {
             return;
@@ -31,7 +31,7 @@ impl Receiver {
         let _ = self.original.set(top.to_vec());
         self.notes.set_renamed(renamed);
         if !self.is_client {
-            self.shared.send(&[Message::Placed { name: renamed.clone() }]);
+            self.shared.send(&[CopyMessage::Placed { name: renamed.clone() }]);
         }
     }
 
@@ -44,19 +44,23 @@ impl Receiver {
     }
 
     /// The line of an entry.
-    pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
+    pub(super) fn record(&self, item: &IncomingEntry, fate: EntryFate) -> ManifestRecord {
         let to = match item.entry.what {
-            What::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
+            EntryContent::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
             _ => None,
         };
         let path = item.source_path().to_vec();
-        Record { path, ..Record::of_entry(&item.entry, fate, to) }
+        ManifestRecord { path, ..ManifestRecord::of_entry(&item.entry, fate, to) }
     }
 
     // ---- what has become of entries ------------------------------------------------------------------------------
 
     /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
-    pub(super) fn note_arrival(&self, file: &Incoming, replies: &mut Vec<Message>) -> Result<(), Failure> {
+    pub(super) fn note_arrival(
+        &self,
+        file: &IncomingFile,
+        replies: &mut Vec<CopyMessage>,
+    ) -> Result<(), Failure> {
         if !self.notes.are_wanted() {
             return Ok(());
         }
@@ -75,17 +79,17 @@ impl Receiver {
             && let Some(digests) =
                 digests.clone().filter(|digests| !file.is_whole() || !digests.extra.is_empty())
         {
-            replies.push(Message::Digests { id: file.item.id(), digests });
+            replies.push(CopyMessage::Digests { id: file.item.id(), digests });
         }
         self.notes.add(|| {
-            let record = self.record(&file.item, Fate::Sent);
-            with_digests(Record { kind: Kind::File { size: file.size() }, ..record }, digests)
+            let record = self.record(&file.item, EntryFate::Sent);
+            with_digests(ManifestRecord { kind: RecordKind::File { size: file.size() }, ..record }, digests)
         });
         Ok(())
     }
 
     /// The body of a thread that reads: a file that was there already.
-    pub(super) fn read_unchanged(&self, item: &Item) {
+    pub(super) fn read_unchanged(&self, item: &IncomingEntry) {
         let Destination::Tree(target) = &self.destination else { return };
         let path = &item.path;
         let read = self.read(target, path);
@@ -93,25 +97,30 @@ impl Receiver {
             let text = format!("no digest of {path}, which cannot be read: {}", plain(error));
             self.warnings.add(text);
         }
-        let replies = self.skip(item, Fate::Unchanged, read.ok());
+        let replies = self.skip(item, EntryFate::Unchanged, read.ok());
         self.shared.send(&replies);
     }
 
-    pub(super) fn note_skipped(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
+    pub(super) fn note_skipped(
+        &self,
+        item: &IncomingEntry,
+        fate: EntryFate,
+        digests: Option<Digests>,
+    ) -> Vec<CopyMessage> {
         self.notes.add(|| with_digests(self.record(item, fate), digests.clone()));
         let told = digests.filter(|_| self.notes.are_told());
-        told.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect()
+        told.map(|digests| CopyMessage::Digests { id: item.id(), digests }).into_iter().collect()
     }
 
-    pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), Failure>) {
+    pub(super) fn note_directory(&self, directory: &UnfinishedDirectory, made: Result<(), Failure>) {
         let record = || {
             let mtime = (directory.mtime.secs, directory.mtime.nanos);
             let path = self.source_path(&directory.path);
-            Record {
-                kind: Kind::Directory,
+            ManifestRecord {
+                kind: RecordKind::Directory,
                 mode: directory.source_mode,
                 mtime,
-                ..Record::of_path(&path, Fate::sent(self.rules.dry_run))
+                ..ManifestRecord::of_path(&path, EntryFate::sent(self.rules.dry_run))
             }
         };
         match made {
@@ -122,22 +131,22 @@ impl Receiver {
             Ok(()) => {
                 self.notes.add(record);
                 if self.notes.are_told() {
-                    self.shared.send(&[Message::Done { id: directory.id }]);
+                    self.shared.send(&[CopyMessage::Done { id: directory.id }]);
                 }
             }
         }
     }
 
-    fn read(&self, target: &Target, path: &RelPath) -> io::Result<Digests> {
+    fn read(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<Digests> {
         let goes_on = || !self.shared.is_stopped();
         let file = SourceFile::at(target.roots.of(path), path)?;
         file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
     }
 }
 
-fn with_digests(record: Record, digests: Option<Digests>) -> Record {
+fn with_digests(record: ManifestRecord, digests: Option<Digests>) -> ManifestRecord {
     match digests {
-        Some(Digests { tree, extra }) => Record { digest: Some(tree.0), extra, ..record },
+        Some(Digests { tree, extra }) => ManifestRecord { digest: Some(tree.0), extra, ..record },
         None => record,
     }
 }

@@ -9,21 +9,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
+use farhaul_volume::{Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState};
 use rustix::io::Errno;
 
-use super::super::destination::Target;
-use super::super::incoming::{Incoming, Kind, Stream};
-use super::super::item::Item;
-use super::super::large::{JOURNAL_MIN, Large};
-use super::super::manifest::Fate;
-use super::super::messages::{Decision, What};
-use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
+use super::super::destination::TargetDirectory;
+use super::super::incoming::{IncomingFile, IncomingKind, IncomingStream};
+use super::super::item::IncomingEntry;
+use super::super::large::{ChunkedFile, JOURNAL_MIN};
+use super::super::manifest::EntryFate;
+use super::super::messages::{Decision, EntryContent};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination, ToldChunks, WaitingPartial};
 use super::super::roots::is_full;
 use super::super::tree::OUTSTANDING_MAX;
-use super::entries::Want;
+use super::entries::FileWant;
 use crate::failures::{Failure, of_partial};
-use crate::options::Verify;
+use crate::options::VerifyMode;
 
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Does what takes a descriptor for a moment. While there is none it waits: large files that are whole give theirs back.
     pub(crate) fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         let mut deadline = None;
@@ -56,9 +56,9 @@ impl Receiver {
     /// Opens the partial file of a large file, or the temporary one of a stream, now or when there is room.
     pub(super) fn open_large(
         &self,
-        target: &Target,
-        item: Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         if !conversation.postponed.is_empty() || !self.files.has_room_for_large() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
@@ -74,7 +74,7 @@ impl Receiver {
     }
 
     /// Opens what waits for room, as far as there is some.
-    pub(super) fn go_on_opening(&self, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn go_on_opening(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         while self.files.has_room_for_large()
             && let Some(item) = conversation.postponed.pop_front()
@@ -91,23 +91,23 @@ impl Receiver {
     /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
     fn open_partial(
         &self,
-        target: &Target,
-        item: Item,
+        target: &TargetDirectory,
+        item: IncomingEntry,
         waited: Option<Instant>,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
         let (entry, path) = (&item.entry, &item.path);
-        let What::File { size, inode, device, ctime, sparse, .. } = entry.what else {
+        let EntryContent::File { size, inode, device, ctime, sparse, .. } = entry.what else {
             return self.open_stream(target, item, conversation);
         };
         let state = SourceState { ctime, ino: inode, dev: device };
-        let identity = Identity { size, mtime: entry.mtime(), state, sparse };
+        let identity = SourceIdentity { size, mtime: entry.mtime(), state, sparse };
         let partial = match self.open_for(target, path, &identity) {
             Ok(partial) => partial,
             Err(PartialError::Locked) if Instant::now() < deadline => {
                 let request = Partial::request(target.roots.of(path), path);
-                conversation.locked.push(Waiting { item, deadline, _request: request });
+                conversation.locked.push(WaitingPartial { item, deadline, _request: request });
                 return Ok(());
             }
             Err(PartialError::Io { source, .. })
@@ -128,16 +128,17 @@ impl Receiver {
         };
         // The transfer that has held it may have completed it.
         if waited.is_some()
-            && let Ok(there @ (Want::Nothing | Want::Same(_))) =
-                self.wants(target, &Item { is_place_free: false, ..item.clone() })
+            && let Ok(there @ (FileWant::Nothing | FileWant::Same(_))) =
+                self.wants(target, &IncomingEntry { is_place_free: false, ..item.clone() })
         {
             partial.discard_if_empty();
-            let fate = if matches!(there, Want::Nothing) { Fate::Kept } else { Fate::Unchanged };
+            let fate =
+                if matches!(there, FileWant::Nothing) { EntryFate::Kept } else { EntryFate::Unchanged };
             conversation.replies.extend(self.skip(&item, fate, None));
             return Ok(());
         }
         let have = partial.have_ranges();
-        let resumed = Large::bytes_of(&have, size);
+        let resumed = ChunkedFile::bytes_of(&have, size);
         let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
         if let Ok(free) = target.roots.of(path).free_bytes(&path.parent().unwrap_or_default())
             && free < needed
@@ -157,20 +158,25 @@ impl Receiver {
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
         self.shared.handle.counts().found(resumed);
         if self.is_compared(&partial) {
-            let told = Told::new(&self.window);
-            let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));
+            let told = ToldChunks::new(&self.window);
+            let file = Arc::new(IncomingFile::new(item, IncomingKind::chunked(partial)).compared(told));
             self.files.admit(&file)?;
             let _ = conversation.queues.patch.send(file);
             return Ok(());
         }
         let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
-        self.accept(item, Kind::chunked(partial), decision, conversation)
+        self.accept(item, IncomingKind::chunked(partial), decision, conversation)
     }
 
-    fn open_stream(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
+    fn open_stream(
+        &self,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
         let path = &item.path;
-        match Stream::create(target.roots.of(path), path) {
-            Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
+        match IncomingStream::create(target.roots.of(path), path) {
+            Ok(stream) => self.accept(item, IncomingKind::Stream(stream), Decision::Send, conversation),
             Err(error) if is_out_of_descriptors(&error) && !self.files.has_no_large() => {
                 conversation.postponed.push_front(item);
                 Ok(())
@@ -187,15 +193,15 @@ impl Receiver {
 
     fn open_for(
         &self,
-        target: &Target,
+        target: &TargetDirectory,
         path: &RelPath,
-        identity: &Identity,
+        identity: &SourceIdentity,
     ) -> Result<Partial, PartialError> {
         let resume = match (identity.size < JOURNAL_MIN, self.rules.verify) {
             (true, _) => Resume::Never,
-            (false, Verify::Transit) => Resume::Any,
-            (false, Verify::Digest) => Resume::Digested,
-            (false, Verify::Readback) => Resume::Compared,
+            (false, VerifyMode::Transit) => Resume::Any,
+            (false, VerifyMode::Digest) => Resume::Digested,
+            (false, VerifyMode::Readback) => Resume::Compared,
         };
         let root = target.roots.of(path);
         if self.rules.files.in_place
@@ -209,10 +215,10 @@ impl Receiver {
         }
     }
 
-    pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn retry_locked(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for waiting in std::mem::take(&mut conversation.locked) {
-            let Waiting { item, deadline, _request } = waiting;
+            let WaitingPartial { item, deadline, _request } = waiting;
             self.open_partial(target, item, Some(deadline), conversation)?;
         }
         Ok(())

@@ -10,22 +10,22 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::Receiver as Channel;
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_volume::{Partial, Patched};
+use farhaul_volume::{Partial, PatchOutcome};
 
 use super::super::failures::plain;
-use super::super::incoming::Incoming;
-use super::super::large::Large;
-use super::super::messages::{Decision, Message};
-use super::super::receiver::Receiver;
+use super::super::incoming::IncomingFile;
+use super::super::large::ChunkedFile;
+use super::super::messages::{CopyMessage, Decision};
+use super::super::receiver::CopyReceiver;
 use super::linking::LinkCopy;
-use super::told::Told;
+use super::told::ToldChunks;
 use crate::failures::Failure;
 
 /// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is
 /// closed when the session is.
 pub(super) fn run(
-    receiver: &Receiver,
-    files: &Channel<Arc<Incoming>>,
+    receiver: &CopyReceiver,
+    files: &Channel<Arc<IncomingFile>>,
     copies: &Channel<LinkCopy>,
     over: &Channel<Infallible>,
 ) {
@@ -45,8 +45,8 @@ pub(super) fn run(
     }
 }
 
-impl Receiver {
-    fn tell_marks(&self, file: &Incoming, buffer: &mut Vec<u8>) {
+impl CopyReceiver {
+    fn tell_marks(&self, file: &IncomingFile, buffer: &mut Vec<u8>) {
         let (Some(partial), Some(told)) = (file.partial(), &file.told) else { return };
         let id = file.item.id();
         let marked = if self.rules.delta { partial.old_chunks() } else { 0 };
@@ -54,13 +54,13 @@ impl Receiver {
         let decision = Decision::Patch { have: partial.have_ranges(), old_chunks };
         let kept = partial.kept();
         drop(partial);
-        self.shared.send(&[Message::Decide { id, decision }]);
+        self.shared.send(&[CopyMessage::Decide { id, decision }]);
         for (chunk, cv) in kept {
             if !self.wait_to_tell(told, file) {
                 return;
             }
             told.tell_kept(chunk);
-            self.shared.send(&[Message::Kept { id, chunk, cv }]);
+            self.shared.send(&[CopyMessage::Kept { id, chunk, cv }]);
         }
         let meter = self.shared.meters.meter("compare");
         for chunk in 0..marked {
@@ -76,7 +76,7 @@ impl Receiver {
             match meter.time(|| partial.marks(chunk, buffer)) {
                 Ok(Some(marks)) => {
                     told.tell_marks(chunk, marks.cv);
-                    self.shared.send(&[Message::Marks { id, chunk, marks: marks.bytes }]);
+                    self.shared.send(&[CopyMessage::Marks { id, chunk, marks: marks.bytes }]);
                 }
                 Ok(None) => told.give_back(),
                 Err(error) => {
@@ -86,11 +86,11 @@ impl Receiver {
                 }
             }
         }
-        self.shared.send(&[Message::MarksEnd { id }]);
+        self.shared.send(&[CopyMessage::MarksEnd { id }]);
     }
 
     /// Waits for room to tell of a chunk; false if there is nobody to be told any more.
-    fn wait_to_tell(&self, told: &Told, file: &Incoming) -> bool {
+    fn wait_to_tell(&self, told: &ToldChunks, file: &IncomingFile) -> bool {
         while !told.reserve() {
             if self.shared.is_stopped() || file.partial().is_none() {
                 return false;
@@ -109,8 +109,8 @@ impl Receiver {
         &self,
         id: u64,
         chunk: u64,
-        replies: &mut Vec<Message>,
-        finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+        replies: &mut Vec<CopyMessage>,
+        finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
     ) -> Result<(), Error> {
         // What is said of a file that has failed meanwhile is of no more use.
         let Some(file) = self.files.get(id) else { return Ok(()) };
@@ -124,15 +124,15 @@ impl Receiver {
         let kept = partial.keep(chunk);
         drop(partial);
         match kept {
-            Ok(Patched::Written) => {
-                let len = Large::bytes_of(&[(chunk, 1)], file.item.entry.size());
+            Ok(PatchOutcome::Written) => {
+                let len = ChunkedFile::bytes_of(&[(chunk, 1)], file.item.entry.size());
                 self.counts.bytes_resumed.fetch_add(len, Relaxed);
                 self.shared.handle.counts().found(len);
                 if file.is_complete() {
                     let _ = finish.send(file);
                 }
             }
-            Ok(Patched::There | Patched::Differs) => {}
+            Ok(PatchOutcome::There | PatchOutcome::Differs) => {}
             Err(error) => {
                 if self.files.take(id).is_some() {
                     self.abandon(&file);

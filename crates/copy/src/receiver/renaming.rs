@@ -16,17 +16,19 @@ use crossbeam_channel::{Receiver as Channel, TryRecvError};
 use farhaul_session::budget::Charge;
 use farhaul_session::error::Error;
 use farhaul_session::events::Event;
-use farhaul_volume::{Filter, RelPath, Removal, Root, Side, Time, clone_file, coarser, is_about_metadata};
+use farhaul_volume::{
+    FileTime, Filter, FilterSide, RelPath, Removal, Root, clone_file, coarser, is_about_metadata,
+};
 
-use super::super::destination::Target;
+use super::super::destination::TargetDirectory;
 use super::super::failures::plain;
-use super::super::item::Item;
-use super::super::links::Outcome;
-use super::super::manifest::{Fate, Record};
-use super::super::messages::Message;
-use super::super::receiver::{Conversation, Destination, Receiver};
+use super::super::item::IncomingEntry;
+use super::super::links::LinkTargetOutcome;
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::CopyMessage;
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::super::sender::count_renamed;
-use super::comparing::{Comparing, Look};
+use super::comparing::{FileToRead, UndecidedEntry};
 use super::moves::{Inode, Pair};
 
 /// Memory for names of the destination: about a million.
@@ -39,12 +41,12 @@ type Key = (u64, i64, u32);
 
 #[derive(Default)]
 struct Index {
-    files: HashMap<Key, Vec<Old>>,
+    files: HashMap<Key, Vec<OldFile>>,
     kept: Charge,
 }
 
 /// A file of the destination.
-struct Old {
+struct OldFile {
     path: RelPath,
     /// An entry has been given it to look at.
     is_given: bool,
@@ -54,14 +56,14 @@ struct Old {
 #[derive(Default)]
 pub(super) struct Renames {
     /// Files that are missing at the destination and have not been looked for.
-    pub(super) waiting: Vec<Item>,
+    pub(super) waiting: Vec<IncomingEntry>,
     listing: Option<Channel<Index>>,
     index: Option<Index>,
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Looks for what is missing, as far as the destination's names are known.
-    pub(super) fn go_on_renaming(&self, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn go_on_renaming(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in self.moves.take_returned() {
             self.fetch_content(target, item, conversation)?;
@@ -80,7 +82,7 @@ impl Receiver {
         let Some(index) = &mut renames.index else { return Ok(()) };
         let looked: Vec<_> = std::mem::take(&mut renames.waiting)
             .into_iter()
-            .map(|item| Comparing { from: self.candidate(target, index, &item), item })
+            .map(|item| UndecidedEntry { from: self.candidate(target, index, &item), item })
             .collect();
         for file in looked {
             let id = file.item.id();
@@ -89,15 +91,20 @@ impl Receiver {
                 continue;
             };
             conversation.comparing.insert(id, file);
-            let _ = conversation.queues.compare.send(Look::Candidate(id, from));
+            let _ = conversation.queues.compare.send(FileToRead::Candidate(id, from));
         }
         Ok(())
     }
 
     /// The likeliest of the files that may be an entry, of which the destination may keep another time.
-    fn candidate(&self, target: &Target, index: &mut Index, item: &Item) -> Option<RelPath> {
+    fn candidate(
+        &self,
+        target: &TargetDirectory,
+        index: &mut Index,
+        item: &IncomingEntry,
+    ) -> Option<RelPath> {
         let wanted = item.entry.mtime();
-        let key = |time: Time| (item.entry.size(), time.secs, time.nanos);
+        let key = |time: FileTime| (item.entry.size(), time.secs, time.nanos);
         let has_time = |from: &RelPath| {
             let there = target.roots.first().metadata(from).ok().flatten();
             there.is_some_and(|there| self.is_time_of(target, from, &there, wanted))
@@ -132,10 +139,10 @@ impl Receiver {
     /// The sender has compared its file with one that we have under another name.
     pub(super) fn candidate_compared(
         &self,
-        target: &Target,
-        file: Comparing,
+        target: &TargetDirectory,
+        file: UndecidedEntry,
         is_same: bool,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let id = file.item.id();
         if !is_same {
@@ -143,12 +150,12 @@ impl Receiver {
             self.notes.remembered(id);
             return self.fetch_content(target, file.item, conversation);
         }
-        let _ = conversation.queues.compare.send(Look::TakeOver(file));
+        let _ = conversation.queues.compare.send(FileToRead::TakeOver(file));
         Ok(())
     }
 
     /// Gives a file that is there under another name its new one. The body of a thread.
-    pub(super) fn take_over(&self, target: &Target, file: Comparing) {
+    pub(super) fn take_over(&self, target: &TargetDirectory, file: UndecidedEntry) {
         let Some(from) = file.from.clone() else { return };
         let digested = self.moves.take_digested(file.item.id());
         if !self.rules.dry_run {
@@ -177,19 +184,22 @@ impl Receiver {
         let digest = self.notes.remembered(entry.id);
         self.notes.add(|| {
             let note = Some(from.as_bytes().to_vec());
-            Record { digest, note, ..self.record(&item, Fate::Renamed) }
+            ManifestRecord { digest, note, ..self.record(&item, EntryFate::Renamed) }
         });
-        self.shared.send(&[Message::Renamed { id: entry.id, from: from.into_bytes() }]);
+        self.shared.send(&[CopyMessage::Renamed { id: entry.id, from: from.into_bytes() }]);
         self.note_replaced(&item, item.replaces);
-        self.link_target_done(&item, if self.rules.dry_run { Outcome::Listed } else { Outcome::There });
+        self.link_target_done(
+            &item,
+            if self.rules.dry_run { LinkTargetOutcome::Listed } else { LinkTargetOutcome::There },
+        );
         self.child_done(&item);
     }
 
     /// False if the old name no longer leads to what was digested.
     fn place(
         &self,
-        target: &Target,
-        file: &Comparing,
+        target: &TargetDirectory,
+        file: &UndecidedEntry,
         from: &RelPath,
         digested: Inode,
     ) -> std::io::Result<bool> {
@@ -199,7 +209,7 @@ impl Receiver {
         let first = first.filter(|first| self.is_time_of(target, from, first, wanted));
         let is_it = || -> std::io::Result<bool> {
             let there = source.metadata()?;
-            let mtime = Time::new(there.mtime(), there.mtime_nsec() as u32);
+            let mtime = FileTime::new(there.mtime(), there.mtime_nsec() as u32);
             let is_same = first.is_some_and(|first| first.mtime == mtime);
             Ok(is_same && (there.dev(), there.ino()) == digested && there.len() == size)
         };
@@ -266,8 +276,8 @@ impl Receiver {
 /// been given, since a file can be linked only once.
 fn candidate(index: &mut Index, key: Key, path: &RelPath) -> Option<RelPath> {
     let olds = index.files.get_mut(&key)?;
-    let find = |fits: &dyn Fn(&Old) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
-    let is_namesake = |old: &Old| old.path.file_name() == path.file_name();
+    let find = |fits: &dyn Fn(&OldFile) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
+    let is_namesake = |old: &OldFile| old.path.file_name() == path.file_name();
     let found = find(&|old| is_namesake(old) && !old.is_given)
         .or_else(|| find(&is_namesake))
         .or_else(|| find(&|old| !old.is_given))
@@ -296,7 +306,7 @@ fn list(
         // What cannot be listed has nothing that could be taken.
         for (name, is_dir) in root.list(&directory).unwrap_or_default() {
             let Ok(path) = directory.join(&name) else { continue };
-            if filter.excludes(path.as_bytes(), is_dir, Side::Receiver) {
+            if filter.excludes(path.as_bytes(), is_dir, FilterSide::Receiver) {
                 continue;
             }
             if is_dir {
@@ -315,7 +325,7 @@ fn list(
                 .files
                 .entry((meta.size, meta.mtime.secs, meta.mtime.nanos))
                 .or_default()
-                .push(Old { path, is_given: false });
+                .push(OldFile { path, is_given: false });
         }
     }
     (index, true)

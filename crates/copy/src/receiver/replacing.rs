@@ -6,28 +6,28 @@
 use std::cell::Cell;
 use std::io;
 
-use farhaul_volume::{RelPath, Root, Time, is_about_metadata, name_error};
+use farhaul_volume::{FileTime, RelPath, Root, is_about_metadata, name_error};
 
-use super::super::destination::Target;
-use super::super::item::Item;
-use super::super::messages::{Message, Sort};
-use super::super::receiver::Receiver;
+use super::super::destination::TargetDirectory;
+use super::super::item::IncomingEntry;
+use super::super::messages::{CopyMessage, EntrySort};
+use super::super::receiver::CopyReceiver;
 use crate::failures::Failure;
 
 const SET_GROUP_ID: u32 = 0o2000;
 
-impl Receiver {
+impl CopyReceiver {
     /// Something of another sort was in the place of this entry, and is gone (in a dry run: would be).
-    pub(super) fn note_replaced(&self, item: &Item, was: Option<Sort>) {
-        let by = Sort::from(&item.entry.what);
-        let Some(was) = was.filter(|was| *was != by && *was != Sort::Directory) else { return };
+    pub(super) fn note_replaced(&self, item: &IncomingEntry, was: Option<EntrySort>) {
+        let by = EntrySort::from(&item.entry.what);
+        let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
         let path = item.path.as_bytes();
         self.noted.replaced(&self.shared, path, was, by, self.rules.dry_run);
-        self.shared.send(&[Message::Replaced { path: path.to_vec(), was, by }]);
+        self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
     }
 
     /// Uses a link to a directory that is in the place of one, if that is asked for; an error says why it is not used.
-    pub(super) fn keep_links(&self, target: &Target, path: &RelPath) -> io::Result<()> {
+    pub(super) fn keep_links(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<()> {
         if !self.rules.files.keep_dirlinks || path.is_empty() {
             return Ok(());
         }
@@ -38,10 +38,10 @@ impl Receiver {
     /// Gives a directory at each place what it is to have of this mode and time.
     pub(super) fn set_of_directory(
         &self,
-        target: &Target,
+        target: &TargetDirectory,
         path: &RelPath,
         mode: Option<u32>,
-        mtime: Time,
+        mtime: FileTime,
     ) -> Result<(), Failure> {
         let mut failure = None;
         let set = target.roots.each_with(path, |root| match self.set_at(root, path, mode, mtime) {
@@ -63,7 +63,7 @@ impl Receiver {
         root: &Root,
         path: &RelPath,
         mode: Option<u32>,
-        mtime: Time,
+        mtime: FileTime,
     ) -> io::Result<()> {
         let Some(there) = root.metadata(path)? else { return Err(io::ErrorKind::NotFound.into()) };
         let mode = mode.map(|mode| mode | there.mode & SET_GROUP_ID);
@@ -73,10 +73,10 @@ impl Receiver {
     /// Makes sure that there is a directory; true if there was none, and what has made room for it.
     pub(super) fn make_directory(
         &self,
-        target: &Target,
+        target: &TargetDirectory,
         path: &RelPath,
         mode: u32,
-    ) -> io::Result<(bool, Option<Sort>)> {
+    ) -> io::Result<(bool, Option<EntrySort>)> {
         let mode = mode & self.rules.mode_mask;
         self.keep_links(target, path)?;
         let replaced = Cell::new(None);
@@ -93,7 +93,7 @@ impl Receiver {
                 let Some(there) = root.metadata(path)? else { return Ok(true) };
                 self.may_replace(&there)
                     .map_err(|failure| io::Error::new(io::ErrorKind::AlreadyExists, failure.reason))?;
-                replaced.set(Some(Sort::from(there.kind)));
+                replaced.set(Some(EntrySort::from(there.kind)));
                 if self.rules.dry_run {
                     return Ok(true);
                 }

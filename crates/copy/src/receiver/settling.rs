@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_session::error::Code;
-use farhaul_volume::Unnamed;
+use farhaul_volume::UnnamedFile;
 use rustix::process::{Resource, getrlimit};
 
-use super::super::incoming::{Incoming, Kind};
-use super::super::messages::Message;
-use super::super::receiver::{Destination, Receiver};
+use super::super::incoming::{IncomingFile, IncomingKind};
+use super::super::messages::CopyMessage;
+use super::super::receiver::{CopyReceiver, Destination};
 use crate::failures::Failure;
-use crate::options::Verify;
+use crate::options::VerifyMode;
 
 /// So many threads wait for the disk.
 pub(super) const THREADS: usize = 4;
@@ -30,20 +30,20 @@ const WAITING_MIN: u64 = 4;
 const DESCRIPTORS_PART: u64 = 16;
 
 /// What waits for the disk.
-pub(crate) enum Whole {
-    Small(Arc<Incoming>, Unnamed),
+pub(crate) enum WholeFile {
+    Small(Arc<IncomingFile>, UnnamedFile),
     /// It has a partial file, or a temporary one.
-    Large(Arc<Incoming>),
+    Large(Arc<IncomingFile>),
 }
 
-pub(super) fn queue() -> (ChannelEnd<Whole>, Channel<Whole>) {
+pub(super) fn queue() -> (ChannelEnd<WholeFile>, Channel<WholeFile>) {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let waiting = (descriptors / DESCRIPTORS_PART).clamp(WAITING_MIN, WAITING_MAX);
     crossbeam_channel::bounded(waiting as usize)
 }
 
 /// The body of a thread. It ends when nobody is left who could put something in, and has settled everything then.
-pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
+pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
     let meter = receiver.shared.meters.meter("write");
     let mut batch = Vec::new();
     while let Ok(first) = whole.recv() {
@@ -51,7 +51,7 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
         batch.extend(whole.try_iter().take(BATCH_MAX - 1));
         // What goes wrong in one of these is found again when the file gets its name: the volume keeps it.
         let waited = meter.time(|| {
-            let begun: Vec<_> = batch.iter().map(Whole::begin).collect();
+            let begun: Vec<_> = batch.iter().map(WholeFile::begin).collect();
             begun
                 .into_iter()
                 .zip(&batch)
@@ -69,9 +69,9 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
     }
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Hands a file that is whole over to the threads that wait for the disk. It still counts as under way.
-    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<Whole>, file: Whole) {
+    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         if whole.send(file).is_err() {
             // Nobody is there any more to whom it would matter.
@@ -80,31 +80,31 @@ impl Receiver {
     }
 }
 
-impl Whole {
+impl WholeFile {
     fn begin(&self) -> std::io::Result<()> {
         match self {
-            Whole::Small(_, unnamed) => unnamed.begin(),
-            Whole::Large(file) => file.begin(),
+            WholeFile::Small(_, unnamed) => unnamed.begin(),
+            WholeFile::Large(file) => file.begin(),
         }
     }
 
     fn wait(&self) -> std::io::Result<()> {
         match self {
-            Whole::Small(_, unnamed) => unnamed.wait(),
-            Whole::Large(file) => file.wait(),
+            WholeFile::Small(_, unnamed) => unnamed.wait(),
+            WholeFile::Large(file) => file.wait(),
         }
     }
 
     /// Gives it its name; the sender is to hear of that, or of what went wrong.
-    fn settle(self, receiver: &Receiver, waited: std::io::Result<()>, replies: &mut Vec<Message>) {
+    fn settle(self, receiver: &CopyReceiver, waited: std::io::Result<()>, replies: &mut Vec<CopyMessage>) {
         match self {
-            Whole::Small(file, unnamed) => {
+            WholeFile::Small(file, unnamed) => {
                 let named = waited
                     .map_err(|error| receiver.cannot("write it to the disk", &file.item.path, &error))
                     .and_then(|()| finish_small(receiver, &file, unnamed));
                 receiver.settle_small(&file, named, replies);
             }
-            Whole::Large(file) => {
+            WholeFile::Large(file) => {
                 let named = file.complete(receiver);
                 if receiver.files.take(file.item.id()).is_some() {
                     receiver.settle(&file, named, replies);
@@ -114,23 +114,23 @@ impl Whole {
     }
 }
 
-impl Receiver {
+impl CopyReceiver {
     /// Books a small file, or asks for it again for another directory where it turned out that there is no
     /// room for it: some file systems say so only when all was written.
     pub(crate) fn settle_small(
         &self,
-        file: &Incoming,
+        file: &IncomingFile,
         named: Result<(), Failure>,
-        replies: &mut Vec<Message>,
+        replies: &mut Vec<CopyMessage>,
     ) {
         let Destination::Tree(target) = &self.destination else { return self.settle(file, named, replies) };
         let is_refused = named.as_ref().is_err_and(|failure| failure.code == Code::NoSpace);
         // An empty file has no chunk that could be asked for.
         if is_refused && file.size() > 0 && target.roots.assign_elsewhere(&file.item.path) {
-            let again = Arc::new(Incoming::new(file.item.clone(), Kind::Whole));
+            let again = Arc::new(IncomingFile::new(file.item.clone(), IncomingKind::Whole));
             if self.files.admit(&again).is_ok() {
                 self.take_back(file.size());
-                replies.push(Message::Again { id: file.item.id(), chunk: 0 });
+                replies.push(CopyMessage::Again { id: file.item.id(), chunk: 0 });
                 return;
             }
         }
@@ -145,9 +145,13 @@ impl Receiver {
 }
 
 /// Gives a small file its name.
-pub(crate) fn finish_small(receiver: &Receiver, file: &Incoming, unnamed: Unnamed) -> Result<(), Failure> {
+pub(crate) fn finish_small(
+    receiver: &CopyReceiver,
+    file: &IncomingFile,
+    unnamed: UnnamedFile,
+) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| receiver.cannot("write", &file.item.path, &error);
-    if receiver.rules.verify == Verify::Readback
+    if receiver.rules.verify == VerifyMode::Readback
         && let Some(digest) = file.digest()
         && !unnamed.reads_back(&digest).map_err(cannot)?
     {

@@ -18,12 +18,12 @@ const WORTH: u64 = 16;
 
 /// How many chunks wait for an answer, of all files.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct ChunkWindow {
     told: Mutex<usize>,
     room: Condvar,
 }
 
-impl Window {
+impl ChunkWindow {
     /// Waits a little for room, and takes a place; false if there is none yet.
     fn reserve(&self) -> bool {
         let mut told = self.told.lock().whole();
@@ -43,30 +43,30 @@ impl Window {
 
 /// What the sender was told of one file, and has not answered.
 #[derive(Debug)]
-pub(crate) struct Told {
-    window: Arc<Window>,
+pub(crate) struct ToldChunks {
+    window: Arc<ChunkWindow>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, ToldChunk>,
     answered: u64,
     matched: u64,
 }
 
 /// What the sender was told of a chunk.
 #[derive(Debug)]
-enum Waiting {
+enum ToldChunk {
     /// What there is in its place has this value.
     Marks(ChunkCv),
     /// It is there, if the sender's has the same value.
     Kept,
 }
 
-impl Told {
-    pub(crate) fn new(window: &Arc<Window>) -> Told {
-        Told { window: window.clone(), state: Mutex::default() }
+impl ToldChunks {
+    pub(crate) fn new(window: &Arc<ChunkWindow>) -> ToldChunks {
+        ToldChunks { window: window.clone(), state: Mutex::default() }
     }
 
     /// Waits a little for room to tell of a chunk, and takes a place; false if there is none yet.
@@ -81,18 +81,18 @@ impl Told {
 
     /// In the place that was taken, the sender is told of marks: what there is in place of the chunk has this value.
     pub(super) fn tell_marks(&self, chunk: u64, cv: ChunkCv) {
-        self.state.lock().whole().waiting.insert(chunk, Waiting::Marks(cv));
+        self.state.lock().whole().waiting.insert(chunk, ToldChunk::Marks(cv));
     }
 
     /// In the place that was taken, the sender is told of a chunk that was kept.
     pub(super) fn tell_kept(&self, chunk: u64) {
-        self.state.lock().whole().waiting.insert(chunk, Waiting::Kept);
+        self.state.lock().whole().waiting.insert(chunk, ToldChunk::Kept);
     }
 
     /// The sender has the chunk of this place; false if it was not asked.
     pub(crate) fn take_kept(&self, chunk: u64) -> bool {
         let mut state = self.state.lock().whole();
-        if !matches!(state.waiting.get(&chunk), Some(Waiting::Kept)) {
+        if !matches!(state.waiting.get(&chunk), Some(ToldChunk::Kept)) {
             return false;
         }
         state.waiting.remove(&chunk);
@@ -106,14 +106,14 @@ impl Told {
         let told = {
             let mut state = self.state.lock().whole();
             let told = state.waiting.remove(&chunk)?;
-            if let Waiting::Marks(_) = told {
+            if let ToldChunk::Marks(_) = told {
                 state.answered += 1;
                 state.matched += matched;
             }
             told
         };
         self.window.release(1);
-        if let Waiting::Marks(cv) = told { Some(cv) } else { None }
+        if let ToldChunk::Marks(cv) = told { Some(cv) } else { None }
     }
 
     /// Whether the answers so far are such that more should be told.
@@ -123,7 +123,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for ToldChunks {
     fn drop(&mut self) {
         let left = self.state.get_mut().map_or(0, |state| state.waiting.len());
         self.window.release(left);
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn what_waits_for_answers_is_bounded_whatever_becomes_of_the_files() {
-        let window = Arc::new(Window::default());
-        let (first, second) = (Told::new(&window), Told::new(&window));
+        let window = Arc::new(ChunkWindow::default());
+        let (first, second) = (ToldChunks::new(&window), ToldChunks::new(&window));
         for chunk in 0..TOLD_MAX as u64 {
             assert!(first.reserve());
             first.tell_marks(chunk, ChunkCv([1; 32]));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_version_of_no_use_is_left_after_some_chunks() {
-        let told = Told::new(&Arc::default());
+        let told = ToldChunks::new(&Arc::default());
         for chunk in 0..TRIED {
             assert!(told.is_worth_it());
             assert!(told.reserve());
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_chunk_that_was_kept_is_answered_once_and_only_if_it_was_told() {
-        let window = Arc::new(Window::default());
-        let told = Told::new(&window);
+        let window = Arc::new(ChunkWindow::default());
+        let told = ToldChunks::new(&window);
         assert!(told.reserve() && told.reserve() && told.reserve());
         told.tell_kept(1);
         told.tell_marks(2, ChunkCv([1; 32]));

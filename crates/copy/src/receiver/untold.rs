@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 /// Always true: what is taken out of a table counts here from before that until its message is on its way. So where the tables are
 /// empty, and after that this is, everything has been said.
 #[derive(Default)]
-pub(crate) struct Untold(AtomicU64);
+pub(crate) struct UntoldCount(AtomicU64);
 
-impl Untold {
+impl UntoldCount {
     /// Before something is taken out.
     pub(super) fn begin(&self) {
         self.0.fetch_add(1, SeqCst);
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn what_is_begun_counts_until_it_is_told() {
-        let untold = Untold::default();
+        let untold = UntoldCount::default();
         untold.begin();
         assert!(untold.during(|| !untold.is_none()));
         untold.begin();

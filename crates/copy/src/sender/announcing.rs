@@ -7,22 +7,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::events::Event;
-use farhaul_session::unread::Unread;
+use farhaul_session::unread::ProducerToken;
 use farhaul_volume::{
-    Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time,
+    Attributes, CHUNK, Entry, EntryKind, FileTime, RelPath, ScanItem, Scanner, Selection, SourceRef,
 };
 
 use super::super::failures::Failure;
 use super::super::large::FileJob;
 use super::super::links::LINK_BYTES;
-use super::super::manifest::{Fate, Record};
-use super::super::messages::{ManifestEntry, Message, Presence, What};
-use super::super::report::Action;
-use super::super::sender::{Origin, Scan, Sender};
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
+use super::super::report::FailedAction;
+use super::super::sender::{CopySender, CopySource, ScanPlan};
 use super::super::vanished;
-use super::notes::Links;
+use super::notes::LinkIds;
 use super::outstanding::Booking;
-use super::table::Pending;
+use super::table::PendingEntry;
 use crate::options::DeleteWhen;
 
 /// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
@@ -39,12 +39,12 @@ const NAMES_UNSENT_MAX: u64 = 512 << 10;
 const LINKS_MAX: usize = 1 << 20;
 pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
 
-impl Sender {
-    pub(super) fn announce(&self, origin: Origin, _scanning: Unread) {
+impl CopySender {
+    pub(super) fn announce(&self, origin: CopySource, _scanning: ProducerToken) {
         match origin {
-            Origin::Pipe { name } => self.announce_pipe(name),
-            Origin::Scan(scan) => self.announce_scan(*scan),
-            Origin::Awaited(awaited) => {
+            CopySource::Pipe { name } => self.announce_pipe(name),
+            CopySource::Scan(scan) => self.announce_scan(*scan),
+            CopySource::Awaited(awaited) => {
                 let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
                 match awaited.open(more, &self.shared.budget) {
                     Ok(scan) => self.announce_scan(scan),
@@ -59,23 +59,24 @@ impl Sender {
         }
         self.table.end_entries();
         self.shared.handle.counts().scan_done.store(true, Relaxed);
-        self.shared.send(&[Message::EntriesEnd]);
+        self.shared.send(&[CopyMessage::EntriesEnd]);
     }
 
     fn announce_pipe(&self, name: RelPath) {
-        let kind = Kind::Stream { is_pipe: true };
-        let (mtime, ctime) = (Time::now(), Time::default());
+        let kind = EntryKind::Stream { is_pipe: true };
+        let (mtime, ctime) = (FileTime::now(), FileTime::default());
         let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1 };
-        let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, What::Stream);
-        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&told, Fate::Sent, None)));
+        let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, EntryContent::Stream);
+        let record =
+            self.log.as_ref().map(|_| Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, None)));
         let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
         let job = file_job(0, entry, SourceRef::standard_input(), name);
         self.table.announce(0);
         self.admit(&told, Some(job), record, booking);
-        self.shared.send(&[Message::Entry(told)]);
+        self.shared.send(&[CopyMessage::Entry(told)]);
     }
 
-    fn announce_scan(&self, mut scan: Scan) {
+    fn announce_scan(&self, mut scan: ScanPlan) {
         if scan.awaits_names {
             let Some(names) = self.names.wait(|| self.shared.is_stopped()) else { return };
             match Selection::new(names) {
@@ -119,20 +120,21 @@ impl Sender {
                 Some(ScanItem::Unlisted { path }) => (path, Presence::DirectoryUnlisted),
                 Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
                 Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
-                    Kind::Dir => (path, Presence::Directory),
-                    Kind::File { .. } | Kind::Stream { .. } | Kind::Symlink { .. } | Kind::Special(_) => {
-                        (path, Presence::Plain)
-                    }
+                    EntryKind::Dir => (path, Presence::Directory),
+                    EntryKind::File { .. }
+                    | EntryKind::Stream { .. }
+                    | EntryKind::Symlink { .. }
+                    | EntryKind::Special(_) => (path, Presence::Plain),
                 },
             };
-            batch.push(Message::Present { path: path.into_bytes(), presence });
+            batch.push(CopyMessage::Present { path: path.into_bytes(), presence });
             if batch.len() >= 64 {
                 self.shared.send(&std::mem::take(&mut batch));
             }
         }
         // Of a listing that was broken off the receiver must not hear that it is complete.
         let is_complete = is_complete && !self.shared.is_stopped();
-        batch.push(Message::PresentEnd { is_complete });
+        batch.push(CopyMessage::PresentEnd { is_complete });
         self.shared.send(&batch);
     }
 
@@ -141,7 +143,7 @@ impl Sender {
         let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
         let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
-        let mut links = Links::default();
+        let mut links = LinkIds::default();
         // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
         let mut batch = Vec::new();
         let mut unsent = 0;
@@ -154,41 +156,43 @@ impl Sender {
                         ErrorKind::AlreadyExists => Failure::of(&error),
                         _ => Failure::cannot("read", &error),
                     };
-                    self.fail(&path, &failure, Action::Copy, None);
-                    batch.push(Message::SourceFailed { path, failure });
+                    self.fail(&path, &failure, FailedAction::Copy, None);
+                    batch.push(CopyMessage::SourceFailed { path, failure });
                 }
                 ScanItem::Vanished { path, is_open } => {
                     self.note_vanished(&path, &mut batch);
-                    batch.extend((says_all && is_open).then_some(Message::LeftOut { path }));
+                    batch.extend((says_all && is_open).then_some(CopyMessage::LeftOut { path }));
                 }
                 ScanItem::LeftOut { path } => {
-                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::Unlisted { path } => {
                     self.shared.handle.tell_detail(|| Event::NotEntered {
                         path: path.to_string(),
                         reason: "something is mounted there".into(),
                     });
-                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::DirEnd { .. } => {
                     if let Some((id, _)) = directories.pop() {
-                        batch.push(Message::DirectoryEnd { id });
+                        batch.push(CopyMessage::DirectoryEnd { id });
                     }
                 }
                 ScanItem::Entry { path, mut entry, handle } => {
-                    if let (true, Kind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
+                    if let (true, EntryKind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
                         *sparse = false;
                     }
                     if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
                         self.not_taken.add(path.as_bytes(), why, &self.shared.handle);
                         if let Some(log) = &self.log {
-                            log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
+                            log.add(
+                                ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why),
+                            );
                         }
                         let reason = why.to_string();
-                        let skipped = || Message::Skipped { path: path.as_bytes().to_vec(), reason };
+                        let skipped = || CopyMessage::Skipped { path: path.as_bytes().to_vec(), reason };
                         batch.extend((!self.is_client).then(skipped));
-                        batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                        batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
                         continue;
                     }
                     let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
@@ -196,9 +200,9 @@ impl Sender {
                         Ok(attributes) => attributes,
                         // Of a directory the listing says so.
                         Err(error) if error.kind() == ErrorKind::NotFound => match what {
-                            What::Directory => Attributes::new(),
+                            EntryContent::Directory => Attributes::new(),
                             _ => {
-                                if matches!(what, What::File { linked: true, .. }) {
+                                if matches!(what, EntryContent::File { linked: true, .. }) {
                                     links.forget(&entry);
                                 }
                                 self.note_vanished(path.as_bytes(), &mut batch);
@@ -209,30 +213,35 @@ impl Sender {
                             let Failure { reason, .. } =
                                 Failure::cannot("read its extended attributes", &error);
                             self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
-                            batch.push(Message::NotSet { path: path.as_bytes().to_vec(), reason });
+                            batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()
                         }
                     };
                     let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
                     let told = ManifestEntry { attributes, ..told };
                     let record = self.log.as_ref().map(|_| {
-                        let to = if let What::HardLink { to } = told.what { links.path_of(to) } else { None };
-                        Box::new(Record::of_entry(&told, Fate::Sent, to))
+                        let to = if let EntryContent::HardLink { to } = told.what {
+                            links.path_of(to)
+                        } else {
+                            None
+                        };
+                        Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, to))
                     });
                     self.wait_for_room(next_id, &mut batch);
                     let above = directories.last().map(|(_, above)| above.clone());
                     let booking = Booking::new(&self.outstanding, told.names_bytes(), above);
-                    if told.what == What::Directory {
+                    if told.what == EntryContent::Directory {
                         directories.push((next_id, Arc::new(booking)));
                         if let Some(record) = record {
                             self.directories.add(next_id, record);
                         }
                     } else {
-                        let has_content = matches!(told.what, What::File { .. } | What::Stream);
+                        let has_content =
+                            matches!(told.what, EntryContent::File { .. } | EntryContent::Stream);
                         let job = has_content.then(|| file_job(next_id, entry, handle, path));
                         self.admit(&told, job, record, booking);
                     }
-                    batch.push(Message::Entry(told));
+                    batch.push(CopyMessage::Entry(told));
                     next_id += 1;
                 }
             }
@@ -247,14 +256,14 @@ impl Sender {
     }
 
     /// What was listed has gone.
-    fn note_vanished(&self, path: &[u8], batch: &mut Vec<Message>) {
+    fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
         let failure = vanished::failure();
-        self.fail(path, &failure, Action::Copy, None);
-        batch.push(Message::SourceFailed { path: path.to_vec(), failure });
+        self.fail(path, &failure, FailedAction::Copy, None);
+        batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
     }
 
     /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
-    fn wait_for_room(&self, id: u64, batch: &mut Vec<Message>) {
+    fn wait_for_room(&self, id: u64, batch: &mut Vec<CopyMessage>) {
         let may_announce = |entries| self.may_announce(entries) || self.shared.is_stopped();
         // The receiver cannot answer what it has not seen.
         let send_batch = (!batch.is_empty()).then_some(|| {
@@ -269,13 +278,13 @@ impl Sender {
         &self,
         entry: &ManifestEntry,
         job: Option<Arc<FileJob>>,
-        record: Option<Box<Record>>,
+        record: Option<Box<ManifestRecord>>,
         booking: Booking,
     ) {
         let size = entry.size();
-        let unread = job.is_some().then(|| Unread::new(self.shared.session()));
-        self.table.admit(entry.id, Pending::new(size, job, unread, record, booking));
-        if matches!(entry.what, What::File { .. } | What::Stream) {
+        let unread = job.is_some().then(|| ProducerToken::new(self.shared.session()));
+        self.table.admit(entry.id, PendingEntry::new(size, job, unread, record, booking));
+        if matches!(entry.what, EntryContent::File { .. } | EntryContent::Stream) {
             self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
             self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
         }
@@ -289,24 +298,24 @@ impl Sender {
 }
 
 fn file_job(id: u64, entry: Entry, source: SourceRef, path: RelPath) -> Arc<FileJob> {
-    let size = if let Kind::File { size, .. } = entry.kind { size } else { 0 };
+    let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
     let (digest, put, streamed) = Default::default();
     Arc::new(FileJob { id, size, entry, source, path, is_renewed: false, digest, put, streamed })
 }
 
 /// `keeps_paths`: hard links have to know them.
-fn describe(entry: &Entry, links: &mut Links, id: u64, path: &RelPath, keeps_paths: bool) -> What {
+fn describe(entry: &Entry, links: &mut LinkIds, id: u64, path: &RelPath, keeps_paths: bool) -> EntryContent {
     match &entry.kind {
-        Kind::Dir => What::Directory,
-        Kind::Stream { .. } => What::Stream,
-        Kind::Symlink { target } => What::Symlink { target: target.clone() },
-        Kind::Special(node) => What::Special(*node),
-        Kind::File { size, sparse } => {
+        EntryKind::Dir => EntryContent::Directory,
+        EntryKind::Stream { .. } => EntryContent::Stream,
+        EntryKind::Symlink { target } => EntryContent::Symlink { target: target.clone() },
+        EntryKind::Special(node) => EntryContent::Special(*node),
+        EntryKind::File { size, sparse } => {
             let mut linked = false;
             if entry.nlink > 1 {
                 let bytes = links.bytes + LINK_BYTES + path.as_bytes().len();
                 match links.ids.get(&(entry.dev, entry.ino)) {
-                    Some(&to) => return What::HardLink { to },
+                    Some(&to) => return EntryContent::HardLink { to },
                     None if links.ids.len() < LINKS_MAX && bytes <= LINKS_BYTES_MAX => {
                         linked = true;
                         links.bytes = bytes;
@@ -321,13 +330,13 @@ fn describe(entry: &Entry, links: &mut Links, id: u64, path: &RelPath, keeps_pat
     }
 }
 
-pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> What {
-    let ctime = if size > CHUNK { entry.ctime } else { Time::default() };
-    What::File { size, inode: entry.ino, device: entry.dev, ctime, sparse, linked }
+pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> EntryContent {
+    let ctime = if size > CHUNK { entry.ctime } else { FileTime::default() };
+    EntryContent::File { size, inode: entry.ino, device: entry.dev, ctime, sparse, linked }
 }
 
-pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {
-    let Time { secs, nanos } = entry.mtime;
+pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: EntryContent) -> ManifestEntry {
+    let FileTime { secs, nanos } = entry.mtime;
     let attributes = Attributes::new();
     ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
 }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::announcing::{OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
 
 #[derive(Default)]
-pub(super) struct Outstanding {
+pub(super) struct OutstandingEntries {
     entries: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-impl Outstanding {
+impl OutstandingEntries {
     pub(super) fn has_room(&self) -> bool {
         self.entries.load(Relaxed) < OUTSTANDING_MAX && self.bytes.load(Relaxed) < OUTSTANDING_BYTES_MAX
     }
@@ -22,13 +22,17 @@ impl Outstanding {
 
 /// Held for an entry until it is done; a directory's is held by its listing and by its entries.
 pub(super) struct Booking {
-    all: Arc<Outstanding>,
+    all: Arc<OutstandingEntries>,
     bytes: usize,
     _directory: Option<Arc<Booking>>,
 }
 
 impl Booking {
-    pub(super) fn new(all: &Arc<Outstanding>, bytes: usize, directory: Option<Arc<Booking>>) -> Booking {
+    pub(super) fn new(
+        all: &Arc<OutstandingEntries>,
+        bytes: usize,
+        directory: Option<Arc<Booking>>,
+    ) -> Booking {
         all.entries.fetch_add(1, Relaxed);
         all.bytes.fetch_add(bytes, Relaxed);
         Booking { all: all.clone(), bytes, _directory: directory }
@@ -47,12 +51,12 @@ mod tests {
     use farhaul_volume::RelPath;
 
     use super::*;
-    use crate::tree::{Directory, Tree};
+    use crate::tree::{DirectoryTree, UnfinishedDirectory};
 
     #[test]
     fn the_receiver_takes_as_many_directories_of_one_file_as_are_announced() {
-        let all: Arc<Outstanding> = Arc::default();
-        let tree = Tree::default();
+        let all: Arc<OutstandingEntries> = Arc::default();
+        let tree = DirectoryTree::default();
         let mut files = Vec::new();
         for id in 0.. {
             if !all.has_room() {
@@ -63,7 +67,7 @@ mod tests {
             let path = RelPath::from_bytes(path.as_bytes()).unwrap();
             let booked = path.as_bytes().len();
             tree.add(&path, booked).unwrap();
-            tree.open(Directory { id, path, booked, ..Directory::below(None) }).unwrap();
+            tree.open(UnfinishedDirectory { id, path, booked, ..UnfinishedDirectory::below(None) }).unwrap();
             files.push(Booking::new(&all, below.len(), Some(directory)));
             let file = RelPath::from_bytes(below.as_bytes()).unwrap();
             assert_eq!(tree.add(&file, below.len()).unwrap().unwrap().id, id);
@@ -78,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_directory_counts_until_the_last_entry_below_it_is_done() {
-        let all: Arc<Outstanding> = Arc::default();
+        let all: Arc<OutstandingEntries> = Arc::default();
         let above = Arc::new(Booking::new(&all, 1, None));
         let below = Arc::new(Booking::new(&all, 3, Some(above.clone())));
         let file = Booking::new(&all, 5, Some(below.clone()));
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn long_names_leave_room_for_fewer() {
-        let all: Arc<Outstanding> = Arc::default();
+        let all: Arc<OutstandingEntries> = Arc::default();
         let files: Vec<_> =
             (0..OUTSTANDING_BYTES_MAX / 4096).map(|_| Booking::new(&all, 4096, None)).collect();
         assert!(!all.has_room());

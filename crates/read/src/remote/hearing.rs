@@ -6,21 +6,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
-use farhaul_connect::Established;
+use farhaul_connect::EstablishedSession;
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, Session, Step};
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::super::files::OPEN_MAX;
-use super::super::messages::Message;
+use super::super::messages::ReadMessage;
 use super::super::pieces::parse;
-use super::waiting::{Opening, Waiting, unasked};
+use super::waiting::{OpenWaiter, PendingCall, unasked};
 
 /// Ranges and other operations that may be waited for at a time: half of what a server allows, as it hears later what is over.
 const OUTSTANDING_MAX: usize = 1 << 16;
@@ -30,7 +30,7 @@ const STREAMS_MAX: usize = 32;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What all callers share.
-pub(super) struct Link {
+pub(super) struct ClientSession {
     request: Arc<Request>,
     handle: Handle,
     /// What answers that come in order may take here.
@@ -42,8 +42,8 @@ pub(super) struct Link {
 }
 
 struct State {
-    waiting: HashMap<u64, Waiting>,
-    opening: HashMap<u64, Opening>,
+    waiting: HashMap<u64, PendingCall>,
+    opening: HashMap<u64, OpenWaiter>,
     outstanding: usize,
     streams: usize,
     files: usize,
@@ -55,12 +55,13 @@ struct State {
 }
 
 /// Starts the session on this thread and keeps it going to its end.
-pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link>, Error>)) {
+pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<Arc<ClientSession>, Error>)) {
     let (options, handle) = (established.opening.network, Handle::new());
     let memory_bytes = options.memory_bytes;
     handle.begin();
-    let begun =
-        contained(|| Session::start(established.session, options, Role::Receiver, Order::Any, &handle));
+    let begun = contained(|| {
+        Session::start(established.session, options, ContentRole::Receiver, DeliveryOrder::Any, &handle)
+    });
     let mut dialogue = match begun.flatten() {
         Ok((_, dialogue)) => dialogue,
         Err(error) => {
@@ -81,7 +82,7 @@ pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link
         open: Some(open),
         ended: None,
     };
-    let link = Arc::new(Link {
+    let link = Arc::new(ClientSession {
         request: dialogue.request.clone(),
         handle,
         memory_bytes,
@@ -105,7 +106,7 @@ pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link
             Ok(theirs) => (theirs, None),
             Err(error) => (EndFigures::default(), Some(error)),
         };
-        let figures = Figures { ours: dialogue.figures(), theirs };
+        let figures = SessionFigures { ours: dialogue.figures(), theirs };
         let bytes = link.request.content_written.load(std::sync::atomic::Ordering::Relaxed);
         let report = dialogue.report(&figures, bytes);
         dialogue.close(error.as_ref());
@@ -116,7 +117,7 @@ pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link
     link.end(report, error);
 }
 
-impl Link {
+impl ClientSession {
     // ---- the session's threads -----------------------------------------------------------------------------------------
 
     fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
@@ -127,10 +128,10 @@ impl Link {
                 true => dialogue.step_after_finish()?,
             };
             match step {
-                Step::Message(bytes) => self.hear(Message::decode(bytes).map_err(senseless)?)?,
-                Step::Finish(theirs) if is_finished => return Ok(theirs),
-                Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Idle => {
+                DialogueStep::Message(bytes) => self.hear(ReadMessage::decode(bytes).map_err(senseless)?)?,
+                DialogueStep::Finish(theirs) if is_finished => return Ok(theirs),
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Idle => {
                     if !is_finished && self.state().is_finishing {
                         is_finished = true;
                         dialogue.say_finished(Vec::new());
@@ -140,28 +141,28 @@ impl Link {
         }
     }
 
-    fn hear(&self, message: Message) -> Result<(), Error> {
+    fn hear(&self, message: ReadMessage) -> Result<(), Error> {
         match message {
-            Message::Opened { file, identity } => {
+            ReadMessage::Opened { file, identity } => {
                 let opening =
                     self.state().opening.remove(&file).ok_or_else(|| unasked("a file's identity"))?;
                 let _ = opening.send(Ok(identity));
                 Ok(())
             }
-            Message::NotOpened { file, failure } => {
+            ReadMessage::NotOpened { file, failure } => {
                 let opening =
                     self.state().opening.remove(&file).ok_or_else(|| unasked("a file's failure"))?;
                 let _ = opening.send(Err(failure));
                 Ok(())
             }
-            Message::Failed { op, failure } => {
+            ReadMessage::Failed { op, failure } => {
                 if let Some(waiting) = self.end_of(op)? {
                     waiting.fail(&failure);
                 }
                 Ok(())
             }
-            Message::Stated { op, entry } => match self.end_of(op)? {
-                Some(Waiting::Stat(to)) => {
+            ReadMessage::Stated { op, entry } => match self.end_of(op)? {
+                Some(PendingCall::Stat(to)) => {
                     // Nobody may want it any more.
                     let _ = to.send(Ok(entry));
                     Ok(())
@@ -169,8 +170,8 @@ impl Link {
                 None => Ok(()),
                 Some(waiting) => Err(unfitting(waiting, "an entry where none was asked for")),
             },
-            Message::Digested { op, bytes, digest } => match self.end_of(op)? {
-                Some(Waiting::Digest(to)) => {
+            ReadMessage::Digested { op, bytes, digest } => match self.end_of(op)? {
+                Some(PendingCall::Digest(to)) => {
                     let _ = to.send(Ok((bytes, digest)));
                     Ok(())
                 }
@@ -182,7 +183,7 @@ impl Link {
     }
 
     /// What was waited for of an operation that is over; none if it has been cancelled.
-    fn end_of(&self, op: u64) -> Result<Option<Waiting>, Error> {
+    fn end_of(&self, op: u64) -> Result<Option<PendingCall>, Error> {
         let mut state = self.state();
         if op >= state.next_op {
             return Err(unasked("an answer to what was never asked"));
@@ -265,7 +266,11 @@ impl Link {
     }
 
     /// Asks for something whose answer `waiting` takes; waits while too much is outstanding. The number of the operation.
-    pub(super) fn ask(&self, waiting: Waiting, message: impl FnOnce(u64) -> Message) -> Result<u64, Error> {
+    pub(super) fn ask(
+        &self,
+        waiting: PendingCall,
+        message: impl FnOnce(u64) -> ReadMessage,
+    ) -> Result<u64, Error> {
         let (weight, streams) = (waiting.weight(), waiting.streams());
         let mut state = self.state();
         while !state.has_room(weight, streams) && state.ended.is_none() {
@@ -285,7 +290,7 @@ impl Link {
     }
 
     /// Asks for a file to be opened; its number.
-    pub(super) fn open(&self, path: Vec<u8>, to: Opening) -> Result<u64, Error> {
+    pub(super) fn open(&self, path: Vec<u8>, to: OpenWaiter) -> Result<u64, Error> {
         let mut state = self.state();
         if let Some((_, error)) = &state.ended {
             return Err(error.as_ref().map_or_else(closed, Error::clone));
@@ -299,13 +304,13 @@ impl Link {
         state.files += 1;
         state.opening.insert(file, to);
         drop(state);
-        self.say(&Message::Open { file, path });
+        self.say(&ReadMessage::Open { file, path });
         Ok(file)
     }
 
     pub(super) fn close(&self, file: u64) {
         self.state().files -= 1;
-        self.say(&Message::Close { file });
+        self.say(&ReadMessage::Close { file });
     }
 
     /// Nothing more of an operation is wanted.
@@ -314,21 +319,21 @@ impl Link {
         if state.forget(op).is_some() {
             drop(state);
             self.changed.notify_all();
-            self.say(&Message::Cancel { op });
+            self.say(&ReadMessage::Cancel { op });
         }
     }
 
     /// There is room for so many more bytes of a stream.
     pub(super) fn more(&self, op: u64, room: u64) {
         let mut state = self.state();
-        if let Some(Waiting::Stream(stream)) = state.waiting.get_mut(&op) {
+        if let Some(PendingCall::Stream(stream)) = state.waiting.get_mut(&op) {
             stream.room += room;
             drop(state);
-            self.say(&Message::More { op, room });
+            self.say(&ReadMessage::More { op, room });
         }
     }
 
-    pub(super) fn say(&self, message: &Message) {
+    pub(super) fn say(&self, message: &ReadMessage) {
         self.request.send_encoded(|out| message.encode(out));
     }
 
@@ -364,7 +369,7 @@ impl State {
     }
 
     /// Of an operation that is over nothing is outstanding.
-    fn forget(&mut self, op: u64) -> Option<Waiting> {
+    fn forget(&mut self, op: u64) -> Option<PendingCall> {
         let waiting = self.waiting.remove(&op)?;
         self.outstanding -= waiting.weight();
         self.streams -= waiting.streams();
@@ -373,7 +378,7 @@ impl State {
 }
 
 /// Who waits hears of it here: nobody else knows of them any more.
-fn unfitting(waiting: Waiting, what: &str) -> Error {
+fn unfitting(waiting: PendingCall, what: &str) -> Error {
     let error = unasked(what);
     waiting.fail(&Failure::new(error.code(), error.to_string()));
     error

@@ -7,32 +7,32 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crossbeam_channel::Sender;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 
-use super::super::messages::{Entry, Identity};
-use super::super::pieces::Piece;
+use super::super::messages::{FileIdentity, ListEntry};
+use super::super::pieces::AnswerPiece;
 
 /// An answer to a range, by its number in a queue.
-pub(super) type Answer = (u64, Result<Vec<u8>, Failure>);
+pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
 /// The next bytes of a stream; none behind the last.
-pub(super) type Chunk = Result<Option<Vec<u8>>, Failure>;
+pub(super) type StreamChunk = Result<Option<Vec<u8>>, Failure>;
 
 /// Who waits for an operation, and for what.
-pub(super) enum Waiting {
-    Ranges(Ranges),
-    Stream(Stream),
-    Stat(Sender<Result<Entry, Failure>>),
+pub(super) enum PendingCall {
+    Ranges(PendingRanges),
+    Stream(PendingStream),
+    Stat(Sender<Result<ListEntry, Failure>>),
     Digest(Sender<Result<(u64, Vec<u8>), Failure>>),
 }
 
 /// Ranges of a file.
-pub(super) struct Ranges {
+pub(super) struct PendingRanges {
     /// By their numbers in the operation.
-    parts: HashMap<u64, Incoming>,
+    parts: HashMap<u64, IncomingRange>,
     /// The number in the queue of the first one.
     base: u64,
-    to: Sender<Answer>,
+    to: Sender<RangeAnswer>,
 }
 
-struct Incoming {
+struct IncomingRange {
     len: u64,
     bytes: Vec<u8>,
     /// Where pieces have begun that have come, since one may come twice, and how many bytes they have.
@@ -43,8 +43,8 @@ struct Incoming {
 }
 
 /// What has no length yet.
-pub(super) struct Stream {
-    to: Sender<Chunk>,
+pub(super) struct PendingStream {
+    to: Sender<StreamChunk>,
     /// What has been handed on.
     next: u64,
     early: BTreeMap<u64, Vec<u8>>,
@@ -53,13 +53,13 @@ pub(super) struct Stream {
     pub(super) room: u64,
 }
 
-impl Ranges {
-    pub(super) fn new(base: u64, to: Sender<Answer>) -> Ranges {
-        Ranges { parts: HashMap::new(), base, to }
+impl PendingRanges {
+    pub(super) fn new(base: u64, to: Sender<RangeAnswer>) -> PendingRanges {
+        PendingRanges { parts: HashMap::new(), base, to }
     }
 
     pub(super) fn expect(&mut self, number: u64, len: u64) {
-        let incoming = Incoming { len, bytes: Vec::new(), come: HashSet::new(), got: 0, end: None };
+        let incoming = IncomingRange { len, bytes: Vec::new(), come: HashSet::new(), got: 0, end: None };
         self.parts.insert(number, incoming);
     }
 
@@ -68,7 +68,7 @@ impl Ranges {
     }
 
     /// Takes a piece; how many ranges are complete with it.
-    fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<usize, Error> {
+    fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<usize, Error> {
         // Of one that is complete a piece may come twice.
         let Some(incoming) = self.parts.get_mut(&piece.range) else { return Ok(0) };
         if piece.at + piece.len > incoming.len {
@@ -106,13 +106,13 @@ impl Ranges {
     }
 }
 
-impl Stream {
-    pub(super) fn new(to: Sender<Chunk>, room: u64) -> Stream {
-        Stream { to, next: 0, early: BTreeMap::new(), end: None, room }
+impl PendingStream {
+    pub(super) fn new(to: Sender<StreamChunk>, room: u64) -> PendingStream {
+        PendingStream { to, next: 0, early: BTreeMap::new(), end: None, room }
     }
 
     /// Takes a piece; true if it was the last that was missing.
-    fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<bool, Error> {
+    fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<bool, Error> {
         if piece.range != 0 || piece.at + piece.len > self.room {
             return Err(unasked("more of a stream than there was room for"));
         }
@@ -134,49 +134,49 @@ impl Stream {
     }
 }
 
-impl Waiting {
+impl PendingCall {
     /// As how many it counts at the server.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Waiting::Ranges(ranges) => ranges.count(),
-            Waiting::Stream(_) | Waiting::Stat(_) | Waiting::Digest(_) => 1,
+            PendingCall::Ranges(ranges) => ranges.count(),
+            PendingCall::Stream(_) | PendingCall::Stat(_) | PendingCall::Digest(_) => 1,
         }
     }
 
     /// How many lists it is.
     pub(super) fn streams(&self) -> usize {
-        usize::from(matches!(self, Waiting::Stream(_)))
+        usize::from(matches!(self, PendingCall::Stream(_)))
     }
 
     /// Takes a piece: how many ranges are complete with it, and whether nothing more is waited for.
-    pub(super) fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<(usize, bool), Error> {
+    pub(super) fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<(usize, bool), Error> {
         match self {
-            Waiting::Ranges(ranges) => {
+            PendingCall::Ranges(ranges) => {
                 let done = ranges.take(piece, bytes)?;
                 Ok((done, ranges.count() == 0))
             }
-            Waiting::Stream(stream) => Ok((0, stream.take(piece, bytes)?)),
-            Waiting::Stat(_) | Waiting::Digest(_) => Err(unasked("content where none was asked for")),
+            PendingCall::Stream(stream) => Ok((0, stream.take(piece, bytes)?)),
+            PendingCall::Stat(_) | PendingCall::Digest(_) => Err(unasked("content where none was asked for")),
         }
     }
 
     /// Tells whoever waits that nothing more comes.
     pub(super) fn fail(self, failure: &Failure) {
         match self {
-            Waiting::Ranges(Ranges { parts, base, to }) => {
+            PendingCall::Ranges(PendingRanges { parts, base, to }) => {
                 for number in parts.keys() {
                     let _ = to.send((base + number, Err(failure.clone())));
                 }
             }
-            Waiting::Stream(stream) => drop(stream.to.send(Err(failure.clone()))),
-            Waiting::Stat(to) => drop(to.send(Err(failure.clone()))),
-            Waiting::Digest(to) => drop(to.send(Err(failure.clone()))),
+            PendingCall::Stream(stream) => drop(stream.to.send(Err(failure.clone()))),
+            PendingCall::Stat(to) => drop(to.send(Err(failure.clone()))),
+            PendingCall::Digest(to) => drop(to.send(Err(failure.clone()))),
         }
     }
 }
 
 /// Who waits for a file to be opened.
-pub(super) type Opening = Sender<Result<Identity, Failure>>;
+pub(super) type OpenWaiter = Sender<Result<FileIdentity, Failure>>;
 
 pub(super) fn unasked(what: &str) -> Error {
     Error::misbehaved(Misbehaviour::UnaskedAnswer, format!("it sent {what}"))
@@ -188,21 +188,21 @@ mod tests {
 
     use super::*;
 
-    fn piece(range: u64, at: u64, len: u64, is_last: bool) -> Piece {
-        Piece { op: 0, range, at, len, is_last }
+    fn piece(range: u64, at: u64, len: u64, is_last: bool) -> AnswerPiece {
+        AnswerPiece { op: 0, range, at, len, is_last }
     }
 
     /// Who waits for ranges of these lengths.
-    fn ranges(lens: &[u64]) -> (Waiting, Receiver<Answer>) {
+    fn ranges(lens: &[u64]) -> (PendingCall, Receiver<RangeAnswer>) {
         let (to, answers) = unbounded();
-        let mut ranges = Ranges::new(100, to);
+        let mut ranges = PendingRanges::new(100, to);
         (0..).zip(lens).for_each(|(number, &len)| ranges.expect(number, len));
-        (Waiting::Ranges(ranges), answers)
+        (PendingCall::Ranges(ranges), answers)
     }
 
-    fn stream(room: u64) -> (Waiting, Receiver<Chunk>) {
+    fn stream(room: u64) -> (PendingCall, Receiver<StreamChunk>) {
         let (to, chunks) = unbounded();
-        (Waiting::Stream(Stream::new(to, room)), chunks)
+        (PendingCall::Stream(PendingStream::new(to, room)), chunks)
     }
 
     fn is_unasked<T>(taken: Result<T, Error>) -> bool {
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn content_is_no_answer_to_what_has_none() {
         let (to, _answer) = unbounded();
-        assert!(is_unasked(Waiting::Stat(to).take(&piece(0, 0, 1, true), b"x")));
+        assert!(is_unasked(PendingCall::Stat(to).take(&piece(0, 0, 1, true), b"x")));
         let (to, _answer) = unbounded();
-        assert!(is_unasked(Waiting::Digest(to).take(&piece(0, 0, 1, true), b"x")));
+        assert!(is_unasked(PendingCall::Digest(to).take(&piece(0, 0, 1, true), b"x")));
     }
 }

@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farhaul::{Budget, CapPlaces, RateCap, WeakCapPlaces};
+use farhaul::{Budget, CapMemberships, RateCap, WeakCapMemberships};
 use farhaul_handover::Held as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::schedule::{next_change, rate_at};
-use super::spec::{Cap, Caps, HOST, Subject, cap_of, parent_of};
-use crate::config::values::Zone;
+use super::spec::{Cap, CapSubject, Caps, HOST, cap_of, parent_of};
+use crate::config::values::TimeZoneName;
 
 /// All of them. Clones are the same.
 #[derive(Debug, Clone)]
@@ -25,12 +25,12 @@ pub(crate) struct LiveCaps(Arc<Mutex<Tree>>);
 struct Tree {
     /// What was said.
     caps: Caps,
-    live: BTreeMap<String, Live>,
+    live: BTreeMap<String, LiveCap>,
     seats: Vec<Seat>,
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveCap {
     cap: RateCap,
     above: Option<RateCap>,
     rate_bps: Option<u64>,
@@ -42,15 +42,15 @@ struct Live {
 /// The sessions of one job or client: whose they are, and the cap that they are in.
 #[derive(Debug)]
 struct Seat {
-    subject: Subject,
+    subject: CapSubject,
     /// Where its host is was asked for, whether or not that was found.
     is_looked_up: bool,
-    places: WeakCapPlaces,
+    places: WeakCapMemberships,
 }
 
 /// How a cap is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Use {
+pub(crate) struct CapUsage {
     /// Sessions in it, and in what stands in it.
     pub(crate) sessions: u64,
     /// Bytes of IP packets that have gone through it.
@@ -61,7 +61,7 @@ impl LiveCaps {
     /// With the host's cap, which has no limit yet.
     pub(crate) fn new() -> LiveCaps {
         let cap = Budget::of_process().rate_cap().beside(HOST, None, Instant::now());
-        let host = Live { cap, above: None, rate_bps: None, weight: 1.0, moved_before: 0 };
+        let host = LiveCap { cap, above: None, rate_bps: None, weight: 1.0, moved_before: 0 };
         let live = [(HOST.to_string(), host)].into();
         LiveCaps(Arc::new(Mutex::new(Tree { caps: Caps::new(), live, seats: Vec::new() })))
     }
@@ -89,7 +89,7 @@ impl LiveCaps {
     }
 
     /// Finds where these hosts are, and moves their sessions to the caps of the networks there.
-    fn find(&self, unknown: &[Subject]) {
+    fn find(&self, unknown: &[CapSubject]) {
         for subject in unknown {
             if let Some(address) = subject.look_up() {
                 self.0.lock().in_any_case().found(subject, address);
@@ -99,25 +99,25 @@ impl LiveCaps {
 
     /// The place of sessions that begin, and whose caps change when others are said. Their host is looked up if it matters where
     /// that is.
-    pub(crate) fn place(&self, mut subject: Subject) -> CapPlaces {
+    pub(crate) fn place(&self, mut subject: CapSubject) -> CapMemberships {
         let is_looked_up = self.0.lock().in_any_case().needs_address();
         if is_looked_up {
             subject.address = subject.address.or_else(|| subject.look_up());
         }
         let mut tree = self.0.lock().in_any_case();
         let cap = tree.live.get(cap_of(&tree.caps, &subject)).map(|one| one.cap.clone().into());
-        let places = CapPlaces::from(Vec::from_iter(cap));
+        let places = CapMemberships::from(Vec::from_iter(cap));
         tree.seats.retain(|seat| seat.places.upgrade().is_some());
         tree.seats.push(Seat { subject, is_looked_up, places: places.downgrade() });
         places
     }
 
     /// How the cap of this name is used.
-    pub(crate) fn usage(&self, name: &str) -> Use {
+    pub(crate) fn usage(&self, name: &str) -> CapUsage {
         let tree = self.0.lock().in_any_case();
-        tree.live.get(name).map_or(Use::default(), |one| {
+        tree.live.get(name).map_or(CapUsage::default(), |one| {
             let usage = one.cap.usage();
-            Use { sessions: usage.sessions, moved_bytes: one.moved_before + usage.moved_bytes }
+            CapUsage { sessions: usage.sessions, moved_bytes: one.moved_before + usage.moved_bytes }
         })
     }
 }
@@ -130,7 +130,7 @@ impl Tree {
         // Those above come first.
         for name in from_the_top(caps) {
             let cap = caps.get(name).unwrap_or(&host);
-            let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
+            let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
             let rate_bps = rate_at(&cap.schedule, cap.rate_bps, now, &zone);
             next = [next, next_change(&cap.schedule, now, &zone)].into_iter().flatten().min();
             let parent = parent_of(caps, name).and_then(|parent| self.live.get(parent));
@@ -152,7 +152,7 @@ impl Tree {
                     let made = above.within(name, rate_bps, Instant::now());
                     made.set_weight(cap.weight, Instant::now());
                     let above = Some(above);
-                    let live = Live { cap: made, above, rate_bps, weight: cap.weight, moved_before };
+                    let live = LiveCap { cap: made, above, rate_bps, weight: cap.weight, moved_before };
                     self.live.insert(name.to_string(), live);
                 }
             }
@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// Whose hosts have to be looked up, and were not yet.
-    fn take_unknown(&mut self) -> Vec<Subject> {
+    fn take_unknown(&mut self) -> Vec<CapSubject> {
         if !self.needs_address() {
             return Vec::new();
         }
@@ -192,7 +192,7 @@ impl Tree {
         self.seats.iter_mut().filter_map(unknown).collect()
     }
 
-    fn found(&mut self, subject: &Subject, address: IpAddr) {
+    fn found(&mut self, subject: &CapSubject, address: IpAddr) {
         for seat in self.seats.iter_mut().filter(|seat| seat.subject.peer == subject.peer) {
             seat.subject.address.get_or_insert(address);
         }
@@ -200,7 +200,7 @@ impl Tree {
     }
 }
 
-impl Live {
+impl LiveCap {
     fn stands_in(&self, above: Option<&RateCap>) -> bool {
         match (&self.above, above) {
             (Some(one), Some(other)) => one.is(other),
@@ -236,10 +236,10 @@ mod tests {
     use super::*;
     use farhaul::RateShares;
 
-    use crate::config::values::{HostPattern, Network, Window, Written as _};
+    use crate::config::values::{HostPattern, NetworkValue, TextValue as _, WeeklyWindow};
 
-    fn subject(host: &str) -> Subject {
-        Subject { principal: "local".into(), peer: Some((host.into(), Some(33_001))), address: None }
+    fn subject(host: &str) -> CapSubject {
+        CapSubject { principal: "local".into(), peer: Some((host.into(), Some(33_001))), address: None }
     }
 
     fn cap(parent: Option<&str>, rate_bps: u64, peer: &str) -> Cap {
@@ -319,7 +319,7 @@ mod tests {
         let held = join(&live, "localhost");
         let networks = [("127.0.0.0/8", "four"), ("::1/128", "six")];
         let network = |(text, name): (&str, &str)| {
-            let networks = vec![Network::read(text).unwrap()];
+            let networks = vec![NetworkValue::read(text).unwrap()];
             (name.to_string(), Cap { rate_bps: Some(1_000_000), networks, ..Cap::default() })
         };
         live.apply(&networks.into_iter().map(network).collect(), Timestamp::UNIX_EPOCH);
@@ -332,8 +332,8 @@ mod tests {
     #[test]
     fn a_schedule_changes_the_rate_of_what_runs() {
         let live = LiveCaps::new();
-        let zone = Zone::read("UTC");
-        let window = Window::read("fri 09:00-18:00 2M").unwrap();
+        let zone = TimeZoneName::read("UTC");
+        let window = WeeklyWindow::read("fri 09:00-18:00 2M").unwrap();
         let cap =
             Cap { rate_bps: Some(8_000_000), schedule: vec![window], time_zone: zone, ..Cap::default() };
         let caps: Caps = [(HOST.to_string(), cap)].into();

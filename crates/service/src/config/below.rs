@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::layer::shown_key;
-use super::values::{AbsolutePath, Secret};
+use super::values::{AbsolutePath, SecretPlace};
 
 /// A file or folder that clients must not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +62,10 @@ impl Config {
 const PRIVATE_KEY: &str = "a private key";
 const PROGRAM: &str = "a program that is started";
 
-fn file(secret: Option<&Secret>) -> Option<&AbsolutePath> {
+fn file(secret: Option<&SecretPlace>) -> Option<&AbsolutePath> {
     match secret {
-        Some(Secret::File(path)) => Some(path),
-        Some(Secret::Credential(_)) | None => None,
+        Some(SecretPlace::File(path)) => Some(path),
+        Some(SecretPlace::Credential(_)) | None => None,
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::values::{AbsolutePath, Secret};
+use super::values::{AbsolutePath, SecretPlace};
 
 /// Where files are looked for and what the environment says.
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ impl Surroundings {
         self.config_folder().join("authorized_keys")
     }
 
-    pub(crate) fn identity(&self) -> Secret {
-        Secret::File(self.config_folder().join("id_ed25519"))
+    pub(crate) fn identity(&self) -> SecretPlace {
+        SecretPlace::File(self.config_folder().join("id_ed25519"))
     }
 
     /// The one that the service manager has made, else the user's.

@@ -113,7 +113,7 @@ fn known(list: &VecDeque<f32>) -> Vec<Option<f32>> {
 
 /// A curve that grows at one end and goes at the other.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentCurve {
     at_s: VecDeque<f64>,
     whole: Lists,
     paths: Vec<Lists>,
@@ -134,7 +134,7 @@ fn loss((sent, lost): (u64, u64), (sent_before, lost_before): (u64, u64)) -> f64
     (lost.saturating_sub(lost_before) as f64 / sent.max(1) as f64).min(1.0)
 }
 
-impl Recent {
+impl RecentCurve {
     /// How things stand, about a second after the last look.
     pub(crate) fn add(&mut self, seen: &Snapshot) {
         let facts = &seen.facts;
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn it_holds_five_minutes_and_its_lists_are_equally_long() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCurve::default();
         for second in 1..=1000 {
             recent.add(&seen(second, 2));
             let curve = recent.curve();
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn losses_and_rates_are_those_of_the_last_second() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCurve::default();
         (1..=200).for_each(|second| recent.add(&seen(second, 2)));
         let curve = recent.curve();
         assert_eq!((curve.loss_fraction[50], curve.loss_fraction[150]), (0.0, 0.1));
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_path_that_comes_later_has_a_curve_as_long_as_the_others() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCurve::default();
         (1..=5).for_each(|second| recent.add(&seen(second, 1)));
         assert!(recent.curve().paths.is_empty() && recent.now.is_empty());
         (6..=8).for_each(|second| recent.add(&seen(second, 3)));

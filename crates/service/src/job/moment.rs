@@ -11,13 +11,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A length of time in whole seconds, written as `30s`, `15m`, `2h`, `7d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub u64);
+pub struct JobSpan(pub u64);
 
 const UNITS: [(char, u64); 5] = [('w', 7 * 86400), ('d', 86400), ('h', 3600), ('m', 60), ('s', 1)];
 /// Ten years: beyond it somebody has mistyped.
 const SPAN_MAX: u64 = 3660 * 86400;
 
-impl Span {
+impl JobSpan {
     /// As the standard library has it.
     pub fn duration(self) -> Duration {
         Duration::from_secs(self.0)
@@ -27,13 +27,13 @@ impl Span {
 /// The text is no span.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no length of time; write 30s, 15m, 2h or 7d")]
-pub struct NoSpan(String);
+pub struct SpanError(String);
 
-impl FromStr for Span {
-    type Err = NoSpan;
+impl FromStr for JobSpan {
+    type Err = SpanError;
 
-    fn from_str(text: &str) -> Result<Span, NoSpan> {
-        let bad = || NoSpan(farhaul_text::printable(text.as_bytes(), 40));
+    fn from_str(text: &str) -> Result<JobSpan, SpanError> {
+        let bad = || SpanError(farhaul_text::printable(text.as_bytes(), 40));
         let unit = text.chars().next_back().ok_or_else(bad)?;
         let (digits, seconds) = match UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, seconds)) => (&text[..text.len() - 1], *seconds),
@@ -43,11 +43,11 @@ impl FromStr for Span {
             return Err(bad());
         }
         let span = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(seconds));
-        span.filter(|span| *span <= SPAN_MAX).map(Span).ok_or_else(bad)
+        span.filter(|span| *span <= SPAN_MAX).map(JobSpan).ok_or_else(bad)
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for JobSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = UNITS.iter().find(|(_, seconds)| self.0 >= *seconds && self.0.is_multiple_of(*seconds));
         let (name, seconds) = whole.copied().unwrap_or(('s', 1));
@@ -91,18 +91,18 @@ fn next_time_of_day(start: Timestamp, time: Time, zone: &TimeZone) -> Option<Tim
 /// The text is neither a moment nor a time of day.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no time; write 06:00 or 2027-01-31T06:00:00+01:00")]
-pub struct NoMoment(String);
+pub struct MomentError(String);
 
 impl FromStr for FinishBy {
-    type Err = NoMoment;
+    type Err = MomentError;
 
-    fn from_str(text: &str) -> Result<FinishBy, NoMoment> {
+    fn from_str(text: &str) -> Result<FinishBy, MomentError> {
         if let Ok(moment) = text.parse::<Timestamp>() {
             return Ok(FinishBy::At(moment));
         }
         let is_short = text.len() <= 8 && text.contains(':');
         let time = text.parse::<Time>().ok().filter(|_| is_short);
-        time.map(FinishBy::Daily).ok_or_else(|| NoMoment(farhaul_text::printable(text.as_bytes(), 40)))
+        time.map(FinishBy::Daily).ok_or_else(|| MomentError(farhaul_text::printable(text.as_bytes(), 40)))
     }
 }
 
@@ -130,7 +130,7 @@ macro_rules! as_text {
         }
     };
 }
-as_text!(Span);
+as_text!(JobSpan);
 as_text!(FinishBy);
 
 #[cfg(test)]
@@ -147,11 +147,11 @@ mod tests {
             ("7", 7, "7s"),
             ("0s", 0, "0s"),
         ] {
-            let span: Span = text.parse().unwrap();
+            let span: JobSpan = text.parse().unwrap();
             assert_eq!((span.0, span.to_string()), (seconds, again.to_string()));
         }
         for wrong in ["", "m", "-1s", "1.5h", "1x", "99999999999999999999s", "9999d", "1 m", "ü"] {
-            assert!(wrong.parse::<Span>().is_err(), "{wrong}");
+            assert!(wrong.parse::<JobSpan>().is_err(), "{wrong}");
         }
     }
 

@@ -4,79 +4,80 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use farhaul_daemon::{Ended, Observer, Visitor, Visits};
+use farhaul_daemon::{ClientInfo, Observer, RequestEnd, SessionObserver};
 use farhaul_session::{Code, Handle};
 
-use super::{Direction, Metrics, Origin, SessionFigures, Watched};
-use crate::job::State;
+use super::{DirectionLabel, Metrics, OriginLabel, SessionCounters, WatchedTransfer};
+use crate::job::JobState;
 use crate::node::Node;
-use crate::store::history::{self, Papers, Record};
+use crate::store::history::{self, HistoryRecord, RecordPapers};
 
 /// Characters of all paths of a record: a client may ask for very many.
 const PATHS_MAX: usize = 4096;
 
 /// Sees all sessions of the daemon.
-pub(crate) struct Door(pub(crate) Arc<Node>);
+pub(crate) struct ClientMetrics(pub(crate) Arc<Node>);
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for ClientMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Door")
     }
 }
 
-impl Observer for Door {
-    fn arrives(&self, visitor: Arc<Visitor>) -> Box<dyn Visits> {
+impl Observer for ClientMetrics {
+    fn arrives(&self, visitor: Arc<ClientInfo>) -> Box<dyn SessionObserver> {
         Box::new(Visit { node: self.0.clone(), visitor, session: Arc::default() })
     }
 }
 
 struct Visit {
     node: Arc<Node>,
-    visitor: Arc<Visitor>,
-    session: Arc<SessionFigures>,
+    visitor: Arc<ClientInfo>,
+    session: Arc<SessionCounters>,
 }
 
-impl Visits for Visit {
+impl SessionObserver for Visit {
     fn begins(&self, handle: &Handle) -> Arc<dyn Any + Send + Sync> {
         let session = self.session.clone();
-        let watched = Watched { handle: handle.clone(), origin: Origin::Client, direction: None, session };
+        let watched =
+            WatchedTransfer { handle: handle.clone(), origin: OriginLabel::Client, direction: None, session };
         Arc::new(self.node.metrics.watch(watched))
     }
 
-    fn ended(&self, ended: &Ended<'_>) {
+    fn ended(&self, ended: &RequestEnd<'_>) {
         let metrics: &Metrics = &self.node.metrics;
         metrics.attempt_ended(ended.report, ended.error);
-        let direction = if ended.sends { Direction::Sent } else { Direction::Received };
+        let direction = if ended.sends { DirectionLabel::Sent } else { DirectionLabel::Received };
         if ended.direction == "read" {
             metrics.read(ended.session.bytes);
         }
         let state = state(ended);
-        metrics.transfer_ended(Origin::Client, direction, state, ended.session.seconds);
+        metrics.transfer_ended(OriginLabel::Client, direction, state, ended.session.seconds);
         let record = record(&self.visitor, ended, state, self.node.clock.now_ms());
-        let papers = Papers {
+        let papers = RecordPapers {
             report: ended.report.and_then(|report| serde_json::to_string(report).ok()),
             receipt: ended
                 .report
                 .and_then(|report| report.receipt.as_ref())
                 .and_then(|receipt| serde_json::to_string(receipt).ok()),
-            ..Papers::default()
+            ..RecordPapers::default()
         };
         // Clients may come faster than a disk that is full takes their records.
         self.node.store.note(move |transaction| history::insert(transaction, &record, &papers));
     }
 }
 
-fn state(ended: &Ended<'_>) -> State {
+fn state(ended: &RequestEnd<'_>) -> JobState {
     let failed = ended.report.map_or(0, |report| report.failed_count);
     match ended.error.map(farhaul_session::Error::code) {
-        Some(Code::Interrupted | Code::PeerInterrupted) => State::Cancelled,
-        Some(_) => State::Failed,
-        None if failed > 0 => State::PartlyFailed,
-        None => State::Done,
+        Some(Code::Interrupted | Code::PeerInterrupted) => JobState::Cancelled,
+        Some(_) => JobState::Failed,
+        None if failed > 0 => JobState::PartlyFailed,
+        None => JobState::Done,
     }
 }
 
-fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Record {
+fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms: i64) -> HistoryRecord {
     let session = ended.session;
     let error = ended.error.cloned().or_else(|| ended.report?.metadata_error());
     let took_ms = (session.seconds.max(0.0) * 1000.0) as i64;
@@ -84,7 +85,7 @@ fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Re
     let far = ended.far.clone().unwrap_or_default();
     let (source, destination) = if ended.sends { (paths, far) } else { (far, paths) };
     let peer = visitor.peer.parse::<SocketAddr>();
-    Record {
+    HistoryRecord {
         owner: visitor.key.clone(),
         direction: ended.direction.into(),
         source,
@@ -106,7 +107,7 @@ fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Re
         tree_root: ended.report.and_then(|report| report.tree_root.clone()),
         error_code: error.as_ref().map(|error| error.code().name().to_string()),
         error: error.as_ref().map(ToString::to_string),
-        ..Record::default()
+        ..HistoryRecord::default()
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_record_says_who_came_from_where_without_a_port() {
-        let visitor = |peer: &str| Visitor {
+        let visitor = |peer: &str| ClientInfo {
             peer: peer.into(),
             key: "SHA256:x".into(),
             comment: String::new(),
@@ -126,7 +127,7 @@ mod tests {
         };
         let session = SessionReport { bytes: 7, seconds: 2.0, ..SessionReport::default() };
         let error = Error::new(Code::NoSpace, "full");
-        let ended = Ended {
+        let ended = RequestEnd {
             direction: "push",
             paths: vec!["in/a".into()],
             far: None,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use farhaul_session::{Handle, Snapshot};
 
-use super::{Counted, Direction, Metrics, OfDirection, OfFiles, Origin};
+use super::{CounterMetrics, DirectionLabel, DirectionLabels, FileLabels, Metrics, OriginLabel};
 
 /// The stages of which there are metrics: all that this version has.
 const STAGES: [&str; 17] = [
@@ -34,17 +34,17 @@ const STAGES: [&str; 17] = [
 
 /// A transfer to be watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedTransfer {
     pub(crate) handle: Handle,
-    pub(crate) origin: Origin,
+    pub(crate) origin: OriginLabel,
     /// None for a client's: its session says who sends.
-    pub(crate) direction: Option<Direction>,
-    pub(crate) session: Arc<SessionFigures>,
+    pub(crate) direction: Option<DirectionLabel>,
+    pub(crate) session: Arc<SessionCounters>,
 }
 
 /// Figures that a session has for all of its requests together.
 #[derive(Debug, Default)]
-pub(crate) struct SessionFigures(Mutex<Wire>);
+pub(crate) struct SessionCounters(Mutex<Wire>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Wire {
@@ -53,24 +53,24 @@ struct Wire {
 }
 
 /// Held by who runs the transfer.
-pub(crate) struct Watching {
+pub(crate) struct WatchGuard {
     metrics: Arc<Metrics>,
     key: u64,
 }
 
-impl Watching {
-    pub(super) fn new(metrics: Arc<Metrics>, key: u64) -> Watching {
-        Watching { metrics, key }
+impl WatchGuard {
+    pub(super) fn new(metrics: Arc<Metrics>, key: u64) -> WatchGuard {
+        WatchGuard { metrics, key }
     }
 }
 
-impl std::fmt::Debug for Watching {
+impl std::fmt::Debug for WatchGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Watching").field(&self.key).finish()
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     /// What it has done since the last look is counted.
     fn drop(&mut self) {
         self.metrics.unwatch(self.key);
@@ -79,14 +79,14 @@ impl Drop for Watching {
 
 /// All that run.
 #[derive(Debug, Default)]
-pub(super) struct Flows {
+pub(super) struct RunningTransfers {
     next: u64,
-    all: BTreeMap<u64, (Watched, Done)>,
+    all: BTreeMap<u64, (WatchedTransfer, CountedPart)>,
 }
 
 /// What of one transfer is counted.
 #[derive(Debug, Clone, Copy, Default)]
-struct Done {
+struct CountedPart {
     bytes: u64,
     files: u64,
     failed: u64,
@@ -94,9 +94,9 @@ struct Done {
 
 /// What all that run do together.
 #[derive(Debug, Default)]
-pub(super) struct Sums {
-    pub(super) running: BTreeMap<(Origin, Direction), i64>,
-    pub(super) goodput_bps: BTreeMap<Direction, f64>,
+pub(super) struct TransferSums {
+    pub(super) running: BTreeMap<(OriginLabel, DirectionLabel), i64>,
+    pub(super) goodput_bps: BTreeMap<DirectionLabel, f64>,
     pub(super) target_bps: f64,
     pub(super) rtt_s: Spread,
     pub(super) loss: Spread,
@@ -130,33 +130,37 @@ pub(super) fn grown(now: u64, before: &mut u64) -> u64 {
     new
 }
 
-impl Watched {
-    fn direction(&self, seen: &Snapshot) -> Direction {
-        self.direction.unwrap_or(if seen.facts.sends { Direction::Sent } else { Direction::Received })
+impl WatchedTransfer {
+    fn direction(&self, seen: &Snapshot) -> DirectionLabel {
+        self.direction.unwrap_or(if seen.facts.sends {
+            DirectionLabel::Sent
+        } else {
+            DirectionLabel::Received
+        })
     }
 
-    fn count(&self, seen: &Snapshot, done: &mut Done, counted: &Counted) {
+    fn count(&self, seen: &Snapshot, done: &mut CountedPart, counted: &CounterMetrics) {
         let direction = self.direction(seen).name();
         let bytes = grown(seen.bytes_moved, &mut done.bytes);
         if bytes > 0 {
-            counted.bytes.get_or_create(&OfDirection { direction }).inc_by(bytes);
+            counted.bytes.get_or_create(&DirectionLabels { direction }).inc_by(bytes);
         }
         let files = [
             ("arrived", grown(seen.files_done, &mut done.files)),
             ("failed", grown(seen.failed, &mut done.failed)),
         ];
         for (outcome, count) in files.into_iter().filter(|(_, count)| *count > 0) {
-            counted.files.get_or_create(&OfFiles { direction, outcome }).inc_by(count);
+            counted.files.get_or_create(&FileLabels { direction, outcome }).inc_by(count);
         }
         let mut wire = self.session.0.lock().in_any_case();
         let (bytes, retransmitted) = (seen.facts.wire_bytes_sent, seen.facts.segments_retransmitted);
         match self.origin {
-            Origin::Job => {
+            OriginLabel::Job => {
                 counted.wire_bytes.inc_by(grown(bytes, &mut wire.bytes));
                 counted.retransmitted.inc_by(grown(retransmitted, &mut wire.retransmitted));
             }
             // Several requests show the figures of one session, and those that have ended show old ones.
-            Origin::Client => {
+            OriginLabel::Client => {
                 counted.wire_bytes.inc_by(bytes.saturating_sub(wire.bytes));
                 counted.retransmitted.inc_by(retransmitted.saturating_sub(wire.retransmitted));
                 wire.bytes = wire.bytes.max(bytes);
@@ -166,22 +170,22 @@ impl Watched {
     }
 }
 
-impl Flows {
-    pub(super) fn add(&mut self, watched: Watched) -> u64 {
+impl RunningTransfers {
+    pub(super) fn add(&mut self, watched: WatchedTransfer) -> u64 {
         self.next += 1;
-        self.all.insert(self.next, (watched, Done::default()));
+        self.all.insert(self.next, (watched, CountedPart::default()));
         self.next
     }
 
-    pub(super) fn remove(&mut self, key: u64, counted: &Counted) {
+    pub(super) fn remove(&mut self, key: u64, counted: &CounterMetrics) {
         if let Some((watched, mut done)) = self.all.remove(&key) {
             watched.count(&watched.handle.snapshot(), &mut done, counted);
         }
     }
 
     /// Counts what is new, and says how things are.
-    pub(super) fn look(&mut self, counted: &Counted) -> Sums {
-        let mut sums = Sums::default();
+    pub(super) fn look(&mut self, counted: &CounterMetrics) -> TransferSums {
+        let mut sums = TransferSums::default();
         for (watched, done) in self.all.values_mut() {
             let seen = watched.handle.snapshot();
             watched.count(&seen, done, counted);
@@ -191,8 +195,8 @@ impl Flows {
     }
 }
 
-impl Sums {
-    fn add(&mut self, watched: &Watched, seen: &Snapshot) {
+impl TransferSums {
+    fn add(&mut self, watched: &WatchedTransfer, seen: &Snapshot) {
         let direction = watched.direction(seen);
         *self.running.entry((watched.origin, direction)).or_default() += 1;
         *self.goodput_bps.entry(direction).or_default() += seen.goodput_bps;
@@ -219,19 +223,20 @@ mod tests {
 
     use super::*;
 
-    fn watched(handle: &Handle, origin: Origin) -> Watched {
-        let direction = (origin == Origin::Job).then_some(Direction::Sent);
-        Watched { handle: handle.clone(), origin, direction, session: Arc::default() }
+    fn watched(handle: &Handle, origin: OriginLabel) -> WatchedTransfer {
+        let direction = (origin == OriginLabel::Job).then_some(DirectionLabel::Sent);
+        WatchedTransfer { handle: handle.clone(), origin, direction, session: Arc::default() }
     }
 
-    fn bytes(counted: &Counted, direction: &'static str) -> u64 {
-        counted.bytes.get_or_create(&OfDirection { direction }).get()
+    fn bytes(counted: &CounterMetrics, direction: &'static str) -> u64 {
+        counted.bytes.get_or_create(&DirectionLabels { direction }).get()
     }
 
     #[test]
     fn what_is_done_is_counted_once_and_nothing_is_taken_back() {
-        let (counted, mut flows, handle) = (Counted::new(), Flows::default(), Handle::new());
-        let key = flows.add(watched(&handle, Origin::Job));
+        let (counted, mut flows, handle) =
+            (CounterMetrics::new(), RunningTransfers::default(), Handle::new());
+        let key = flows.add(watched(&handle, OriginLabel::Job));
         handle.counts().bytes_done.store(100, Relaxed);
         flows.look(&counted);
         flows.look(&counted);
@@ -247,26 +252,28 @@ mod tests {
         handle.counts().files_done.store(2, Relaxed);
         flows.remove(key, &counted);
         assert_eq!(bytes(&counted, "sent"), 180);
-        let files = OfFiles { direction: "sent", outcome: "arrived" };
+        let files = FileLabels { direction: "sent", outcome: "arrived" };
         assert_eq!(counted.files.get_or_create(&files).get(), 2);
         assert!(flows.look(&counted).running.is_empty());
     }
 
     #[test]
     fn a_client_whose_session_receives_sends_to_us() {
-        let (counted, mut flows, handle) = (Counted::new(), Flows::default(), Handle::new());
-        flows.add(watched(&handle, Origin::Client));
+        let (counted, mut flows, handle) =
+            (CounterMetrics::new(), RunningTransfers::default(), Handle::new());
+        flows.add(watched(&handle, OriginLabel::Client));
         handle.counts().bytes_done.store(7, Relaxed);
         let sums = flows.look(&counted);
         assert_eq!(bytes(&counted, "received"), 7);
-        assert_eq!(sums.running.get(&(Origin::Client, Direction::Received)), Some(&1));
+        assert_eq!(sums.running.get(&(OriginLabel::Client, DirectionLabel::Received)), Some(&1));
     }
 
     #[test]
     fn several_requests_of_a_session_have_its_figures_together() {
-        let (counted, handle) = (Counted::new(), Handle::new());
-        let session = Arc::new(SessionFigures::default());
-        let request = || Watched { session: session.clone(), ..watched(&handle, Origin::Client) };
+        let (counted, handle) = (CounterMetrics::new(), Handle::new());
+        let session = Arc::new(SessionCounters::default());
+        let request =
+            || WatchedTransfer { session: session.clone(), ..watched(&handle, OriginLabel::Client) };
         let (first, second) = (request(), request());
         let seen = |wire_bytes_sent| {
             let mut seen = Snapshot::default();
@@ -274,7 +281,7 @@ mod tests {
             seen
         };
         for (request, wire) in [(&first, 10), (&second, 30), (&first, 20), (&second, 40)] {
-            request.count(&seen(wire), &mut Done::default(), &counted);
+            request.count(&seen(wire), &mut CountedPart::default(), &counted);
         }
         assert_eq!(counted.wire_bytes.get(), 40);
     }

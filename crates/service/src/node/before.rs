@@ -6,24 +6,24 @@ use std::time::Duration;
 use farhaul_session::{Code, Error};
 
 use super::{Signal, programs};
-use crate::hooks::{self, Hook, Message, Stop};
+use crate::hooks::{self, Hook, HookMessage, ProgramStop};
 use crate::job::JobId;
 
 /// How long an attempt waits for the store.
 const KNOWN_TIME: Duration = Duration::from_secs(10);
 
 /// What is run before an attempt.
-pub(super) struct Before {
+pub(super) struct PreHooks {
     pub(super) job: JobId,
-    pub(super) hooks: Vec<(Hook, Message)>,
-    pub(super) stop: Option<Stop>,
+    pub(super) hooks: Vec<(Hook, HookMessage)>,
+    pub(super) stop: Option<ProgramStop>,
     /// Says that the store knows of the attempt, where hooks hear of its files: they hear nothing more of an earlier attempt's
     /// manifest, which this one is about to overwrite.
     pub(super) known: Option<Receiver<()>>,
     pub(super) to_conductor: Sender<Signal>,
 }
 
-impl Before {
+impl PreHooks {
     /// Runs them one after the other. The first one that fails keeps the attempt from beginning.
     pub(super) fn run(&self) -> Result<(), Error> {
         if let Some(known) = &self.known {

@@ -4,21 +4,21 @@ use farhaul::Report;
 use farhaul_session::Error;
 use rusqlite::Transaction;
 
-use super::transfer::{End, Stop};
+use super::transfer::{StopReason, TransferEnd};
 use super::{Active, Node, Signal, outbox, places};
 use crate::clock::timestamp;
-use crate::job::{State, Step};
-use crate::metrics::{Direction, Origin};
-use crate::scheduler::backoff::{self, Outcome};
+use crate::job::{JobState, JobStep};
+use crate::metrics::{DirectionLabel, OriginLabel};
+use crate::scheduler::backoff::{self, AttemptOutcome};
 use crate::scheduler::calendar::Calendar;
-use crate::store::deliveries::{self, Delivery};
+use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::feeds;
-use crate::store::history::{self, Papers, Record};
-use crate::store::jobs::{Figures, JobRow};
+use crate::store::history::{self, HistoryRecord, RecordPapers};
+use crate::store::jobs::{JobRow, RunFigures};
 
 impl Node {
     /// A transfer has ended: the job takes the step that follows.
-    pub(super) fn ended(&self, end: End) {
+    pub(super) fn ended(&self, end: TransferEnd) {
         let mut jobs = self.jobs();
         let Some(active) = jobs.get_mut(&end.job) else { return };
         if active.transfer.as_ref().is_none_or(|transfer| transfer.serial != end.serial) {
@@ -32,8 +32,10 @@ impl Node {
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         self.tell_end(active, step, &end);
-        let is_run_over =
-            matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat);
+        let is_run_over = matches!(
+            step,
+            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
+        );
         let over = is_run_over.then(|| {
             let state = run_state(step, &end);
             let curve =
@@ -51,26 +53,32 @@ impl Node {
         self.say(active, "warning", &error.to_string());
         active.row.error = Some(error.into());
         let report = Report::default().ended_by(Some(error));
-        let end = End { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
+        let end = TransferEnd { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
         self.metrics.attempt_ended(None, Some(error));
         let step = self.next_step(active, &end, None, now_ms);
-        let is_run_over = matches!(step, Step::Broke | Step::Repeat);
-        let over = is_run_over.then(|| self.over(active, State::Failed, &end, None, now_ms));
+        let is_run_over = matches!(step, JobStep::Broke | JobStep::Repeat);
+        let over = is_run_over.then(|| self.over(active, JobState::Failed, &end, None, now_ms));
         self.finish(active, step, over, now_ms);
     }
 
-    fn next_step(&self, active: &mut Active, end: &End, stop: Option<Stop>, now_ms: i64) -> Step {
+    fn next_step(
+        &self,
+        active: &mut Active,
+        end: &TransferEnd,
+        stop: Option<StopReason>,
+        now_ms: i64,
+    ) -> JobStep {
         let outcome = backoff::judge(&end.report, end.error.as_ref());
         match (stop, outcome) {
-            (_, Outcome::Arrived) => {}
-            (Some(Stop::Cancel), _) => return Step::Cancel,
-            (Some(Stop::Interrupt), _) => {
+            (_, AttemptOutcome::Arrived) => {}
+            (Some(StopReason::Cancel), _) => return JobStep::Cancel,
+            (Some(StopReason::Interrupt), _) => {
                 // It was none of its attempts that failed.
                 active.row.attempt = active.row.attempt.saturating_sub(1);
                 active.row.error = None;
-                return Step::Interrupted;
+                return JobStep::Interrupted;
             }
-            (None, Outcome::Partly { may_mend: true } | Outcome::Broke { may_mend: true }) => {
+            (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
                 let seed = now_ms.unsigned_abs();
                 if let Some(pause) = backoff::pause(
                     active.row.spec.retry.unwrap_or(self.settings().retry),
@@ -79,30 +87,33 @@ impl Node {
                 ) {
                     let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
                     active.row.due_ms = Some(now_ms.saturating_add(pause_ms));
-                    return Step::BrokeForNow;
+                    return JobStep::BrokeForNow;
                 }
             }
             (None, _) => {}
         }
-        if let Some(due_ms) = next_run(active, now_ms).filter(|_| stop != Some(Stop::Cancel)) {
+        if let Some(due_ms) = next_run(active, now_ms).filter(|_| stop != Some(StopReason::Cancel)) {
             active.row.due_ms = Some(due_ms);
-            return Step::Repeat;
+            return JobStep::Repeat;
         }
         match outcome {
-            Outcome::Arrived => Step::Arrived,
-            Outcome::Partly { .. } => Step::ArrivedPartly,
-            Outcome::Broke { .. } => Step::Broke,
+            AttemptOutcome::Arrived => JobStep::Arrived,
+            AttemptOutcome::Partly { .. } => JobStep::ArrivedPartly,
+            AttemptOutcome::Broke { .. } => JobStep::Broke,
         }
     }
 
     /// Takes the step, with what follows from it for the row. What is kept and told of a run that is over is written with it.
-    pub(super) fn finish(&self, active: &mut Active, step: Step, over: Option<Over>, now_ms: i64) {
-        if step == Step::Repeat {
+    pub(super) fn finish(&self, active: &mut Active, step: JobStep, over: Option<FinishedRun>, now_ms: i64) {
+        if step == JobStep::Repeat {
             let row = &mut active.row;
             (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
-            row.figures = Figures::default();
+            row.figures = RunFigures::default();
         }
-        if matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat) {
+        if matches!(
+            step,
+            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
+        ) {
             active.row.ended_ms = Some(now_ms);
         }
         match active.row.state.after(step) {
@@ -128,7 +139,7 @@ impl Node {
         }
     }
 
-    fn tell_end(&self, active: &mut Active, step: Step, end: &End) {
+    fn tell_end(&self, active: &mut Active, step: JobStep, end: &TransferEnd) {
         let pause = |active: &Active| {
             let due = active.row.due_ms.map(timestamp);
             due.map_or(String::new(), |due| due.to_string())
@@ -137,7 +148,7 @@ impl Node {
             self.say(active, "warning", &format!("all content has arrived; {error}"));
         }
         match step {
-            Step::BrokeForNow => {
+            JobStep::BrokeForNow => {
                 let why = end.error.as_ref().map_or_else(
                     || format!("{} entries failed", end.report.failed_count),
                     |error| error.to_string(),
@@ -149,7 +160,7 @@ impl Node {
                 );
                 self.say(active, "warning", &text);
             }
-            Step::Repeat => {
+            JobStep::Repeat => {
                 let text = format!("run {} has ended; the next one is at {}", active.row.run, pause(active));
                 self.say(active, "info", &text);
             }
@@ -161,11 +172,11 @@ impl Node {
     pub(super) fn over(
         &self,
         active: &Active,
-        state: State,
-        end: &End,
+        state: JobState,
+        end: &TransferEnd,
         curve: Option<String>,
         now_ms: i64,
-    ) -> Over {
+    ) -> FinishedRun {
         let row = &active.row;
         let direction = row
             .spec
@@ -174,11 +185,11 @@ impl Node {
         let report = &end.report;
         let error = end.error.clone().or_else(|| report.metadata_error());
         let figures = &row.figures;
-        self.metrics.transfer_ended(Origin::Job, direction_of(row), state, figures.seconds);
+        self.metrics.transfer_ended(OriginLabel::Job, direction_of(row), state, figures.seconds);
         if row.finish_by_ms.is_some_and(|by| by < now_ms) {
             self.metrics.deadline_missed();
         }
-        let record = Record {
+        let record = HistoryRecord {
             id: 0,
             job: Some(row.id.to_string()),
             run: Some(row.run),
@@ -205,23 +216,23 @@ impl Node {
             error: error.as_ref().map(ToString::to_string),
         };
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
-        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };
+        let papers = RecordPapers { report: serde_json::to_string(report).ok(), curve, receipt };
         let deliveries = outbox::of_end(&self.settings(), row, &record, state);
-        Over { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
+        FinishedRun { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
     }
 }
 
 /// A run that is over: its record, and what is told of it. It is written once, together with the job's new state.
-pub(super) struct Over {
+pub(super) struct FinishedRun {
     job: String,
     run: u32,
-    record: Record,
-    papers: Papers,
+    record: HistoryRecord,
+    papers: RecordPapers,
     is_recorded: bool,
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<DeliveryRow>,
 }
 
-impl Over {
+impl FinishedRun {
     /// Of a run that has never begun nothing is kept.
     pub(super) fn leave_no_record(&mut self) {
         self.is_recorded = false;
@@ -237,19 +248,19 @@ impl Over {
 }
 
 /// Which way a job's content goes.
-pub(super) fn direction_of(row: &JobRow) -> Direction {
+pub(super) fn direction_of(row: &JobRow) -> DirectionLabel {
     let word = row.spec.places().map_or("local", |(from, to)| places::direction_of(&from, &to));
-    Direction::of_job(word)
+    DirectionLabel::of_job(word)
 }
 
 /// In what a run has ended.
-fn run_state(step: Step, end: &End) -> State {
+fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
     match step {
-        Step::Cancel => State::Cancelled,
+        JobStep::Cancel => JobState::Cancelled,
         _ => match backoff::judge(&end.report, end.error.as_ref()) {
-            Outcome::Arrived => State::Done,
-            Outcome::Partly { .. } => State::PartlyFailed,
-            Outcome::Broke { .. } => State::Failed,
+            AttemptOutcome::Arrived => JobState::Done,
+            AttemptOutcome::Partly { .. } => JobState::PartlyFailed,
+            AttemptOutcome::Broke { .. } => JobState::Failed,
         },
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use farhaul::escape;
 
-use super::manifests::{LINE_MAX, Line};
-use crate::hooks::{Batch, Batcher, ErrorWords, FileResult, FileWords};
+use super::manifests::{LINE_MAX, ManifestPageLine};
+use crate::hooks::{ErrorWords, FileResult, FileWords, HookBatch, HookBatcher};
 use crate::store::feeds::FeedRow;
 
 /// Bytes of a manifest that are read at a time.
@@ -25,11 +25,11 @@ const DIGEST: &str = "blake3-tree-1MiB";
 type Item = (FileWords, u64);
 
 /// One hook and one run.
-pub(super) struct Feed {
+pub(super) struct HookFeed {
     pub(super) row: FeedRow,
-    batcher: Batcher<Item>,
+    batcher: HookBatcher<Item>,
     read_to: u64,
-    ready: VecDeque<Batch<Item>>,
+    ready: VecDeque<HookBatch<Item>>,
     /// A batch is being fixed, told, or written down as told.
     pub(super) is_busy: bool,
     /// The batch is one that an earlier process had fixed.
@@ -37,7 +37,7 @@ pub(super) struct Feed {
 }
 
 /// A batch to be told.
-pub(super) struct Told {
+pub(super) struct HookBatchPart {
     pub(super) number: u64,
     pub(super) files: Vec<FileWords>,
     /// Where it ends; none if that is in the store already.
@@ -45,18 +45,18 @@ pub(super) struct Told {
 }
 
 /// What a feed has to do now.
-pub(super) enum Next {
-    Tell(Told),
+pub(super) enum FeedStep {
+    Tell(HookBatchPart),
     /// All was told.
     Over,
     /// There is nothing to tell before this.
     Wait(Option<Duration>),
 }
 
-impl Feed {
-    pub(super) fn new(row: FeedRow) -> Feed {
-        let batcher = Batcher::new(row.hook.batch, row.told);
-        Feed {
+impl HookFeed {
+    pub(super) fn new(row: FeedRow) -> HookFeed {
+        let batcher = HookBatcher::new(row.hook.batch, row.told);
+        HookFeed {
             read_to: row.from_at,
             batcher,
             ready: VecDeque::new(),
@@ -71,35 +71,35 @@ impl Feed {
         if self.row.serial == row.serial {
             self.row = row;
         } else {
-            *self = Feed::new(row);
+            *self = HookFeed::new(row);
         }
     }
 
     /// What is to be done now. `manifest` is that of the run, which may not be there yet.
-    pub(super) fn next(&mut self, manifest: &Path, now: Duration) -> Next {
+    pub(super) fn next(&mut self, manifest: &Path, now: Duration) -> FeedStep {
         if let Some(to_at) = self.row.to_at {
             // An earlier process has fixed it, and may have told it.
             let (files, _) = read(manifest, self.row.from_at, Some(to_at));
             let files = files.into_iter().map(|(words, _)| words).collect();
-            return Next::Tell(Told { number: self.row.told + 1, files, to_fix: None });
+            return FeedStep::Tell(HookBatchPart { number: self.row.told + 1, files, to_fix: None });
         }
         if self.ready.is_empty() {
             while self.ready.is_empty() && !self.read_more(manifest, now) {}
             if self.ready.is_empty() && self.row.is_over {
                 match self.batcher.finish() {
                     Some(batch) => self.ready.push_back(batch),
-                    None => return Next::Over,
+                    None => return FeedStep::Over,
                 }
             }
             self.ready.extend(self.batcher.handle_timeout(now));
         }
         match self.ready.pop_front() {
-            Some(Batch { number, items }) => {
+            Some(HookBatch { number, items }) => {
                 let to_fix = items.last().map(|(_, at)| *at);
                 let files = items.into_iter().map(|(words, _)| words).collect();
-                Next::Tell(Told { number, files, to_fix })
+                FeedStep::Tell(HookBatchPart { number, files, to_fix })
             }
-            None => Next::Wait(self.batcher.poll_timeout()),
+            None => FeedStep::Wait(self.batcher.poll_timeout()),
         }
     }
 
@@ -138,7 +138,7 @@ fn read(manifest: &Path, from: u64, to: Option<u64>) -> (Vec<Item>, u64) {
 }
 
 fn words(line: &[u8]) -> Option<FileWords> {
-    let (path, line) = Line::read(line)?;
+    let (path, line) = ManifestPageLine::read(line)?;
     if !matches!(line.kind.as_deref(), Some("file" | "hardlink") | None) {
         return None;
     }
@@ -157,12 +157,12 @@ fn words(line: &[u8]) -> Option<FileWords> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hooks::{Bounds, Hook};
+    use crate::hooks::{BatchBounds, Hook};
     use std::io::Write as _;
 
     fn row(count: usize) -> FeedRow {
         let hook: Hook = serde_json::from_str(r#"{"on": "file", "program": "/x"}"#).unwrap();
-        let batch = Bounds { count, ..Bounds::default() };
+        let batch = BatchBounds { count, ..BatchBounds::default() };
         FeedRow {
             id: "j.1.file.x".into(),
             job: "j".into(),
@@ -180,9 +180,9 @@ mod tests {
     fn batches_follow_the_manifest_and_a_fixed_one_stays_the_same() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("m");
-        let mut feed = Feed::new(row(2));
+        let mut feed = HookFeed::new(row(2));
         let second = Duration::from_secs;
-        assert!(matches!(feed.next(&path, second(0)), Next::Wait(None)), "there is no manifest yet");
+        assert!(matches!(feed.next(&path, second(0)), FeedStep::Wait(None)), "there is no manifest yet");
         let mut file = File::create(&path).unwrap();
         let line = |name: &str| {
             format!(
@@ -195,29 +195,32 @@ mod tests {
             line("a")
         )
         .unwrap();
-        assert!(matches!(feed.next(&path, second(1)), Next::Wait(Some(due)) if due == second(6)));
+        assert!(matches!(feed.next(&path, second(1)), FeedStep::Wait(Some(due)) if due == second(6)));
         write!(file, "{}{}{{\"path\":\"half", line("b"), line("c")).unwrap();
-        let Next::Tell(told) = feed.next(&path, second(2)) else { panic!("two files are there") };
-        let names = |told: &Told| told.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+        let FeedStep::Tell(told) = feed.next(&path, second(2)) else { panic!("two files are there") };
+        let names =
+            |told: &HookBatchPart| told.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
         assert_eq!((told.number, names(&told)), (1, vec!["a".to_string(), "b".to_string()]));
         assert_eq!(told.files[0].digest.as_deref(), Some("blake3-tree-1MiB:00"));
         // The process is killed when it has fixed the batch.
         let fixed = FeedRow { to_at: told.to_fix, ..row(2) };
-        let mut later = Feed::new(FeedRow { hook: row(9).hook, ..fixed });
-        let Next::Tell(again) = later.next(&path, second(0)) else { panic!("it is told again") };
+        let mut later = HookFeed::new(FeedRow { hook: row(9).hook, ..fixed });
+        let FeedStep::Tell(again) = later.next(&path, second(0)) else { panic!("it is told again") };
         assert_eq!((again.number, names(&again), again.to_fix), (1, names(&told), None));
         // The rest comes after its time, or at the end of the run.
         let advanced = FeedRow { told: 1, from_at: told.to_fix.unwrap(), ..row(2) };
         feed.follow(advanced.clone());
-        assert!(matches!(feed.next(&path, second(3)), Next::Wait(Some(_))));
-        let mut ended = Feed::new(FeedRow { is_over: true, ..advanced });
+        assert!(matches!(feed.next(&path, second(3)), FeedStep::Wait(Some(_))));
+        let mut ended = HookFeed::new(FeedRow { is_over: true, ..advanced });
         writeln!(file, "\",\"kind\":\"file\",\"result\":\"failed\",\"code\":\"FH-X\",\"error\":\"why\"}}")
             .unwrap();
-        let Next::Tell(rest) = ended.next(&path, second(0)) else { panic!("the rest is told at the end") };
+        let FeedStep::Tell(rest) = ended.next(&path, second(0)) else {
+            panic!("the rest is told at the end")
+        };
         assert_eq!((rest.number, names(&rest)), (2, vec!["c".to_string(), "half".to_string()]));
         assert_eq!(rest.files[1].error.as_ref().unwrap().code, "FH-X");
         ended.follow(FeedRow { told: 2, from_at: rest.to_fix.unwrap(), is_over: true, ..row(2) });
-        assert!(matches!(ended.next(&path, second(0)), Next::Over));
+        assert!(matches!(ended.next(&path, second(0)), FeedStep::Over));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Node;
 use super::manifests::manifest_path;
-use crate::store::history::{self, Run, Weight};
+use crate::store::history::{self, RecordSize, RunId};
 use crate::store::{deliveries, jobs};
 
 /// Rows that are removed in one step of the store.
@@ -15,22 +15,22 @@ const STEP_ROWS: usize = 500;
 
 /// How much is kept of what has been.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionRules {
     /// Jobs, records and manifests, for so long, in seconds.
     pub seconds: u64,
     /// Records with their manifests, so many bytes together.
     pub bytes: u64,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { seconds: 90 * 86_400, bytes: 1 << 30 }
+impl Default for RetentionRules {
+    fn default() -> RetentionRules {
+        RetentionRules { seconds: 90 * 86_400, bytes: 1 << 30 }
     }
 }
 
 impl Node {
     /// What is too old goes, some of it at a time, and of the records the oldest that are too much.
-    pub(super) fn forget(&self, kept: Kept, now_ms: i64) {
+    pub(super) fn forget(&self, kept: RetentionRules, now_ms: i64) {
         self.forget_old(kept.seconds, now_ms);
         match self.store.read(history::weights) {
             Ok(records) => {
@@ -57,7 +57,7 @@ impl Node {
         });
     }
 
-    fn forget_records(&self, records: &[Weight]) {
+    fn forget_records(&self, records: &[RecordSize]) {
         if !records.is_empty() {
             tracing::info!(records = records.len(), "the history is too large: its oldest records go");
         }
@@ -75,7 +75,7 @@ impl Node {
     }
 }
 
-fn remove_manifest(folder: &Path, (job, run): &Run) {
+fn remove_manifest(folder: &Path, (job, run): &RunId) {
     // Many runs have none, or have it no more.
     let _ = std::fs::remove_file(manifest_path(folder, job, *run));
 }
@@ -90,9 +90,13 @@ fn manifest_sizes(folder: &Path) -> HashMap<String, u64> {
 }
 
 /// Those of the records, which are in order from the newest, that are behind the last one which is still kept.
-fn surplus<'a>(records: &'a [Weight], manifests: &HashMap<String, u64>, bytes_max: u64) -> &'a [Weight] {
+fn surplus<'a>(
+    records: &'a [RecordSize],
+    manifests: &HashMap<String, u64>,
+    bytes_max: u64,
+) -> &'a [RecordSize] {
     let mut bytes = 0_u64;
-    let is_kept = |record: &Weight| {
+    let is_kept = |record: &RecordSize| {
         let name = record.run.as_ref().map(|(job, run)| format!("{job}-{run}.jsonl"));
         let manifest = name.and_then(|name| manifests.get(&name)).copied().unwrap_or(0);
         bytes = bytes.saturating_add(record.bytes).saturating_add(manifest);
@@ -104,12 +108,12 @@ fn surplus<'a>(records: &'a [Weight], manifests: &HashMap<String, u64>, bytes_ma
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
+    use super::super::JobState;
     use super::super::tests::{Fixture, copy};
     use super::*;
 
-    fn record(id: i64, run: Option<&str>, bytes: u64) -> Weight {
-        Weight { id, run: run.map(|job| (job.to_string(), 1)), bytes }
+    fn record(id: i64, run: Option<&str>, bytes: u64) -> RecordSize {
+        RecordSize { id, run: run.map(|job| (job.to_string(), 1)), bytes }
     }
 
     #[test]
@@ -128,7 +132,7 @@ mod tests {
         let jobs: Vec<_> = ["a", "b", "c"]
             .map(|name| {
                 let job = fixture.submit(copy(fixture.file(name, 10), fixture.path(&format!("{name}.copy"))));
-                fixture.wait_for(job, State::Done);
+                fixture.wait_for(job, JobState::Done);
                 job
             })
             .into();

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use rusqlite::Connection;
 
-use super::{BATCH, Durability, Later, in_transaction, is_fault_of_change};
+use super::{BATCH, DeferredCall, WriteDurability, in_transaction, is_fault_of_change};
 
 /// Changes that are still to be made.
 #[derive(Default)]
-pub(super) struct Deferred(VecDeque<Later>);
+pub(super) struct DeferredChanges(VecDeque<DeferredCall>);
 
-impl Deferred {
+impl DeferredChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -19,7 +19,7 @@ impl Deferred {
         self.0.len()
     }
 
-    pub(super) fn push(&mut self, change: Later) {
+    pub(super) fn push(&mut self, change: DeferredCall) {
         self.0.push_back(change);
     }
 
@@ -28,7 +28,7 @@ impl Deferred {
         while !self.0.is_empty() {
             let count = self.0.len().min(BATCH);
             let batch = self.0.iter_mut().take(count);
-            in_transaction(connection, Durability::System, |transaction| {
+            in_transaction(connection, WriteDurability::System, |transaction| {
                 for change in batch {
                     transaction.execute_batch("SAVEPOINT one")?;
                     match change(transaction) {

@@ -1,6 +1,6 @@
 //! What becomes of a file at its source when it has arrived.
 //!
-//! Always true: nothing is done without a [`Confirmed`], which only a receiver's report can make; nothing is
+//! Always true: nothing is done without a [`Confirmation`], which only a receiver's report can make; nothing is
 //! done to another version than the one that was taken, nor to a file that somebody is seen to write; a file
 //! is renamed before it is deleted, looked at again under the name that nobody else uses, and gets its own
 //! name back if it has changed. A crash in between leaves a file whose name begins with a dot; the same call
@@ -15,15 +15,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, Durable, Error, Report, escape};
+use farhaul::{Code, Durability, Error, Report, escape};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with,
     statat, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::config::After;
-use super::entry::{Name, Version};
+use super::config::AfterAction;
+use super::entry::{FileVersion, WatchedName};
 use super::tree;
 use super::writers;
 
@@ -34,21 +34,21 @@ const NAMES_MAX: u32 = 10_000;
 
 /// A receiver has confirmed that all files of a job stand on its disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Confirmed {
+pub struct Confirmation {
     job: String,
 }
 
-impl Confirmed {
+impl Confirmation {
     /// From the report of the run, which was asked to be durable. An error says what it does not confirm.
-    pub fn of(job: &str, report: &Report, durable: Durable) -> Result<Confirmed, Error> {
+    pub fn of(job: &str, report: &Report, durable: Durability) -> Result<Confirmation, Error> {
         let missing = if !report.has_no_failure() || !report.complete || report.error.is_some() {
             "it has not come to a good end"
         } else if report.not_taken_count > 0 {
             "entries were not taken"
-        } else if durable == Durable::No {
+        } else if durable == Durability::No {
             "the receiver has not synced its disk (durable)"
         } else {
-            return Ok(Confirmed { job: job.into() });
+            return Ok(Confirmation { job: job.into() });
         };
         Err(Error::new(Code::Misuse, format!("job {job} does not confirm its files: {missing}")))
     }
@@ -56,7 +56,7 @@ impl Confirmed {
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Acted {
+pub enum AfterOutcome {
     /// Nothing was asked for.
     Left,
     /// The marker stands beside it.
@@ -75,10 +75,10 @@ pub enum Acted {
 /// that is missing for one does not keep others.
 pub fn act(
     folder: &Path,
-    after: &After,
-    confirmed: &Confirmed,
-    files: &[(Name, Version)],
-) -> Vec<Result<Acted, Error>> {
+    after: &AfterAction,
+    confirmed: &Confirmation,
+    files: &[(WatchedName, FileVersion)],
+) -> Vec<Result<AfterOutcome, Error>> {
     let root = match tree::open_root(folder) {
         Ok(root) => root,
         Err(error) => {
@@ -87,25 +87,25 @@ pub fn act(
         }
     };
     let found = |name| tree::look(&root, name).ok().flatten().map(|stat| (stat.st_dev, stat.st_ino));
-    let ids: BTreeMap<&Name, writers::Id> =
+    let ids: BTreeMap<&WatchedName, writers::FileId> =
         files.iter().filter_map(|(name, _)| found(name).map(|id| (name, id))).collect();
     let written = match after {
-        After::Leave => BTreeSet::new(),
-        After::Mark | After::Move(_) | After::Delete => {
+        AfterAction::Leave => BTreeSet::new(),
+        AfterAction::Mark | AfterAction::Move(_) | AfterAction::Delete => {
             writers::open_for_writing(&ids.values().copied().collect())
         }
     };
-    let one = |(name, version): &(Name, Version)| {
+    let one = |(name, version): &(WatchedName, FileVersion)| {
         if ids.get(name).is_some_and(|id| written.contains(id)) {
-            return Ok(Acted::Changed);
+            return Ok(AfterOutcome::Changed);
         }
-        let place = Place::of(&root, folder, name, *version)?;
-        let Some(place) = place else { return Ok(Acted::Gone) };
+        let place = FilePlace::of(&root, folder, name, *version)?;
+        let Some(place) = place else { return Ok(AfterOutcome::Gone) };
         let (verb, done) = match after {
-            After::Leave => ("leave", Ok(Acted::Left)),
-            After::Mark => ("mark", place.mark(confirmed)),
-            After::Move(to) => ("move", place.move_to(&folder.join(to))),
-            After::Delete => ("delete", place.delete()),
+            AfterAction::Leave => ("leave", Ok(AfterOutcome::Left)),
+            AfterAction::Mark => ("mark", place.mark(confirmed)),
+            AfterAction::Move(to) => ("move", place.move_to(&folder.join(to))),
+            AfterAction::Delete => ("delete", place.delete()),
         };
         done.map_err(|error| {
             Error::of_host(format!("cannot {verb} {} in {}", escape(name.bytes()), folder.display()), error)
@@ -115,27 +115,27 @@ pub fn act(
 }
 
 /// A file, and the directory that it lies in.
-struct Place<'a> {
+struct FilePlace<'a> {
     parent: OwnedFd,
     /// The path of the directory below the folder.
     above: &'a [u8],
     last: &'a [u8],
-    version: Version,
+    version: FileVersion,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FilePlace<'a> {
     /// Nothing if its directory is gone.
     fn of(
         root: &OwnedFd,
         folder: &Path,
-        name: &'a Name,
-        version: Version,
-    ) -> Result<Option<Place<'a>>, Error> {
+        name: &'a WatchedName,
+        version: FileVersion,
+    ) -> Result<Option<FilePlace<'a>>, Error> {
         let bytes = name.bytes();
         let split = bytes.iter().rposition(|byte| *byte == b'/');
         let (above, last) = split.map_or((&b""[..], bytes), |at| (&bytes[..at], &bytes[at + 1..]));
-        match tree::open_below(root, &Name::new(above), OFlags::DIRECTORY | OFlags::RDONLY) {
-            Ok(parent) => Ok(Some(Place { parent, above, last, version })),
+        match tree::open_below(root, &WatchedName::new(above), OFlags::DIRECTORY | OFlags::RDONLY) {
+            Ok(parent) => Ok(Some(FilePlace { parent, above, last, version })),
             Err(error) if tree::is_gone(&error) => Ok(None),
             Err(error) => {
                 Err(Error::of_host(format!("cannot open {} in {}", escape(above), folder.display()), error))
@@ -154,21 +154,21 @@ impl<'a> Place<'a> {
 
     fn is_it(&self, stat: &Stat) -> bool {
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        is_file && Version::of(stat).is_same_content(&self.version)
+        is_file && FileVersion::of(stat).is_same_content(&self.version)
     }
 
     /// `Some` says why nothing is to be done. The descriptor shows that it is a file, and which.
-    fn differs(&self) -> io::Result<Option<Acted>> {
+    fn differs(&self) -> io::Result<Option<AfterOutcome>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.parent, self.last, flags, Mode::empty()) {
             Ok(file) if self.is_it(&fstat(&file)?) => Ok(None),
-            Ok(_) => Ok(Some(Acted::Changed)),
-            Err(Errno::NOENT) => Ok(Some(Acted::Gone)),
+            Ok(_) => Ok(Some(AfterOutcome::Changed)),
+            Err(Errno::NOENT) => Ok(Some(AfterOutcome::Gone)),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn mark(&self, confirmed: &Confirmed) -> io::Result<Acted> {
+    fn mark(&self, confirmed: &Confirmation) -> io::Result<AfterOutcome> {
         if let Some(acted) = self.differs()? {
             return Ok(acted);
         }
@@ -177,14 +177,14 @@ impl<'a> Place<'a> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file =
             std::fs::File::from(openat(&self.parent, &temporary, flags, Mode::from_raw_mode(0o644))?);
-        let Version { size, mtime_ns, .. } = self.version;
+        let FileVersion { size, mtime_ns, .. } = self.version;
         let words = serde_json::json!({ "job": confirmed.job, "size": size, "mtime_ns": mtime_ns });
         writeln!(file, "{words}")?;
         renameat(&self.parent, &temporary, &self.parent, &marker)?;
-        Ok(Acted::Marked)
+        Ok(AfterOutcome::Marked)
     }
 
-    fn delete(&self) -> io::Result<Acted> {
+    fn delete(&self) -> io::Result<AfterOutcome> {
         let own = format!(".{:016x}.fhdone", self.version.inode).into_bytes();
         // An earlier call was cut off here.
         let is_left = self.stat(&own)?.is_some_and(|stat| self.is_it(&stat));
@@ -193,11 +193,11 @@ impl<'a> Place<'a> {
                 return Ok(acted);
             }
             if !self.rename(self.last, &self.parent, &own)? {
-                return Ok(Acted::Changed);
+                return Ok(AfterOutcome::Changed);
             }
         }
         match unlinkat(&self.parent, &own, AtFlags::empty()) {
-            Ok(()) => Ok(Acted::Deleted),
+            Ok(()) => Ok(AfterOutcome::Deleted),
             Err(error) => {
                 // A file that cannot be deleted is better found under its name.
                 let _ = rename_new(&self.parent, &own, &self.parent, self.last);
@@ -206,7 +206,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn move_to(&self, target: &Path) -> io::Result<Acted> {
+    fn move_to(&self, target: &Path) -> io::Result<AfterOutcome> {
         if let Some(acted) = self.differs()? {
             return Ok(acted);
         }
@@ -220,9 +220,11 @@ impl<'a> Place<'a> {
             match self.rename(self.last, &directory, &name) {
                 Ok(true) => {
                     let below = Path::new(std::ffi::OsStr::from_bytes(self.above));
-                    return Ok(Acted::Moved(target.join(below).join(std::ffi::OsStr::from_bytes(&name))));
+                    return Ok(AfterOutcome::Moved(
+                        target.join(below).join(std::ffi::OsStr::from_bytes(&name)),
+                    ));
                 }
-                Ok(false) => return Ok(Acted::Changed),
+                Ok(false) => return Ok(AfterOutcome::Changed),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use farhaul_proto::{BlockClass, Segment};
 
 use super::super::BLOCK_BYTES;
-use super::super::flow_thread::Running;
-use super::super::held::{Held, OverflowRoom, cannot_park};
+use super::super::flow_thread::FlowLoop;
+use super::super::held::{BlockContent, OverflowRoom, cannot_park};
 use super::super::meter::Meter;
-use super::super::packets::Payload;
-use super::super::shared::{Filled, FlowState};
+use super::super::packets::SegmentPayload;
+use super::super::shared::{FilledBlock, FlowState};
 use crate::error::Error;
 
 /// At the end a block goes by another flow if that takes at most so much of the time.
@@ -24,7 +24,7 @@ const FREE_MIN: usize = 2;
 /// Room in the overflow is taken for so many blocks at once.
 const PARKED_STEP: u32 = 16;
 
-impl Running {
+impl FlowLoop {
     /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
     pub(super) fn take_blocks(&mut self) -> Result<(), Error> {
         if !self.thread.shared.sends.load(Ordering::Relaxed) {
@@ -124,7 +124,7 @@ impl Running {
     }
 
     /// What belongs to a request that has ended is dropped.
-    fn queue(&mut self, filled: Filled) {
+    fn queue(&mut self, filled: FilledBlock) {
         if filled.request.is_stopped() {
             return;
         }
@@ -136,9 +136,9 @@ impl Running {
 }
 
 /// The blocks that this flow has queued, by number; numbers are dense.
-pub(super) struct Outgoing {
+pub(super) struct QueuedBlocks {
     base: u64,
-    blocks: VecDeque<Option<Filled>>,
+    blocks: VecDeque<Option<FilledBlock>>,
     /// What has a smaller number is beside memory, or was never to be.
     parked_to: u64,
     parked: u32,
@@ -148,9 +148,9 @@ pub(super) struct Outgoing {
     meter: Arc<Meter>,
 }
 
-impl Outgoing {
-    pub(super) fn new(meter: Arc<Meter>) -> Outgoing {
-        Outgoing {
+impl QueuedBlocks {
+    pub(super) fn new(meter: Arc<Meter>) -> QueuedBlocks {
+        QueuedBlocks {
             base: 0,
             blocks: VecDeque::new(),
             parked_to: 0,
@@ -161,7 +161,7 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn put(&mut self, number: u64, filled: Filled) {
+    pub(super) fn put(&mut self, number: u64, filled: FilledBlock) {
         if self.blocks.is_empty() {
             self.base = number;
         }
@@ -170,7 +170,7 @@ impl Outgoing {
             self.base + self.blocks.len() as u64,
             "the transport numbers blocks densely"
         );
-        self.parked += u32::from(matches!(filled.block, Held::Away(_)));
+        self.parked += u32::from(matches!(filled.block, BlockContent::Away(_)));
         self.blocks.push_back(Some(filled));
     }
 
@@ -181,7 +181,7 @@ impl Outgoing {
     /// The numbers of blocks whose request has ended.
     fn of_ended(&self) -> Vec<u64> {
         let is_ended =
-            |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.request.is_stopped());
+            |filled: &Option<FilledBlock>| filled.as_ref().is_some_and(|filled| filled.request.is_stopped());
         (self.base..)
             .zip(&self.blocks)
             .filter(|(_, filled)| is_ended(filled))
@@ -189,22 +189,22 @@ impl Outgoing {
             .collect()
     }
 
-    pub(super) fn take(&mut self, number: u64) -> Option<Filled> {
+    pub(super) fn take(&mut self, number: u64) -> Option<FilledBlock> {
         let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
         let filled = self.blocks.get_mut(index)?.take()?;
         while matches!(self.blocks.front(), Some(None)) {
             self.blocks.pop_front();
             self.base += 1;
         }
-        self.parked -= u32::from(matches!(filled.block, Held::Away(_)));
+        self.parked -= u32::from(matches!(filled.block, BlockContent::Away(_)));
         Some(filled)
     }
 
     /// The newest block, if it has this number.
-    pub(super) fn take_last(&mut self, number: u64) -> Option<Filled> {
+    pub(super) fn take_last(&mut self, number: u64) -> Option<FilledBlock> {
         let is_last = number + 1 == self.base + self.blocks.len() as u64;
         let filled = if is_last { self.blocks.pop_back().flatten() } else { None }?;
-        self.parked -= u32::from(matches!(filled.block, Held::Away(_)));
+        self.parked -= u32::from(matches!(filled.block, BlockContent::Away(_)));
         self.parked_to = self.parked_to.min(number);
         Some(filled)
     }
@@ -222,10 +222,10 @@ impl Outgoing {
         for (index, filled) in self.blocks.iter_mut().enumerate().skip(from) {
             self.parked_to = self.base + index as u64 + 1;
             let Some(filled) = filled else { continue };
-            let Held::Here(block) = &filled.block else { continue };
+            let BlockContent::Here(block) = &filled.block else { continue };
             let bytes = &block[..filled.len as usize];
             match self.meter.time(|| beside.park(bytes)) {
-                Ok(parked) => filled.block = Held::Away(parked),
+                Ok(parked) => filled.block = BlockContent::Away(parked),
                 // What a flow that has ended gave back may still lie where its room was. Nothing is lost by waiting.
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
                 Err(error) => return Err(cannot_park(error)),
@@ -236,7 +236,7 @@ impl Outgoing {
         Ok(())
     }
 
-    fn block(&self, number: u64) -> &Filled {
+    fn block(&self, number: u64) -> &FilledBlock {
         self.blocks[(number - self.base) as usize]
             .as_ref()
             .expect("the transport plans only blocks that it has not reported as acknowledged")
@@ -245,28 +245,28 @@ impl Outgoing {
     /// What [`payload`](Self::payload) is asked for next.
     pub(super) fn prefetch(&self, segment: &Segment) {
         if segment.len <= PREFETCH_MAX
-            && let Held::Here(block) = &self.block(segment.block).block
+            && let BlockContent::Here(block) = &self.block(segment.block).block
         {
             block.prefetch(segment.offset as usize, segment.len as usize);
         }
     }
 
-    pub(super) fn payload(&mut self, segment: &Segment) -> Result<Payload<'_>, Error> {
+    pub(super) fn payload(&mut self, segment: &Segment) -> Result<SegmentPayload<'_>, Error> {
         let Segment { block, offset, len, .. } = *segment;
         let mut again = std::mem::take(&mut self.again);
-        if let Held::Away(parked) = &self.block(block).block {
+        if let BlockContent::Away(parked) = &self.block(block).block {
             again.resize(len as usize, 0);
             self.meter.time(|| parked.read_at(&mut again, offset as usize)).map_err(cannot_park)?;
         }
         self.again = again;
         let filled = self.block(block);
         let bytes = match &filled.block {
-            Held::Here(block) => &block[offset as usize..][..len as usize],
-            Held::Away(_) => &self.again,
+            BlockContent::Here(block) => &block[offset as usize..][..len as usize],
+            BlockContent::Away(_) => &self.again,
         };
         Ok(match offset + len <= filled.content {
-            true => Payload::Content(bytes),
-            false => Payload::Sealed(bytes),
+            true => SegmentPayload::Content(bytes),
+            false => SegmentPayload::Sealed(bytes),
         })
     }
 }

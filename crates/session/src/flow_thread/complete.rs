@@ -11,8 +11,8 @@ use farhaul_blocks::Block;
 use farhaul_proto::Timestamp;
 
 use super::super::exchange::NUMBER_LEN;
-use super::super::flow_thread::Running;
-use super::super::shared::{Arrived, Credit};
+use super::super::flow_thread::FlowLoop;
+use super::super::shared::{CompleteBlock, CreditGuard};
 use crate::error::{Error, Misbehaviour};
 
 /// Complete blocks that are handed over together, at most: with eight, no more is gained.
@@ -25,18 +25,18 @@ const HELD_MAX: Duration = Duration::from_millis(5);
 /// What the newest block counts in how long they are.
 const LENGTH_SMOOTHING: f64 = 1.0 / 16.0;
 
-pub(super) struct Complete<T = Arrived> {
+pub(super) struct CompleteBlocks<T = CompleteBlock> {
     blocks: Vec<T>,
     together: usize,
     /// When the first of them was complete.
     since: Timestamp,
 }
 
-impl<T> Complete<T> {
+impl<T> CompleteBlocks<T> {
     /// For a flow with so many blocks of memory.
-    pub(super) fn new(memory: u64) -> Complete<T> {
+    pub(super) fn new(memory: u64) -> CompleteBlocks<T> {
         let together = (memory / MEMORY_PART).clamp(1, TOGETHER_MAX) as usize;
-        Complete { blocks: Vec::with_capacity(together), together, since: Timestamp::ZERO }
+        CompleteBlocks { blocks: Vec::with_capacity(together), together, since: Timestamp::ZERO }
     }
 
     fn push(&mut self, arrived: T, now: impl FnOnce() -> Timestamp) {
@@ -56,7 +56,7 @@ impl<T> Complete<T> {
     }
 }
 
-impl Running {
+impl FlowLoop {
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
         self.completed += 1;
         self.block_bytes += LENGTH_SMOOTHING * (f64::from(len) - self.block_bytes);
@@ -69,7 +69,8 @@ impl Running {
     pub(super) fn collect(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
         while let Some((block, len)) = ready {
             let (request, len) = whose(&block, len as usize)?;
-            let arrived = Arrived { block, len, request, _credit: Credit(self.thread.own.clone()) };
+            let arrived =
+                CompleteBlock { block, len, request, _credit: CreditGuard(self.thread.own.clone()) };
             self.complete.push(arrived, || self.thread.shared.now());
             // To read from the overflow or write to it may take a disk's time.
             if self.complete.is_full() || self.incoming.is_overflowing() {
@@ -124,14 +125,14 @@ mod tests {
     fn what_is_collected_is_a_small_part_of_memory() {
         let table = [(4, 1), (8, 1), (16, 2), (32, 4), (1000, 4)];
         for (memory, together) in table {
-            assert_eq!(Complete::<()>::new(memory).together, together, "{memory}");
+            assert_eq!(CompleteBlocks::<()>::new(memory).together, together, "{memory}");
         }
     }
 
     #[test]
     fn what_is_collected_waits_for_its_like_but_not_for_long() {
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
-        let mut complete = Complete::new(1000);
+        let mut complete = CompleteBlocks::new(1000);
         assert!(!complete.is_due(at(100)));
         for block in 0..3 {
             complete.push(block, || at(100 + 2 * block));

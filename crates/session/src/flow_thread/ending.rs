@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farhaul_proto::BlockClass;
 
-use super::super::flow_thread::Running;
+use super::super::flow_thread::FlowLoop;
 use super::super::shared::FlowState;
 use crate::error::Error;
 use crate::messages::Complaint;
@@ -16,7 +16,7 @@ const GOODBYES: u32 = 4;
 /// Of the transport's time, not of ours.
 const GOODBYE_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Running {
+impl FlowLoop {
     /// Hands over what others must carry on with.
     pub(super) fn end(&mut self) {
         let thread = &mut self.thread;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use farhaul_blocks::{Block, BlockPool, ParkedBlock};
 use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
 
-use super::super::held::{Held, OverflowRoom, cannot_park};
+use super::super::held::{BlockContent, OverflowRoom, cannot_park};
 use super::super::meter::Meter;
-use super::super::packets::Ahead;
+use super::super::packets::ExpectedSegment;
 use super::blocks::PREFETCH_MAX;
 use crate::error::{Error, Misbehaviour};
 
@@ -21,11 +21,11 @@ use crate::error::{Error, Misbehaviour};
 const FILLING_PART: u64 = 4;
 pub(crate) const FILLING_MAX: u64 = 8;
 
-pub(super) struct Incoming {
+pub(super) struct ArrivingBlocks {
     pool: BlockPool,
     /// Blocks that may be in memory.
     memory: u64,
-    blocks: BTreeMap<u64, Held>,
+    blocks: BTreeMap<u64, BlockContent>,
     here: u64,
     /// Complete ones for which the writers have no memory yet, and their lengths.
     waiting: VecDeque<(ParkedBlock, u32)>,
@@ -45,9 +45,9 @@ struct Front {
     segment_len: usize,
 }
 
-impl Incoming {
-    pub(super) fn new(pool: BlockPool, memory: u64, meter: Arc<Meter>) -> Incoming {
-        Incoming {
+impl ArrivingBlocks {
+    pub(super) fn new(pool: BlockPool, memory: u64, meter: Arc<Meter>) -> ArrivingBlocks {
+        ArrivingBlocks {
             pool,
             memory,
             blocks: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl Incoming {
         }
         let held: Vec<u64> = self.blocks.range(numbers).map(|(number, _)| *number).collect();
         for number in held {
-            if let Some(Held::Here(_)) = self.blocks.remove(&number) {
+            if let Some(BlockContent::Here(_)) = self.blocks.remove(&number) {
                 self.here -= 1;
             }
         }
@@ -110,18 +110,18 @@ impl Incoming {
     }
 
     /// Where the next segment belongs if it is as long as the last and comes in order, in a block that is in memory.
-    pub(super) fn ahead(&mut self, payload_len: usize) -> Option<Ahead<'_>> {
+    pub(super) fn ahead(&mut self, payload_len: usize) -> Option<ExpectedSegment<'_>> {
         let front = self.front.filter(|front| front.segment_len == payload_len)?;
-        let Some(Held::Here(block)) = self.blocks.get_mut(&front.block) else { return None };
+        let Some(BlockContent::Here(block)) = self.blocks.get_mut(&front.block) else { return None };
         let start = front.end.checked_sub(SEGMENT_FRAME_LEN)?;
         if payload_len <= PREFETCH_MAX as usize {
             block.prefetch(front.end + payload_len, payload_len);
         }
         let room = block.get_mut(start..front.end + payload_len)?;
-        Some(Ahead { block: front.block, offset: front.end as u32, room })
+        Some(ExpectedSegment { block: front.block, offset: front.end as u32, room })
     }
 
-    /// A segment is where [`Incoming::ahead`] said.
+    /// A segment is where [`ArrivingBlocks::ahead`] said.
     pub(super) fn placed(&mut self, segment: &Segment) {
         if let Some(front) = &mut self.front {
             front.end = segment.end() as usize;
@@ -144,18 +144,18 @@ impl Incoming {
             (front.end, front.segment_len) = (end, payload.len());
         }
         match self.blocks.get_mut(&segment.block) {
-            Some(Held::Here(block)) => {
+            Some(BlockContent::Here(block)) => {
                 block[start..][..payload.len()].copy_from_slice(payload);
                 // The next segment's place, as they come in order mostly: a block is too long for the near caches.
                 if payload.len() <= PREFETCH_MAX as usize {
                     block.prefetch(start + payload.len(), payload.len());
                 }
             }
-            Some(Held::Away(parked)) => parked.write_at(payload, start).map_err(cannot_park)?,
+            Some(BlockContent::Away(parked)) => parked.write_at(payload, start).map_err(cannot_park)?,
             None => {
                 let mut block = self.memory()?;
                 block[start..][..payload.len()].copy_from_slice(payload);
-                self.blocks.insert(segment.block, Held::Here(block));
+                self.blocks.insert(segment.block, BlockContent::Here(block));
                 self.here += 1;
                 self.front = Some(Front { block: segment.block, end, segment_len: payload.len() });
             }
@@ -170,7 +170,7 @@ impl Incoming {
             Error::misbehaved(Misbehaviour::BlockTwice, format!("block {number} completed twice"))
         })?;
         match held {
-            Held::Here(block) => {
+            BlockContent::Here(block) => {
                 self.here -= 1;
                 if self.waiting.is_empty() && self.may_hand_over() {
                     self.handed += 1;
@@ -179,7 +179,7 @@ impl Incoming {
                 let parked = self.park(&block[..len as usize])?;
                 self.waiting.push_back((parked, len));
             }
-            Held::Away(parked) => self.waiting.push_back((parked, len)),
+            BlockContent::Away(parked) => self.waiting.push_back((parked, len)),
         }
         self.next()
     }
@@ -210,12 +210,12 @@ impl Incoming {
         while self.is_overflowing() && self.here + (self.handed - self.released) >= self.memory {
             // The oldest waits for its lost parts; those behind it are being filled.
             let oldest = self.blocks.iter().find_map(|(number, held)| match held {
-                Held::Here(block) => Some((*number, block)),
-                Held::Away(_) => None,
+                BlockContent::Here(block) => Some((*number, block)),
+                BlockContent::Away(_) => None,
             });
             let Some((number, block)) = oldest else { break };
             let parked = self.park(block)?;
-            self.blocks.insert(number, Held::Away(parked));
+            self.blocks.insert(number, BlockContent::Away(parked));
             self.here -= 1;
         }
         self.pool.try_take().ok_or_else(|| Error::from(Misbehaviour::TooManyBlocks))
@@ -240,9 +240,9 @@ mod tests {
 
     const LEN: usize = 3000;
 
-    fn incoming(memory: u64) -> Incoming {
+    fn incoming(memory: u64) -> ArrivingBlocks {
         let pool = BlockPool::new(memory as usize + 1, LEN).expect("memory");
-        Incoming::new(pool, memory, Meters::default().meter("park"))
+        ArrivingBlocks::new(pool, memory, Meters::default().meter("park"))
     }
 
     fn overflow() -> Option<OverflowRoom> {
@@ -255,7 +255,7 @@ mod tests {
         Segment { block, offset, len: 1000, last: end }
     }
 
-    fn fill(incoming: &mut Incoming, block: u64, parts: &[u32]) {
+    fn fill(incoming: &mut ArrivingBlocks, block: u64, parts: &[u32]) {
         for &index in parts {
             let payload = [(block * 10) as u8 + index as u8; 1000];
             incoming.place(&part(block, index * 1000, index == 2), &payload).expect("room");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     /// As if `part` were opened to its place, if that is expected; what does not pass its tag comes before and leaves rubbish there.
-    fn arrive(incoming: &mut Incoming, part: &Segment, payload: &[u8], is_forged: bool) {
+    fn arrive(incoming: &mut ArrivingBlocks, part: &Segment, payload: &[u8], is_forged: bool) {
         if is_forged && let Some(ahead) = incoming.ahead(payload.len()) {
             ahead.room[SEGMENT_FRAME_LEN..].fill(0xee);
         }

@@ -7,14 +7,14 @@ use std::time::Instant;
 use farhaul_net::RecvBatch;
 use farhaul_proto::{ReceivedPacket, SegmentVerdict, Timestamp};
 
-use super::super::flow_thread::Running;
-use super::super::peer_address::{Authentic, Moved};
+use super::super::flow_thread::FlowLoop;
+use super::super::peer_address::{AddressChange, AuthenticPacket};
 use crate::error::{Error, Misbehaviour};
 
 /// First datagrams taken in a turn.
 const FIRST_PER_TURN: usize = 64;
 
-impl Running {
+impl FlowLoop {
     /// Takes what has come; returns the number of datagrams.
     ///
     /// The clock is read once they are taken. Read before, a thread that stood still in between would date them too early,
@@ -72,11 +72,11 @@ impl Running {
             // On a stream nothing is lost or forged by chance, and what is missing does not come again.
             return if thread.own.congestion.is_some() { Err(damaged()) } else { Ok(()) };
         };
-        let authentic = Authentic { from, number: opened.number, len: wire_len as usize };
+        let authentic = AuthenticPacket { from, number: opened.number, len: wire_len as usize };
         if let Some(from) = from {
             thread.own.peer_ip.get_or_init(|| from.ip());
         }
-        if thread.peer.authentic(now, authentic, &mut thread.link) == Moved::Connected {
+        if thread.peer.authentic(now, authentic, &mut thread.link) == AddressChange::Connected {
             let _ = thread.link.set_ecn(self.is_marking);
         }
         let segment = opened.segment.as_ref().map(|(segment, _)| segment);

@@ -6,8 +6,8 @@ use std::time::Instant;
 use farhaul_net::SendStatus;
 use farhaul_proto::Timestamp;
 
-use super::super::flow_thread::Running;
-use super::super::packets::Payload;
+use super::super::flow_thread::FlowLoop;
+use super::super::packets::SegmentPayload;
 use super::super::shared::FlowState;
 use crate::error::Error;
 
@@ -15,7 +15,7 @@ const PROBE_LEN: usize = 1200;
 /// A segment's payload is fetched while the one so many before it is sealed.
 const FETCH_AHEAD: usize = 2;
 
-impl Running {
+impl FlowLoop {
     pub(super) fn transmit(&mut self, now: Timestamp) -> Result<bool, Error> {
         self.challenge(now);
         let mut moved = false;
@@ -65,7 +65,7 @@ impl Running {
         usize::from(self.thread.flow.datagram_max()) + self.thread.packets.extra()
     }
 
-    /// [`Running::fill_batch`] with what is in the plan's room, and no datagram longer than `room`.
+    /// [`FlowLoop::fill_batch`] with what is in the plan's room, and no datagram longer than `room`.
     fn fill(&mut self, now: Timestamp, room: usize) -> Result<usize, Error> {
         let carries_control = self.carries_control();
         let longest = self.longest();
@@ -113,7 +113,7 @@ impl Running {
             let control = &self.plan.control[packet.control.range()];
             let payload = match packet.segment {
                 Some(segment) => self.outgoing.payload(&segment)?,
-                None => Payload::Sealed(&[]),
+                None => SegmentPayload::Sealed(&[]),
             };
             let mut written: Option<Vec<u8>> = None;
             for &address in &targets {

@@ -7,17 +7,17 @@ use farhaul_handover::Held as _;
 use farhaul_proto::{SEGMENT_OVERHEAD, Timestamp};
 
 use super::super::congestion::is_good;
-use super::super::flow_thread::Running;
+use super::super::flow_thread::FlowLoop;
 use super::super::meter::Meter;
 use super::super::rate_cap::headers;
-use super::super::rate_cap::headers::Moved;
+use super::super::rate_cap::headers::TrafficCounts;
 
 /// A TCP connection that waits for longer than this, and than a quarter of its round trip, stands in a queue.
 const TCP_QUEUE: Duration = Duration::from_millis(5);
 /// What the newest tenth of a second counts in a stream's rate.
 const RATE_SMOOTHING: f64 = 0.2;
 
-impl Running {
+impl FlowLoop {
     pub(super) fn publish(&mut self, now: Timestamp) {
         let elapsed = now - self.last_published;
         if elapsed < Duration::from_millis(100) {
@@ -88,10 +88,10 @@ impl Running {
     }
 
     /// What it has moved, as the caps count it, if the session is in any.
-    fn on_wire(&self) -> Moved {
+    fn on_wire(&self) -> TrafficCounts {
         let (flow, link) = (self.thread.flow.stats(), self.thread.link.stats());
         if self.thread.shared.rate_shares.is_none() {
-            return Moved::default();
+            return TrafficCounts::default();
         }
         let is_ipv6 = self.thread.own.peer_ip.get().is_some_and(|ip| ip.to_canonical().is_ipv6());
         let sent = flow.bytes_sent - flow.unpaced_bytes_sent;
@@ -107,7 +107,7 @@ impl Running {
             let header = headers::of_datagram(is_ipv6);
             let packets = flow.packets_sent - flow.unpaced_packets_sent + flow.segments_received;
             let received = link.bytes_received + header * link.datagrams_received;
-            return Moved {
+            return TrafficCounts {
                 ip: link.bytes_sent + header * link.datagrams_sent + received,
                 paced,
                 paced_ip: paced + header * packets,
@@ -123,7 +123,7 @@ impl Running {
             None => headers::of_stream(all),
         };
         let of_all = |bytes: u64| (ip as f64 * bytes as f64 / all.max(1) as f64) as u64;
-        Moved {
+        TrafficCounts {
             ip,
             paced,
             paced_ip: of_all(paced),

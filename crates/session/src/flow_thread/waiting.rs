@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_proto::{SendLimit, Timestamp};
 
-use super::super::flow_thread::{PROBE_INTERVAL, Running};
+use super::super::flow_thread::{FlowLoop, PROBE_INTERVAL};
 use super::super::shared::FlowState;
 
 /// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
@@ -28,7 +28,7 @@ pub(super) fn has_room_to_gather(recv_buffer_bytes: usize) -> bool {
     recv_buffer_bytes >= GATHER_BUFFER_MIN
 }
 
-impl Running {
+impl FlowLoop {
     /// How long to let arrivals gather: where packets come one by one, waking for each costs more than all the rest. On a
     /// far path nobody waits for the fraction of a millisecond.
     pub(super) fn pause(&self, arrived: usize) -> Option<Duration> {

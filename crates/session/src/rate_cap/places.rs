@@ -8,40 +8,40 @@ use std::time::Instant;
 use farhaul_handover::Held as _;
 
 use super::balance::with;
-use super::{CapPlace, RateShares, RateUsedUp, Share, seats};
+use super::{CapMembership, RateShares, RateUsedUp, Share, seats};
 
 /// Named caps, and the sessions that are in them. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub struct CapPlaces(Arc<Mutex<Placed>>);
+pub struct CapMemberships(Arc<Mutex<MembershipTable>>);
 
 /// Lets go of nothing: for whoever changes the caps as long as somebody is in them.
 #[derive(Debug, Clone)]
-pub struct WeakCapPlaces(Weak<Mutex<Placed>>);
+pub struct WeakCapMemberships(Weak<Mutex<MembershipTable>>);
 
 #[derive(Debug, Default)]
-struct Placed {
-    places: Vec<CapPlace>,
+struct MembershipTable {
+    places: Vec<CapMembership>,
     sessions: Vec<Weak<Share>>,
 }
 
-impl From<Vec<CapPlace>> for CapPlaces {
-    fn from(places: Vec<CapPlace>) -> CapPlaces {
-        CapPlaces(Arc::new(Mutex::new(Placed { places, sessions: Vec::new() })))
+impl From<Vec<CapMembership>> for CapMemberships {
+    fn from(places: Vec<CapMembership>) -> CapMemberships {
+        CapMemberships(Arc::new(Mutex::new(MembershipTable { places, sessions: Vec::new() })))
     }
 }
 
-impl CapPlaces {
+impl CapMemberships {
     /// The caps as they were said last.
-    pub fn get(&self) -> Vec<CapPlace> {
+    pub fn get(&self) -> Vec<CapMembership> {
         self.0.lock().in_any_case().places.clone()
     }
 
     /// From now on these, also for sessions that run. One that has more than it may have there is told so at once; what it may
     /// still be using is nobody else's until it has confirmed that.
-    pub fn set(&self, places: Vec<CapPlace>, now: Instant) {
+    pub fn set(&self, places: Vec<CapMembership>, now: Instant) {
         let mut placed = self.0.lock().in_any_case();
         placed.places = places;
-        let Placed { places, sessions } = &mut *placed;
+        let MembershipTable { places, sessions } = &mut *placed;
         sessions.retain(|session| match session.upgrade() {
             Some(session) => {
                 session.move_to(places, now);
@@ -52,14 +52,14 @@ impl CapPlaces {
     }
 
     /// For whoever changes them.
-    pub fn downgrade(&self) -> WeakCapPlaces {
-        WeakCapPlaces(Arc::downgrade(&self.0))
+    pub fn downgrade(&self) -> WeakCapMemberships {
+        WeakCapMemberships(Arc::downgrade(&self.0))
     }
 
     /// Another session, which is in `own` besides.
-    pub(super) fn join(&self, own: Option<CapPlace>, now: Instant) -> Result<RateShares, RateUsedUp> {
+    pub(super) fn join(&self, own: Option<CapMembership>, now: Instant) -> Result<RateShares, RateUsedUp> {
         let mut placed = self.0.lock().in_any_case();
-        let Placed { places, sessions } = &mut *placed;
+        let MembershipTable { places, sessions } = &mut *placed;
         let Some(first) = own.as_ref().or(places.first()) else { return Ok(RateShares::default()) };
         let balance = first.cap.0.balance.clone();
         let (ids, caps) = seats(&balance, own.as_ref(), places);
@@ -73,9 +73,9 @@ impl CapPlaces {
     }
 }
 
-impl WeakCapPlaces {
+impl WeakCapMemberships {
     /// None if nobody is in them, and nobody will be.
-    pub fn upgrade(&self) -> Option<CapPlaces> {
-        self.0.upgrade().map(CapPlaces)
+    pub fn upgrade(&self) -> Option<CapMemberships> {
+        self.0.upgrade().map(CapMemberships)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::messages::Message;
+use super::super::messages::SessionMessage;
 use super::super::shared::FlowState;
 use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
@@ -20,7 +20,7 @@ impl Supervisor {
     /// The peer may not do any more what it does: it hears so, if it takes no time, and that is all.
     pub(super) fn revoked(&self, why: Error) -> Error {
         // Not `send`, which waits for a peer that takes nothing.
-        self.shared.say(&[Message::Abort(why.complaint())]);
+        self.shared.say(&[SessionMessage::Abort(why.complaint())]);
         self.shared.flush(GOODBYE);
         why
     }

@@ -11,19 +11,19 @@ use super::super::BLOCK_BYTES;
 use super::super::events::Event;
 use super::super::flow_thread::FILLING_MAX;
 use super::super::handle::Handle;
-use super::super::messages::{Inbox, Message};
-use super::super::path_memory::{Memory, says_what_a_path_carries};
+use super::super::messages::{MessageInbox, SessionMessage};
+use super::super::path_memory::{PathKnowledge, says_what_a_path_carries};
 use super::super::placement::Placement;
 use super::super::request::FIRST;
-use super::super::setup::{Fallback, FlowLink, Setup, Spare, Transport};
-use super::super::shared::{Allowance, BLOCKS_MIN, FILLED_MAX, Shared};
-use super::super::supervisor::{Order, Part, Role, Supervisor};
+use super::super::setup::{CarrierFallback, FlowLink, Setup, SpareFlow, Transport};
+use super::super::shared::{BLOCKS_MIN, FILLED_MAX, SessionAllowance, SessionShared};
+use super::super::supervisor::{ContentRole, DeliveryOrder, FlowPurpose, Supervisor};
 use super::further_paths::FurtherPaths;
 use super::memory::OVERFLOW;
 use super::rate;
 use super::rate::part_of;
-use super::streams::Streams;
-use super::telling::Judged;
+use super::streams::StreamCarrier;
+use super::telling::LimitHistory;
 use crate::error::Error;
 use crate::options;
 use crate::options::NetworkOptions;
@@ -33,8 +33,8 @@ impl Supervisor {
     pub fn start(
         setup: Setup,
         options: NetworkOptions,
-        role: Role,
-        order: Order,
+        role: ContentRole,
+        order: DeliveryOrder,
         handle: &Handle,
     ) -> Result<Supervisor, Error> {
         // Before anything allocates blocks or starts threads.
@@ -52,7 +52,7 @@ impl Supervisor {
         let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
         // One share more than the flows need, for the stream carrier that may take over from them.
         let incoming_blocks = window_max * (shares + 1);
-        let keeps_blocks = order == Order::Kept && role == Role::Receiver;
+        let keeps_blocks = order == DeliveryOrder::Kept && role == ContentRole::Receiver;
         let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
         let overflow_blocks = (beside_max + FILLING_MAX) * shares;
         let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
@@ -63,8 +63,11 @@ impl Supervisor {
         let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate_wish = options.rate_options();
         let (rate, rate_watch) = rate::begin(&setup.rate_shares, setup.transport, rate_wish);
-        let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
+        let memories: Vec<PathKnowledge> = match role == ContentRole::Sender && says_what_a_path_carries(rate)
+        {
+            true => {
+                (0..first_paths).map(|path| PathKnowledge::new(&setup.flows, path, first_paths)).collect()
+            }
             false => Vec::new(),
         };
         let controllers = (0..paths).map(|path| {
@@ -73,19 +76,19 @@ impl Supervisor {
                 rate_bps: part_of(rate.rate_bps, first_paths),
                 floor_bps: part_of(rate.rate_min_bps, first_paths),
                 queue_bytes_max,
-                remembered: memories.get(path).and_then(Memory::recall),
+                remembered: memories.get(path).and_then(PathKnowledge::recall),
             })
         });
         // The others are opened as they are needed, if the session may have them.
         pool.open_to(BLOCKS_MIN);
-        let shared = Shared::new(
+        let shared = SessionShared::new(
             setup.is_initiator,
             controllers.collect(),
             pool,
             incoming,
             overflow_blocks,
             handle.clone(),
-            Allowance { budget: setup.budget, rate_shares: setup.rate_shares },
+            SessionAllowance { budget: setup.budget, rate_shares: setup.rate_shares },
         );
         // Both ways are open before the first block can come.
         shared.requests.add(&shared, FIRST, handle.clone());
@@ -97,27 +100,30 @@ impl Supervisor {
         shared.cpu.enter();
         let transport = setup.transport.name();
         let stream_transport = match &setup.fallback {
-            Fallback::Ready(_) => "ssh",
+            CarrierFallback::Ready(_) => "ssh",
             _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => transport,
-            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
+            CarrierFallback::None
+            | CarrierFallback::Dial(_)
+            | CarrierFallback::Await(_)
+            | CarrierFallback::Listen(_) => "tcp",
         };
-        let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
+        let is_first = |spare: &SpareFlow| !is_udp && usize::from(spare.index) < flow_count;
         let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
         let mut supervisor = Supervisor {
             shared,
-            is_sender: role == Role::Sender,
+            is_sender: role == ContentRole::Sender,
             master: setup.master,
-            inbox: Inbox::default(),
+            inbox: MessageInbox::default(),
             is_behind: false,
             next_check: Instant::now(),
             was_up: false,
-            judged: Judged::new(),
+            judged: LimitHistory::new(),
             threads: Vec::new(),
             fallback: setup.fallback,
             last_dial: None,
             dial_failed: None,
             dialing: Vec::new(),
-            streams: Streams::new(),
+            streams: StreamCarrier::new(),
             taken_up: None,
             channel: None,
             blocked: setup.blocked,
@@ -152,14 +158,14 @@ impl Supervisor {
         };
         let first_index = setup.flows.first().map(|flow| flow.index);
         for flow in setup.flows {
-            supervisor.open_flow(flow, Part::First)?;
+            supervisor.open_flow(flow, FlowPurpose::First)?;
         }
         // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
-        if matches!(supervisor.fallback, Fallback::Ready(_))
+        if matches!(supervisor.fallback, CarrierFallback::Ready(_))
             && let Some(flow) = supervisor.fallback.open()?
         {
             supervisor.channel = Some(flow.index);
-            supervisor.open_flow(flow, Part::StandBy)?;
+            supervisor.open_flow(flow, FlowPurpose::StandBy)?;
         } else if matches!(setup.transport, Transport::Ssh | Transport::Local) {
             supervisor.channel = first_index;
         }
@@ -167,9 +173,9 @@ impl Supervisor {
             supervisor.fallback = setup.direct;
         }
         if supervisor.shared.is_initiator {
-            supervisor.shared.say(&[Message::Start]);
+            supervisor.shared.say(&[SessionMessage::Start]);
         }
-        if role == Role::Receiver {
+        if role == ContentRole::Receiver {
             supervisor.warm_blocks();
             supervisor.correct_rate();
         }

@@ -15,10 +15,10 @@ use farhaul_handover::Held as _;
 
 use super::super::congestion::advice;
 use super::super::flow_thread::WINDOW_MIN;
-use super::super::growth::{Growth, Seen};
-use super::super::messages::Message;
+use super::super::growth::{CarrierSample, ConnectionGrowth};
+use super::super::messages::SessionMessage;
 use super::super::options::Policy;
-use super::super::setup::Fallback;
+use super::super::setup::CarrierFallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
@@ -54,7 +54,7 @@ const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Who carries.
 #[derive(Debug)]
-enum Carrying {
+enum CarrierState {
     /// UDP, or the one stream there is.
     Alone,
     /// Streams beside UDP, until it has shown who brings more. UDP brought so many bytes a second before.
@@ -65,7 +65,7 @@ enum Carrying {
 
 /// UDP that is held far below TCP: what it has brought alone, in bytes a second.
 #[derive(Debug, Clone, Copy)]
-struct Policed {
+struct PolicedUdp {
     udp: f64,
     /// When the streams began, and what they had brought by then.
     since: Duration,
@@ -73,11 +73,11 @@ struct Policed {
 }
 
 #[derive(Debug)]
-pub(super) struct Streams {
-    carrying: Carrying,
+pub(super) struct StreamCarrier {
+    carrying: CarrierState,
     /// What a trial has shown.
-    policed: Option<Policed>,
-    growth: Option<Growth>,
+    policed: Option<PolicedUdp>,
+    growth: Option<ConnectionGrowth>,
     /// Said by the initiator before the connection came.
     used: BTreeSet<u16>,
     is_advice_given: bool,
@@ -113,10 +113,10 @@ impl Speed {
     }
 }
 
-impl Streams {
-    pub(super) fn new() -> Streams {
-        Streams {
-            carrying: Carrying::Alone,
+impl StreamCarrier {
+    pub(super) fn new() -> StreamCarrier {
+        StreamCarrier {
+            carrying: CarrierState::Alone,
             policed: None,
             growth: None,
             used: BTreeSet::new(),
@@ -170,12 +170,13 @@ impl Supervisor {
 
     /// Whether the initiator can open connections.
     pub(super) fn can_dial(&self) -> bool {
-        matches!(self.fallback, Fallback::Dial(_)) && !self.options.udp_only
+        matches!(self.fallback, CarrierFallback::Dial(_)) && !self.options.udp_only
     }
 
     /// Whether a better stream than the ssh channel may come.
     pub(super) fn may_get_direct(&self) -> bool {
-        matches!(self.fallback, Fallback::Dial(_) | Fallback::Listen(_)) && self.channel.is_some()
+        matches!(self.fallback, CarrierFallback::Dial(_) | CarrierFallback::Listen(_))
+            && self.channel.is_some()
     }
 
     /// Looks after the streams; `udp` and `streams` are the flows of each that have not been given up.
@@ -195,16 +196,16 @@ impl Supervisor {
             return Ok(());
         }
         self.begin_trial(udp, now);
-        let is_trial = matches!(self.streams.carrying, Carrying::Trial { .. });
+        let is_trial = matches!(self.streams.carrying, CarrierState::Trial { .. });
         if !is_trial && !streams.iter().any(|flow| carries(&flow)) {
             self.streams.growth = None;
             self.end_idle_streams(streams, now);
-            if matches!(self.streams.carrying, Carrying::Streams) {
+            if matches!(self.streams.carrying, CarrierState::Streams) {
                 // All have ended: UDP goes on, and another trial may follow.
-                self.streams.carrying = Carrying::Alone;
+                self.streams.carrying = CarrierState::Alone;
             }
             if self.streams.is_udp_idle {
-                self.shared.say(&[Message::UdpUse { is_used: true }]);
+                self.shared.say(&[SessionMessage::UdpUse { is_used: true }]);
                 self.obey_udp_use(true)?;
                 self.set_transport("udp+tcp");
             }
@@ -222,7 +223,7 @@ impl Supervisor {
             return Ok(());
         }
         let most = self.streams_max();
-        let seen = Seen {
+        let seen = CarrierSample {
             live,
             bytes: moved(&own),
             round_trip: self.round_trip(&own),
@@ -231,7 +232,7 @@ impl Supervisor {
             is_enough: self.shared.is_all_queued() && self.is_sender,
             rate_max: self.rate.rate_bps.map(|bps| bps as f64 / 8.0),
         };
-        let growth = self.streams.growth.get_or_insert_with(|| Growth::new(most, now));
+        let growth = self.streams.growth.get_or_insert_with(|| ConnectionGrowth::new(most, now));
         let wanted = growth.look(now, &seen);
         self.have_streams(&own, live, wanted);
         self.judge_trial(udp, streams, now);
@@ -243,13 +244,13 @@ impl Supervisor {
         let is_due = self.streams.hint.is_none_or(|at| now.saturating_sub(at) >= HINT_TIME / 2);
         if self.is_sender && is_due && !self.shared.is_all_queued() && self.is_slowed_by_loss(streams) {
             self.streams.hint = Some(now);
-            self.shared.say(&[Message::WantStreams]);
+            self.shared.say(&[SessionMessage::WantStreams]);
         }
     }
 
     /// Of a stream before it has its share of a limit of the whole transfer.
-    pub(super) fn first_share(&self, part: super::Part) -> u32 {
-        let is_limited = part == super::Part::StandBy && self.rate.rate_bps.is_some();
+    pub(super) fn first_share(&self, part: super::FlowPurpose) -> u32 {
+        let is_limited = part == super::FlowPurpose::StandBy && self.rate.rate_bps.is_some();
         if is_limited { SHARE_FIRST_PPM } else { 1_000_000 }
     }
 
@@ -283,7 +284,7 @@ impl Supervisor {
     /// From now on this stream gets new blocks at both ends, or does not.
     fn use_stream(&mut self, flow: &Arc<FlowShared>, is_used: bool) {
         if flow.active.swap(is_used, Ordering::AcqRel) != is_used {
-            self.shared.say(&[Message::StreamUse { index: flow.index, is_used }]);
+            self.shared.say(&[SessionMessage::StreamUse { index: flow.index, is_used }]);
             flow.wake();
         }
     }
@@ -291,8 +292,8 @@ impl Supervisor {
     /// A stream that has just been opened carries at once if others do.
     pub(super) fn begin_stream(&mut self, index: u16) {
         let is_wanted = match &self.streams.carrying {
-            Carrying::Trial { .. } => true,
-            Carrying::Alone | Carrying::Streams => {
+            CarrierState::Trial { .. } => true,
+            CarrierState::Alone | CarrierState::Streams => {
                 let flows = self.shared.flow_list();
                 flows.iter().any(|flow| {
                     flow.is_stream
@@ -371,7 +372,7 @@ impl Supervisor {
                 || any_heard && is_up(flow) && silent(flow) >= STREAM_SILENCE
             {
                 self.retire_stream(flow);
-                self.shared.say(&[Message::FlowDown { index: flow.index }]);
+                self.shared.say(&[SessionMessage::FlowDown { index: flow.index }]);
             }
         }
     }
@@ -383,13 +384,13 @@ impl Supervisor {
 
     /// Whether a trial has shown that streams bring more than UDP.
     pub(super) fn has_better_streams(&self) -> bool {
-        matches!(self.streams.carrying, Carrying::Streams)
+        matches!(self.streams.carrying, CarrierState::Streams)
     }
 
     /// UDP carries everything again: one stream stays, for the next time.
     pub(super) fn let_streams_go(&mut self) {
         self.streams.growth = None;
-        self.streams.carrying = Carrying::Alone;
+        self.streams.carrying = CarrierState::Alone;
         let flows = self.shared.flow_list();
         for flow in flows.iter().filter(|flow| flow.is_stream && !is_ended(flow)) {
             self.use_stream(flow, false);
@@ -405,7 +406,7 @@ impl Supervisor {
         let idle = streams.iter().filter(|flow| !self.is_channel(flow) && is_up(flow));
         for flow in idle.skip(1) {
             self.retire_stream(flow);
-            self.shared.say(&[Message::FlowDown { index: flow.index }]);
+            self.shared.say(&[SessionMessage::FlowDown { index: flow.index }]);
         }
     }
 
@@ -455,7 +456,7 @@ impl Supervisor {
                 true => self.streams.is_trial_wanted = true,
                 false => {
                     self.streams.next_trial = now + TRIAL_PAUSE / 4;
-                    self.shared.say(&[Message::WantStreams]);
+                    self.shared.say(&[SessionMessage::WantStreams]);
                 }
             }
         }
@@ -477,7 +478,7 @@ impl Supervisor {
     fn begin_trial(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
         let is_wanted = std::mem::take(&mut self.streams.is_trial_wanted);
         let is_possible =
-            matches!(self.streams.carrying, Carrying::Alone) && self.can_dial() && !udp.is_empty();
+            matches!(self.streams.carrying, CarrierState::Alone) && self.can_dial() && !udp.is_empty();
         if !is_wanted || !is_possible || now < self.streams.next_trial {
             return;
         }
@@ -489,35 +490,35 @@ impl Supervisor {
         self.streams.trial_pause *= 2;
         self.streams.growth = None;
         self.streams.carrying =
-            Carrying::Trial { udp_before: self.streams.udp.rate, until: now + TRIAL_TIME };
+            CarrierState::Trial { udp_before: self.streams.udp.rate, until: now + TRIAL_TIME };
     }
 
     fn judge_trial(&mut self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>], now: Duration) {
-        if matches!(self.streams.carrying, Carrying::Trial { until, .. } if now >= until) {
+        if matches!(self.streams.carrying, CarrierState::Trial { until, .. } if now >= until) {
             self.let_streams_go();
         }
         let Some(growth) = &self.streams.growth else { return };
         let (Some(rate), is_resting) = (growth.rate(), growth.is_resting()) else { return };
         let udp_rate = self.streams.udp.rate;
         match self.streams.carrying {
-            Carrying::Trial { udp_before, .. } if udp_rate + rate < TRIAL_PAYS * udp_before => {
+            CarrierState::Trial { udp_before, .. } if udp_rate + rate < TRIAL_PAYS * udp_before => {
                 tracing::debug!(udp_mbps = udp_rate * 8e-6, streams_mbps = rate * 8e-6, "streams do not pay");
                 self.let_streams_go();
             }
-            Carrying::Trial { udp_before, .. } => {
-                let policed = Policed { udp: udp_before, since: now, bytes: moved(streams) };
-                (self.streams.carrying, self.streams.policed) = (Carrying::Streams, Some(policed));
+            CarrierState::Trial { udp_before, .. } => {
+                let policed = PolicedUdp { udp: udp_before, since: now, bytes: moved(streams) };
+                (self.streams.carrying, self.streams.policed) = (CarrierState::Streams, Some(policed));
                 self.set_transport("udp+tcp");
             }
-            Carrying::Streams if !self.streams.is_udp_idle && is_resting && !udp.is_empty() => {
+            CarrierState::Streams if !self.streams.is_udp_idle && is_resting && !udp.is_empty() => {
                 if udp_rate < UDP_PART_MIN * (udp_rate + rate) {
                     self.set_transport("tcp");
-                    self.shared.say(&[Message::UdpUse { is_used: false }]);
+                    self.shared.say(&[SessionMessage::UdpUse { is_used: false }]);
                     // There is a path that may be used, or UDP would not have been.
                     let _ = self.obey_udp_use(false);
                 }
             }
-            Carrying::Alone | Carrying::Streams => {}
+            CarrierState::Alone | CarrierState::Streams => {}
         }
     }
 
@@ -540,8 +541,8 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shared::Place;
-    use super::super::super::supervisor::Role;
+    use super::super::super::shared::FlowPlace;
+    use super::super::super::supervisor::ContentRole;
     use super::super::tests::start;
     use super::*;
     use crate::setup::local_pair;
@@ -549,10 +550,10 @@ mod tests {
     #[test]
     fn a_stream_that_gets_nothing_new_shares_the_ceiling_until_it_is_empty() {
         let (near, far) = local_pair().unwrap();
-        let (mut sender, receiver) = (start(near, Role::Sender), start(far, Role::Receiver));
+        let (mut sender, receiver) = (start(near, ContentRole::Sender), start(far, ContentRole::Receiver));
         sender.rate.rate_bps = Some(1_000_000);
         let stream = |index: u16, active: bool, backlog: u64| {
-            let place = Place {
+            let place = FlowPlace {
                 index,
                 path: 0,
                 is_stream: true,

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 
 use super::super::events::{Event, PathEnds};
-use super::super::figures::Stage;
-use super::super::messages::Message;
+use super::super::figures::StageFigures;
+use super::super::messages::SessionMessage;
 use super::super::options::PathAddresses;
 use super::super::shared::{FlowShared, FlowState};
-use super::super::snapshot::Facts;
+use super::super::snapshot::SessionFacts;
 use super::super::supervisor::Supervisor;
-use super::super::verdict::{Verdict, verdict};
+use super::super::verdict::{BottleneckVerdict, verdict};
 
 /// What limits a session is judged by so much of it.
 const JUDGED: Duration = Duration::from_secs(5);
@@ -22,20 +22,20 @@ const JUDGED: Duration = Duration::from_secs(5);
 const STAGE_NAME_MAX: usize = 24;
 
 /// What has limited the session lately.
-pub(super) struct Judged {
+pub(super) struct LimitHistory {
     since: Instant,
     /// How busy the stages were until then, and what had been moved.
-    stages: Vec<Stage>,
+    stages: Vec<StageFigures>,
     moved: u64,
     limit: String,
     /// How busy the stages of this end, and those of the far end, were when that was judged last.
-    ours: Vec<Stage>,
-    theirs: Vec<Stage>,
+    ours: Vec<StageFigures>,
+    theirs: Vec<StageFigures>,
 }
 
-impl Judged {
-    pub(super) fn new() -> Judged {
-        Judged {
+impl LimitHistory {
+    pub(super) fn new() -> LimitHistory {
+        LimitHistory {
             since: Instant::now(),
             stages: Vec::new(),
             moved: 0,
@@ -46,20 +46,20 @@ impl Judged {
     }
 
     /// The far end has said how busy its stages are. What cannot be a stage is not heard.
-    pub(super) fn hear(&mut self, mut stages: Vec<Stage>) {
+    pub(super) fn hear(&mut self, mut stages: Vec<StageFigures>) {
         stages.retain(is_stage);
         self.theirs = stages;
     }
 
     /// Both ends' stages, the sender's first.
-    fn both(&self) -> Vec<Stage> {
-        let mut both: Vec<Stage> = self.ours.iter().chain(&self.theirs).cloned().collect();
+    fn both(&self) -> Vec<StageFigures> {
+        let mut both: Vec<StageFigures> = self.ours.iter().chain(&self.theirs).cloned().collect();
         both.sort_by(|one, other| other.end.cmp(&one.end));
         both
     }
 }
 
-fn is_stage(stage: &Stage) -> bool {
+fn is_stage(stage: &StageFigures) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
     let is_name =
         !stage.name.is_empty() && stage.name.len() <= STAGE_NAME_MAX && stage.name.bytes().all(is_plain);
@@ -136,14 +136,14 @@ impl Supervisor {
     /// What whoever asks for a snapshot is told of the session as a whole.
     pub(super) fn publish_facts(&mut self) {
         self.judge_limit();
-        self.shared.set_facts(Facts {
+        self.shared.set_facts(SessionFacts {
             is_connected: self.was_up,
             peer: self.peer.clone(),
             transport: self.transport.to_string(),
             paths: self.paths(),
             stages_now: self.judged.both(),
             limit: self.judged.limit.clone(),
-            ..Facts::default()
+            ..SessionFacts::default()
         });
     }
 
@@ -156,21 +156,22 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         let moved: u64 = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
         let (stages, seconds) = (self.shared.meters.stages_in_seconds(), lasted.as_secs_f64());
-        let recent: Vec<Stage> = stages
+        let recent: Vec<StageFigures> = stages
             .iter()
             .map(|stage| {
                 let before = self.judged.stages.iter().find(|before| before.name == stage.name);
                 let busy = stage.busy - before.map_or(0.0, |before| before.busy);
-                Stage { busy: busy.max(0.0) / seconds, ..stage.clone() }
+                StageFigures { busy: busy.max(0.0) / seconds, ..stage.clone() }
             })
             .collect();
         let is_idle = self.shared.is_held() || moved == self.judged.moved;
         self.judged.ours = if is_idle { Vec::new() } else { recent.clone() };
         if !is_idle {
-            self.shared.say(&[Message::Stages(recent)]);
+            self.shared.say(&[SessionMessage::Stages(recent)]);
         }
         let both = self.judged.both();
-        let Verdict { limit, text } = verdict(&both, moved.saturating_sub(self.judged.moved), seconds);
+        let BottleneckVerdict { limit, text } =
+            verdict(&both, moved.saturating_sub(self.judged.moved), seconds);
         if !is_idle && limit != self.judged.limit {
             self.shared.tell(&Event::StageVerdict { limit: limit.clone(), text });
             self.judged.limit = limit;
@@ -183,13 +184,13 @@ impl Supervisor {
 mod tests {
     use super::*;
 
-    fn stage(end: &str, name: &str) -> Stage {
-        Stage { name: name.into(), end: end.into(), busy: 0.5 }
+    fn stage(end: &str, name: &str) -> StageFigures {
+        StageFigures { name: name.into(), end: end.into(), busy: 0.5 }
     }
 
     #[test]
     fn of_what_the_far_end_says_only_stages_are_heard() {
-        let mut judged = Judged::new();
+        let mut judged = LimitHistory::new();
         judged.ours = vec![stage("receiver", "write")];
         judged.hear(vec![
             stage("sender", "wait-network"),

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{Partial, Patched, State};
+use super::{Partial, PatchOutcome, State};
 use crate::digest::ChunkCv;
 
 impl State {
@@ -41,16 +41,16 @@ impl Partial {
     }
 
     /// The source's chunk has the value of the one that was kept, which is booked as there.
-    pub fn keep(&self, index: u64) -> io::Result<Patched> {
+    pub fn keep(&self, index: u64) -> io::Result<PatchOutcome> {
         let mut state = self.state();
-        let Some(&cv) = state.kept.get(&index) else { return Ok(Patched::There) };
+        let Some(&cv) = state.kept.get(&index) else { return Ok(PatchOutcome::There) };
         if let Some(journal) = &mut state.journal {
             journal.chunk_there(index, cv)?;
         }
         state.kept.remove(&index);
         state.have.insert(index);
         state.tree.set(index, cv);
-        Ok(Patched::Written)
+        Ok(PatchOutcome::Written)
     }
 
     /// Takes a chunk in hand to write it; false if it is there, or in another thread's hand. What was kept in its place is given up.

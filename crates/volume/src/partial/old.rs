@@ -13,19 +13,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Identity, Partial, SIZE_MAX, State};
+use super::{Partial, SIZE_MAX, SourceIdentity, State};
 use crate::CHUNK;
 use crate::delta::{Marks, Patch};
 use crate::digest::{ChunkCv, chunk_cv};
-use crate::entry::Meta;
+use crate::entry::Metadata;
 use crate::error::Error;
 use crate::path::RelPath;
 use crate::room;
 use crate::root::Root;
-use crate::writeback::{Kept, Medium};
+use crate::writeback::{FirstError, WriteOrdering};
 
 /// Where a chunk of another version is.
-pub(super) struct Old {
+pub(super) struct OldChunk {
     /// None if it is the partial file itself, or a file beside which there is nothing else.
     target: Option<File>,
     /// Bytes that are worth a look.
@@ -34,7 +34,7 @@ pub(super) struct Old {
 
 /// What became of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patched {
+pub enum PatchOutcome {
     /// The chunk is there now.
     Written,
     /// It was there before, or another thread has it in hand.
@@ -43,9 +43,9 @@ pub enum Patched {
     Differs,
 }
 
-impl Old {
+impl OldChunk {
     /// None when there is nothing of at least a chunk. `left` bytes are in the partial file already.
-    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<Old> {
+    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<OldChunk> {
         let target = open_plain(dir, target, OFlags::RDONLY).ok().flatten();
         let target = target.filter(|(_, meta)| meta.size >= CHUNK);
         let mut len = target.as_ref().map_or(0, |(_, meta)| meta.size);
@@ -53,18 +53,18 @@ impl Old {
             // A clone shares the blocks of the old file until they are changed.
             && fs::ioctl_ficlone(partial, file).is_ok()
         {
-            return Some(Old { target: None, len });
+            return Some(OldChunk { target: None, len });
         }
         len = len.max(left);
-        (len >= CHUNK).then_some(Old { target: target.map(|(file, _)| file), len })
+        (len >= CHUNK).then_some(OldChunk { target: target.map(|(file, _)| file), len })
     }
 }
 
 /// None if it is no plain file; never through a symbolic link.
-fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(File, Meta)>> {
+fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(File, Metadata)>> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(fs::openat(dir, name, flags, Mode::empty())?);
-    let meta = Meta::from(&fs::fstat(&file)?);
+    let meta = Metadata::from(&fs::fstat(&file)?);
     Ok(meta.is_file().then_some((file, meta)))
 }
 
@@ -72,7 +72,11 @@ impl Partial {
     /// The file under its own name, to be changed there; None if there is no plain file of at least a chunk. A run that is
     /// interrupted leaves it half new, and says nothing of that to a later one but by its time. It is as it was until
     /// [`Partial::begin_in_place`].
-    pub fn open_in_place(root: &Root, path: &RelPath, identity: &Identity) -> Result<Option<Partial>, Error> {
+    pub fn open_in_place(
+        root: &Root,
+        path: &RelPath,
+        identity: &SourceIdentity,
+    ) -> Result<Option<Partial>, Error> {
         if identity.size > SIZE_MAX {
             return Err(Error::io("create a file")(Errno::FBIG));
         }
@@ -93,15 +97,15 @@ impl Partial {
             target: target.to_vec(),
             name: target.to_vec(),
             journal_name: Vec::new(),
-            medium: Medium::of(&file),
+            medium: WriteOrdering::of(&file),
             file,
             direct: None,
             cache_turn: std::sync::Mutex::default(),
             sync_turn: std::sync::Mutex::default(),
-            error: Kept::default(),
+            error: FirstError::default(),
             identity: *identity,
             ground_used: true.into(),
-            old: Some(Old { target: None, len: meta.size }),
+            old: Some(OldChunk { target: None, len: meta.size }),
             is_in_place: true,
             state: State::new(identity).into(),
             dir: Arc::clone(&dir),
@@ -153,9 +157,9 @@ impl Partial {
     }
 
     /// Books a chunk that holds what the sender has.
-    pub fn adopt(&self, index: u64, cv: ChunkCv) -> io::Result<Patched> {
+    pub fn adopt(&self, index: u64, cv: ChunkCv) -> io::Result<PatchOutcome> {
         if !self.claim(index)? {
-            return Ok(Patched::There);
+            return Ok(PatchOutcome::There);
         }
         {
             let mut state = self.state();
@@ -165,7 +169,7 @@ impl Partial {
         // It may have been brought in from the old file.
         self.begin_sync(index * CHUNK, CHUNK)?;
         self.mark(index, cv)?;
-        Ok(Patched::Written)
+        Ok(PatchOutcome::Written)
     }
 
     /// Makes of what a chunk holds what the sender has, and books it. `buffer` is scratch.
@@ -175,9 +179,9 @@ impl Partial {
         patch: &Patch<'_>,
         cv: ChunkCv,
         buffer: &mut Vec<u8>,
-    ) -> io::Result<Patched> {
+    ) -> io::Result<PatchOutcome> {
         if index >= self.identity.chunks() || !self.claim(index)? {
-            return Ok(Patched::There);
+            return Ok(PatchOutcome::There);
         }
         self.ground_used.store(true, Relaxed);
         let written =
@@ -185,12 +189,12 @@ impl Partial {
         let mut state = self.state();
         state.in_hand.remove(index);
         if !written? {
-            return Ok(Patched::Differs);
+            return Ok(PatchOutcome::Differs);
         }
         state.written.insert(index);
         drop(state);
         self.mark(index, cv)?;
-        Ok(Patched::Written)
+        Ok(PatchOutcome::Written)
     }
 
     /// False, and nothing is written, if it would not make what the sender has.

@@ -9,12 +9,12 @@ use farhaul_handover::Held as _;
 
 use super::{Partial, State};
 use crate::ranges::ChunkMap;
-use crate::writeback::{self, Medium};
+use crate::writeback::{self, WriteOrdering};
 
 impl Partial {
     /// Whether its name has to wait for a disk.
     pub fn needs_a_disk(&self) -> bool {
-        self.medium != Medium::Memory
+        self.medium != WriteOrdering::Memory
     }
 
     /// Hands what is still in memory to the disk.
@@ -31,7 +31,7 @@ impl Partial {
 
     pub(super) fn begin_sync(&self, offset: u64, len: u64) -> io::Result<()> {
         match self.medium {
-            Medium::Memory => Ok(()),
+            WriteOrdering::Memory => Ok(()),
             _ => writeback::begin(&self.file, offset, len).inspect_err(|error| self.give_up(error)),
         }
     }
@@ -47,7 +47,7 @@ impl Partial {
         self.error.check()?;
         let unsynced = std::mem::take(&mut self.state().unsynced);
         let synced = match self.medium {
-            Medium::Memory => Ok(()),
+            WriteOrdering::Memory => Ok(()),
             _ => writeback::sync(&self.file),
         };
         if let Err(error) = &synced {

@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, OFlags, SeekFrom};
 
 use super::directory::SourceRef;
-use crate::entry::{Entry, FileKind, Kind, Meta, Node, Time};
+use crate::entry::{Entry, EntryKind, FileKind, FileTime, Metadata, SpecialNode};
 
 /// Specials that go as what they are, not with what can be read from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Nodes {
+pub struct SpecialSources {
     /// Named pipes and sockets.
     pub pipes: bool,
     pub devices: bool,
@@ -21,39 +21,43 @@ pub struct Nodes {
 /// From `pipe(7)`: such a pipe is in no directory, and so cannot be made at another place.
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
 /// The device that is always at its end.
-const NULL: Node = Node::CharDevice { major: 1, minor: 3 };
+const NULL: SpecialNode = SpecialNode::CharDevice { major: 1, minor: 3 };
 
 /// What a named source is taken as.
-pub(super) fn taken(handle: SourceRef, meta: &Meta, nodes: Nodes) -> io::Result<(SourceRef, Entry)> {
+pub(super) fn taken(
+    handle: SourceRef,
+    meta: &Metadata,
+    nodes: SpecialSources,
+) -> io::Result<(SourceRef, Entry)> {
     let entry = meta.entry(Vec::new());
     let FileKind::Special(node) = meta.kind else { return Ok((handle, entry)) };
     let refused = |why: &str| Err(io::Error::other(why));
-    let stream = |is_pipe| Entry { kind: Kind::Stream { is_pipe }, ..of_content(&entry) };
+    let stream = |is_pipe| Entry { kind: EntryKind::Stream { is_pipe }, ..of_content(&entry) };
     let is_node = match node {
-        Node::Fifo => nodes.pipes && !is_nameless(&handle)?,
-        Node::Socket => nodes.pipes,
-        Node::CharDevice { .. } | Node::BlockDevice { .. } => nodes.devices,
+        SpecialNode::Fifo => nodes.pipes && !is_nameless(&handle)?,
+        SpecialNode::Socket => nodes.pipes,
+        SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. } => nodes.devices,
     };
     if is_node {
         return Ok((handle, entry));
     }
     match node {
-        Node::Fifo => Ok((handle, stream(true))),
+        SpecialNode::Fifo => Ok((handle, stream(true))),
         NULL if !handle.is_confined() => Ok((handle, stream(false))),
-        Node::BlockDevice { .. } if !handle.is_confined() => {
+        SpecialNode::BlockDevice { .. } if !handle.is_confined() => {
             let size = size_of_device(handle.open()?)?;
-            let kind = Kind::File { size, sparse: false };
+            let kind = EntryKind::File { size, sparse: false };
             Ok((handle.of_device(), Entry { kind, ..of_content(&entry) }))
         }
-        Node::BlockDevice { .. } => refused("a daemon sends no device's content"),
-        Node::CharDevice { .. } => refused("a character device has no end (- is standard input)"),
-        Node::Socket => refused("a socket cannot be read by its name"),
+        SpecialNode::BlockDevice { .. } => refused("a daemon sends no device's content"),
+        SpecialNode::CharDevice { .. } => refused("a character device has no end (- is standard input)"),
+        SpecialNode::Socket => refused("a socket cannot be read by its name"),
     }
 }
 
 /// What is read is as old as its reading, whatever time the node has.
 fn of_content(node: &Entry) -> Entry {
-    Entry { mode: node.mode & 0o666, mtime: Time::now(), nlink: 1, ..node.clone() }
+    Entry { mode: node.mode & 0o666, mtime: FileTime::now(), nlink: 1, ..node.clone() }
 }
 
 fn is_nameless(handle: &SourceRef) -> io::Result<bool> {

@@ -20,7 +20,7 @@ fn a_file_arrives_with_mode_and_time_and_nothing_else() {
     let root = Root::open(temp.path()).unwrap();
     for mode in [0o644, 0o600, 0o400, 0o000, 0o777, 0o4755, 0o1666] {
         for (sparse, durable) in [(false, false), (true, true)] {
-            let mtime = Time::new(1_234_567_890, 987_654_321);
+            let mtime = FileTime::new(1_234_567_890, 987_654_321);
             write_whole(
                 &root,
                 &path("file"),
@@ -50,11 +50,13 @@ fn a_new_file_never_has_another_name() {
     {
         for (sparse, durable) in [(false, false), (true, true)] {
             let name = path(&format!("file-{number}-{sparse}"));
-            let mtime = Time::new(1_234_567_890, 987_654_321);
+            let mtime = FileTime::new(1_234_567_890, 987_654_321);
             let options =
                 WriteOptions { mode, mtime: Some(mtime), durable, sparse, ..WriteOptions::default() };
-            let made = Unnamed::new(&root, &name, b"content", &options).unwrap();
-            assert!(matches!(made.at, At::Nowhere { .. }) && root.metadata(&name).unwrap().is_none());
+            let made = UnnamedFile::new(&root, &name, b"content", &options).unwrap();
+            assert!(
+                matches!(made.at, TempLocation::Nowhere { .. }) && root.metadata(&name).unwrap().is_none()
+            );
             made.finish().unwrap();
             let meta = root.metadata(&name).unwrap().unwrap();
             assert_eq!((meta.mode, meta.mtime, meta.size, meta.nlink), (mode, mtime, 7, 1));
@@ -85,8 +87,8 @@ fn without_nameless_files_a_temporary_name_serves() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
     root.dir(b"").unwrap().refuse_nameless();
-    let made = Unnamed::new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
-    assert!(matches!(made.at, At::Beside(_)));
+    let made = UnnamedFile::new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
+    assert!(matches!(made.at, TempLocation::Beside(_)));
     drop(made);
     write_new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
     assert_eq!(std::fs::read(temp.path().join("file")).unwrap(), b"content");
@@ -138,7 +140,7 @@ fn a_leftover_is_known_by_its_inode() {
             dir.refuse_nameless();
         }
         // Killed before it was renamed.
-        let Created { file, name, .. } = temporary::create(&dir, 0o600).unwrap();
+        let CreatedTemp { file, name, .. } = temporary::create(&dir, 0o600).unwrap();
         let name = name.unwrap_or_else(|| temporary::give_name(&file, &dir).unwrap());
         assert!(crate::ours::is_ours(&dir, &name), "{is_nameless}");
         std::fs::copy(temp.path().join(OsStr::from_bytes(&name)), temp.path().join("copy")).unwrap();

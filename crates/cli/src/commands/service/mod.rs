@@ -16,9 +16,9 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 use farhaul::{Code, Error, default_identity_path};
-use farhaul_service::{Address, Client, default_sockets};
+use farhaul_service::{ServiceAddress, ServiceClient, default_sockets};
 
-use crate::args::service::Api;
+use crate::args::service::ApiArgs;
 
 pub use cap::cap;
 pub use history::{history, receipt, usage};
@@ -36,16 +36,16 @@ pub use watch::watch;
 const TOKEN_MAX: u64 = 4096;
 
 /// The service that is asked.
-fn client(api: &Api) -> Result<Client, Error> {
+fn client(api: &ApiArgs) -> Result<ServiceClient, Error> {
     let address = match &api.api {
-        Some(text) => Address::parse(text, api.ca.as_deref())?,
-        None => Address::Unix(own_socket()),
+        Some(text) => ServiceAddress::parse(text, api.ca.as_deref())?,
+        None => ServiceAddress::Unix(own_socket()),
     };
     let token = match &address {
-        Address::Unix(_) => None,
-        Address::Tcp { .. } => Some(token_of(api.token_file.as_deref())?),
+        ServiceAddress::Unix(_) => None,
+        ServiceAddress::Tcp { .. } => Some(token_of(api.token_file.as_deref())?),
     };
-    Client::new(address, token)
+    ServiceClient::new(address, token)
 }
 
 /// That of this user's service: the one that is there.

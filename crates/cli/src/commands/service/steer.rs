@@ -1,15 +1,15 @@
 //! `farhaul pause`, `resume`, `cancel`, `retry` and `set`.
 
 use farhaul::{Error, ExitCode};
-use farhaul_service::State;
+use farhaul_service::JobState;
 use serde_json::{Value, json};
 
 use super::{client, jobs, quoted};
-use crate::args::service::{Named, Set};
+use crate::args::service::{JobIdsArgs, JobSetArgs};
 use crate::ui::printer;
 
 /// Does the same with each job that is named. One that is refused keeps the others from nothing.
-pub fn act(args: &Named, deed: &str) -> Result<ExitCode, Error> {
+pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
     let client = client(&args.shown.api)?;
     let mut done = Vec::new();
     let mut code = ExitCode::Ok;
@@ -33,7 +33,7 @@ pub fn act(args: &Named, deed: &str) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-pub fn set(args: &Set) -> Result<(), Error> {
+pub fn set(args: &JobSetArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let mut change = json!({});
     if let Some(rate) = args.rate {
@@ -56,7 +56,7 @@ pub fn set(args: &Set) -> Result<(), Error> {
 }
 
 fn told(job: &Value) {
-    let state = job["state"].as_str().and_then(State::of_name).map_or("", State::words);
+    let state = job["state"].as_str().and_then(JobState::of_name).map_or("", JobState::words);
     let state = if job["is_stopping"] == true { "stopping" } else { state };
     printer::line(&format!("{}: {state}", job["id"].as_str().unwrap_or_default()));
 }

@@ -26,9 +26,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::address::{Network, OwnAddresses, judge};
-use super::signature::{Secret, sign};
-use super::url::Url;
+use super::address::{AllowedNetwork, OwnAddresses, judge};
+use super::signature::{WebhookSecret, sign};
+use super::url::WebhookUrl;
 
 /// Where Debian and others keep the certificates of those whom a host trusts, then Fedora's place, then
 /// SUSE's.
@@ -52,34 +52,34 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 
 /// How webhooks are delivered, for all of them.
 #[derive(Debug, Clone, Default)]
-pub struct Config {
+pub struct DeliveryConfig {
     /// Networks that may be connected to, though they are not public.
-    pub allow: Vec<Network>,
+    pub allow: Vec<AllowedNetwork>,
     /// What is this service itself.
     pub own: OwnAddresses,
     /// Whose certificates are believed.
-    pub roots: Roots,
+    pub roots: CertificateRoots,
     /// Tests make them shorter.
-    pub limits: Limits,
+    pub limits: DeliveryLimits,
 }
 
 /// Times that a delivery may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct DeliveryLimits {
     connect: Duration,
     whole: Duration,
     body: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { connect: CONNECT, whole: WHOLE, body: BODY }
+impl Default for DeliveryLimits {
+    fn default() -> DeliveryLimits {
+        DeliveryLimits { connect: CONNECT, whole: WHOLE, body: BODY }
     }
 }
 
 /// Whose certificates are believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Roots {
+pub enum CertificateRoots {
     /// Those that the system has.
     #[default]
     System,
@@ -89,9 +89,9 @@ pub enum Roots {
 
 /// A message on its way.
 #[derive(Debug, Clone)]
-pub struct Delivery<'a> {
+pub struct WebhookDelivery<'a> {
     /// Where to.
-    pub url: &'a Url,
+    pub url: &'a WebhookUrl,
     /// The same whenever this message is tried again.
     pub id: &'a str,
     /// What it is about, such as `post`.
@@ -99,14 +99,14 @@ pub struct Delivery<'a> {
     /// JSON.
     pub body: Vec<u8>,
     /// What it is signed with, if the other end is to know whose it is.
-    pub secret: Option<&'a Secret>,
+    pub secret: Option<&'a WebhookSecret>,
     /// The time now, in seconds since 1970.
     pub unix_s: i64,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// It was taken.
     Delivered {
         /// 200 to 299.
@@ -126,23 +126,23 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
-    fn refused(why: impl Into<String>) -> Outcome {
-        Outcome::Refused { why: why.into() }
+impl DeliveryOutcome {
+    fn refused(why: impl Into<String>) -> DeliveryOutcome {
+        DeliveryOutcome::Refused { why: why.into() }
     }
 
-    fn retry(why: impl Into<String>) -> Outcome {
-        Outcome::Retry { why: why.into(), after: None }
+    fn retry(why: impl Into<String>) -> DeliveryOutcome {
+        DeliveryOutcome::Retry { why: why.into(), after: None }
     }
 }
 
 /// A look-up in progress.
-pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
 /// What knows the addresses of names.
 pub trait Resolve: Send + Sync {
     /// All addresses of a name.
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a>;
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
 /// The system's: files, DNS, whatever the host is set up for.
@@ -150,73 +150,79 @@ pub trait Resolve: Send + Sync {
 pub struct SystemResolver;
 
 impl Resolve for SystemResolver {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a> {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a> {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
     }
 }
 
 /// Delivers messages. Made once: it has read the certificates.
-pub struct Sender {
-    allow: Vec<Network>,
+pub struct WebhookSender {
+    allow: Vec<AllowedNetwork>,
     own: OwnAddresses,
-    limits: Limits,
+    limits: DeliveryLimits,
     tls: TlsConnector,
     resolver: Box<dyn Resolve>,
 }
 
-impl Sender {
+impl WebhookSender {
     /// Reads the certificates. Without any that can be used it works, too, but for `https`.
-    pub fn new(config: Config, resolver: Box<dyn Resolve>) -> Result<Sender, Error> {
-        let Config { allow, own, roots, limits } = config;
+    pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
+        let DeliveryConfig { allow, own, roots, limits } = config;
         let tls = TlsConnector::from(Arc::new(tls(&roots)?));
-        Ok(Sender { allow, own, limits, tls, resolver })
+        Ok(WebhookSender { allow, own, limits, tls, resolver })
     }
 
     /// Tries once. Whoever drops the future ends the attempt.
-    pub async fn deliver(&self, delivery: &Delivery<'_>) -> Outcome {
+    pub async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryOutcome {
         let deadline = Instant::now() + self.limits.whole;
         let why = || format!("{} has not answered within {:?}", delivery.url.origin(), self.limits.whole);
         match timeout_at(deadline, self.attempt(delivery)).await {
             Ok(Ok(outcome) | Err(outcome)) => outcome,
-            Err(_) => Outcome::retry(why()),
+            Err(_) => DeliveryOutcome::retry(why()),
         }
     }
 
-    async fn attempt(&self, delivery: &Delivery<'_>) -> Result<Outcome, Outcome> {
+    async fn attempt(&self, delivery: &WebhookDelivery<'_>) -> Result<DeliveryOutcome, DeliveryOutcome> {
         let addresses = self.addresses(delivery.url).await?;
         let stream = self.connect(delivery.url, &addresses).await?;
         if !delivery.url.is_tls() {
             return self.exchange(delivery, stream).await;
         }
         let name = ServerName::try_from(delivery.url.host().to_string())
-            .map_err(|_| Outcome::refused(format!("{} is no name for TLS", delivery.url.host())))?;
-        let failed = |error| Outcome::retry(format!("{}: TLS failed: {error}", delivery.url.origin()));
+            .map_err(|_| DeliveryOutcome::refused(format!("{} is no name for TLS", delivery.url.host())))?;
+        let failed =
+            |error| DeliveryOutcome::retry(format!("{}: TLS failed: {error}", delivery.url.origin()));
         let stream = self.tls.connect(name, stream).await.map_err(failed)?;
         self.exchange(delivery, stream).await
     }
 
     /// Every address of the name must be one that may be connected to: a name with one that may not is
     /// refused as a whole, so that nobody can have this end choose.
-    async fn addresses(&self, url: &Url) -> Result<Vec<SocketAddr>, Outcome> {
+    async fn addresses(&self, url: &WebhookUrl) -> Result<Vec<SocketAddr>, DeliveryOutcome> {
         let found = match url.host().parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, url.port())],
             Err(_) => {
-                let failed = |error| Outcome::retry(format!("cannot look up {}: {error}", url.host()));
+                let failed =
+                    |error| DeliveryOutcome::retry(format!("cannot look up {}: {error}", url.host()));
                 self.resolver.resolve(url.host(), url.port()).await.map_err(failed)?
             }
         };
         if found.is_empty() || found.len() > ADDRESSES_MAX {
-            return Err(Outcome::retry(format!("{} has {} addresses", url.host(), found.len())));
+            return Err(DeliveryOutcome::retry(format!("{} has {} addresses", url.host(), found.len())));
         }
         for address in &found {
             judge(*address, &self.allow, &self.own).map_err(|why| {
-                Outcome::refused(format!("{}: {why}, which webhooks may not go to", url.host()))
+                DeliveryOutcome::refused(format!("{}: {why}, which webhooks may not go to", url.host()))
             })?;
         }
         Ok(found)
     }
 
-    async fn connect(&self, url: &Url, addresses: &[SocketAddr]) -> Result<TcpStream, Outcome> {
+    async fn connect(
+        &self,
+        url: &WebhookUrl,
+        addresses: &[SocketAddr],
+    ) -> Result<TcpStream, DeliveryOutcome> {
         let mut why = String::new();
         for address in addresses {
             why = match timeout(self.limits.connect, TcpStream::connect(address)).await {
@@ -225,16 +231,22 @@ impl Sender {
                 Err(_) => format!("no answer within {:?}", self.limits.connect),
             };
         }
-        Err(Outcome::retry(format!("cannot connect to {}: {why}", url.origin())))
+        Err(DeliveryOutcome::retry(format!("cannot connect to {}: {why}", url.origin())))
     }
 
-    async fn exchange<S>(&self, delivery: &Delivery<'_>, stream: S) -> Result<Outcome, Outcome>
+    async fn exchange<S>(
+        &self,
+        delivery: &WebhookDelivery<'_>,
+        stream: S,
+    ) -> Result<DeliveryOutcome, DeliveryOutcome>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let origin = delivery.url.origin();
-        let failed = |error: hyper::Error| Outcome::retry(format!("{origin} does not answer: {error}"));
-        let request = request(delivery).map_err(|why| Outcome::refused(format!("{origin}: {why}")))?;
+        let failed =
+            |error: hyper::Error| DeliveryOutcome::retry(format!("{origin} does not answer: {error}"));
+        let request =
+            request(delivery).map_err(|why| DeliveryOutcome::refused(format!("{origin}: {why}")))?;
         let mut builder = hyper::client::conn::http1::Builder::new();
         builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
@@ -258,11 +270,11 @@ impl Drop for Driver {
     }
 }
 
-fn tls(roots: &Roots) -> Result<ClientConfig, Error> {
+fn tls(roots: &CertificateRoots) -> Result<ClientConfig, Error> {
     let mut store = RootCertStore::empty();
     let bundle = match roots {
-        Roots::Bundle(path) => Some(path.clone()),
-        Roots::System => BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
+        CertificateRoots::Bundle(path) => Some(path.clone()),
+        CertificateRoots::System => BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
     };
     if let Some(path) = bundle {
         let cannot = |error: &dyn std::fmt::Display| {
@@ -284,7 +296,7 @@ fn tls(roots: &Roots) -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-fn request(delivery: &Delivery<'_>) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+fn request(delivery: &WebhookDelivery<'_>) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(delivery.url.target())
@@ -316,14 +328,22 @@ async fn read_some(response: Response<Incoming>) -> String {
 }
 
 /// What an answer means.
-fn verdict(origin: &str, status: StatusCode, headers: &HeaderMap, excerpt: &str, unix_s: i64) -> Outcome {
+fn verdict(
+    origin: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    excerpt: &str,
+    unix_s: i64,
+) -> DeliveryOutcome {
     let said = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
     let why = format!("{origin} answers {}{said}", status.as_u16());
     match status.as_u16() {
-        status @ 200..=299 => Outcome::Delivered { status },
-        408 | 425 | 429 => Outcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) },
-        400..=499 => Outcome::refused(why),
-        _ => Outcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) },
+        status @ 200..=299 => DeliveryOutcome::Delivered { status },
+        408 | 425 | 429 => {
+            DeliveryOutcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) }
+        }
+        400..=499 => DeliveryOutcome::refused(why),
+        _ => DeliveryOutcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) },
     }
 }
 

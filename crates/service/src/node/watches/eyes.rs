@@ -19,14 +19,15 @@ use serde_json::json;
 
 use super::Order;
 use super::spec::names_of;
-use crate::access::{Caller, Places, Reach};
-use crate::job::{JobId, State};
+use crate::access::{Caller, CallerReach, JobPlaces};
+use crate::job::{JobId, JobState};
 use crate::node::{Active, Node, peer_of};
 use crate::store::history;
 use crate::store::jobs::{self, JobRow};
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{
-    Acted, After, Change, Confirmed, Name, Notice, Past, Status, Take, Version, Watcher, act,
+    AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, Notice, PastStatus,
+    StoreChange, WatchedName, Watcher, act,
 };
 
 /// Files of one job, and the bytes of their names: that is what the job keeps in memory and in the store.
@@ -37,10 +38,10 @@ const TURN_MAX: Duration = Duration::from_secs(3600);
 /// A folder that lies elsewhere than it may is looked at again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-pub(super) struct Eyes {
+pub(super) struct FolderThread {
     node: Arc<Node>,
     row: WatchRow,
-    places: Arc<Places>,
+    places: Arc<JobPlaces>,
     watcher: Watcher,
     notices: Arc<Mutex<Vec<String>>>,
     inbox: Receiver<Order>,
@@ -49,24 +50,24 @@ pub(super) struct Eyes {
 }
 
 /// A file of a job, and the version to do something with, if it is to be.
-type Mine = (Name, Option<Version>);
+type JobFile = (WatchedName, Option<FileVersion>);
 
 /// What is known of a job that is over.
-struct Ended {
+struct EndedJob {
     row: JobRow,
     report: Option<Report>,
 }
 
-impl Eyes {
+impl FolderThread {
     pub(super) fn new(
         node: Arc<Node>,
         row: WatchRow,
-        places: Arc<Places>,
+        places: Arc<JobPlaces>,
         watcher: Watcher,
         notices: Arc<Mutex<Vec<String>>>,
         inbox: Receiver<Order>,
-    ) -> Eyes {
-        Eyes { node, row, places, watcher, notices, inbox, trouble: None }
+    ) -> FolderThread {
+        FolderThread { node, row, places, watcher, notices, inbox, trouble: None }
     }
 
     pub(super) fn run(mut self) {
@@ -119,7 +120,7 @@ impl Eyes {
         *self.notices.lock().in_any_case() = all.collect();
     }
 
-    fn write(&self, changes: Vec<Change>) {
+    fn write(&self, changes: Vec<StoreChange>) {
         if changes.is_empty() {
             return;
         }
@@ -129,7 +130,7 @@ impl Eyes {
 
     // ---- taking ----------------------------------------------------------------------------------------------------
 
-    fn take_all(&mut self, takes: Vec<Take>) {
+    fn take_all(&mut self, takes: Vec<FileToTake>) {
         if takes.is_empty() {
             return;
         }
@@ -171,7 +172,7 @@ impl Eyes {
     }
 
     /// One job for these files. False if none could be made.
-    fn take(&mut self, takes: Vec<Take>) -> bool {
+    fn take(&mut self, takes: Vec<FileToTake>) -> bool {
         let now_ms = self.node.clock.now_ms();
         let Ok(id) = JobId::new(now_ms) else {
             takes.iter().for_each(|take| self.watcher.refused(take));
@@ -215,19 +216,22 @@ impl Eyes {
         let (mut open, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for entry in self.watcher.folder().entries() {
             match entry.status {
-                Status::Taken { job }
-                | Status::Changed { job }
-                | Status::Gone { past: Past::Taken { job } } => {
+                FileStatus::Taken { job }
+                | FileStatus::Changed { job }
+                | FileStatus::Gone { past: PastStatus::Taken { job } } => {
                     open.insert(job);
                 }
-                Status::Failed { job, .. } => drop(failed.insert(job)),
-                Status::New | Status::Settling | Status::Done { .. } | Status::Gone { .. } => {}
+                FileStatus::Failed { job, .. } => drop(failed.insert(job)),
+                FileStatus::New
+                | FileStatus::Settling
+                | FileStatus::Done { .. }
+                | FileStatus::Gone { .. } => {}
             }
         }
         // Somebody may have had a job run again that had failed.
         for job in failed {
             if let Ok(id) = job.parse::<JobId>()
-                && matches!(self.ended(id), Ok(Some(ended)) if ended.row.state == State::Done)
+                && matches!(self.ended(id), Ok(Some(ended)) if ended.row.state == JobState::Done)
             {
                 self.over(id);
             }
@@ -244,11 +248,11 @@ impl Eyes {
     }
 
     fn forget(&mut self, job: &str) {
-        let names: Vec<Name> = self
+        let names: Vec<WatchedName> = self
             .watcher
             .folder()
             .entries()
-            .filter(|entry| matches!(&entry.status, Status::Taken { job: has } | Status::Changed { job: has } if has == job))
+            .filter(|entry| matches!(&entry.status, FileStatus::Taken { job: has } | FileStatus::Changed { job: has } if has == job))
             .map(|entry| entry.name)
             .collect();
         let why = "the job is not known any more";
@@ -257,14 +261,14 @@ impl Eyes {
         self.write(changes);
     }
 
-    fn ended(&self, job: JobId) -> Result<Option<Ended>, Error> {
+    fn ended(&self, job: JobId) -> Result<Option<EndedJob>, Error> {
         self.node.store.read(|connection| {
             let Some(row) = jobs::get(connection, job)? else { return Ok(None) };
             let record = history::of_job(connection, job, Some(row.run))?;
             let papers = record.map(|record| history::papers(connection, record.id)).transpose()?.flatten();
             let report = papers.and_then(|papers| papers.report);
             let report = report.and_then(|text| serde_json::from_str::<Report>(&text).ok());
-            Ok(Some(Ended { row, report }))
+            Ok(Some(EndedJob { row, report }))
         })
     }
 
@@ -277,17 +281,19 @@ impl Eyes {
                 return tracing::error!(watch = self.row.id, %job, %error, "a job's end cannot be read");
             }
         };
-        let mut mine: Vec<Mine> = Vec::new();
+        let mut mine: Vec<JobFile> = Vec::new();
         for name in names_of(&ended.row.spec) {
             let Some(entry) = self.watcher.folder().entry(&name) else { continue };
             match &entry.status {
-                Status::Taken { job: has } | Status::Failed { job: has, .. } if has == job.as_str() => {
-                    mine.push((name, Some(entry.version)));
-                }
-                Status::Changed { job: has }
-                | Status::Gone { past: Past::Taken { job: has } | Past::Failed { job: has, .. } }
+                FileStatus::Taken { job: has } | FileStatus::Failed { job: has, .. }
                     if has == job.as_str() =>
                 {
+                    mine.push((name, Some(entry.version)));
+                }
+                FileStatus::Changed { job: has }
+                | FileStatus::Gone {
+                    past: PastStatus::Taken { job: has } | PastStatus::Failed { job: has, .. },
+                } if has == job.as_str() => {
                     mine.push((name, None));
                 }
                 _ => {}
@@ -298,8 +304,8 @@ impl Eyes {
         }
         let durable = ended.row.spec.options.integrity.durable;
         let report = ended.report.clone().unwrap_or_default();
-        let (count, word) = match Confirmed::of(job.as_str(), &report, durable) {
-            Ok(confirmed) if ended.row.state == State::Done => {
+        let (count, word) = match Confirmation::of(job.as_str(), &report, durable) {
+            Ok(confirmed) if ended.row.state == JobState::Done => {
                 let Some((there, others)) = self.arrived(&ended.row, mine) else { return };
                 self.act(job, &confirmed, &there);
                 let why = || Err("the job has left it out: it was gone, or is no file to take".to_string());
@@ -317,7 +323,7 @@ impl Eyes {
 
     /// Those of the files that the manifest names as arrived, and the others: what a job has left out is no failure of the job, and
     /// still has not arrived.
-    fn arrived(&self, row: &JobRow, mine: Vec<Mine>) -> Option<(Vec<Mine>, Vec<Mine>)> {
+    fn arrived(&self, row: &JobRow, mine: Vec<JobFile>) -> Option<(Vec<JobFile>, Vec<JobFile>)> {
         match self.node.arrived(row.id, row.run) {
             Ok(arrived) => Some(mine.into_iter().partition(|(name, _)| arrived.contains(name.bytes()))),
             Err(error) => {
@@ -329,25 +335,31 @@ impl Eyes {
     }
 
     /// Does with the files what is to be done with those that have arrived.
-    fn act(&self, job: JobId, confirmed: &Confirmed, mine: &[Mine]) {
+    fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) {
         let Ok(watch) = self.row.spec.watch() else { return };
         let target = match &watch.after {
-            After::Leave => return,
-            After::Mark | After::Delete => watch.folder.clone(),
-            After::Move(to) => watch.folder.join(to),
+            AfterAction::Leave => return,
+            AfterAction::Mark | AfterAction::Delete => watch.folder.clone(),
+            AfterAction::Move(to) => watch.folder.join(to),
         };
         if !self.reaches(&watch.folder) || !self.reaches(&target) {
             let text = "nothing is done with the files: a link leads out of what the watch's owner may reach";
             let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
             return self.node.said(job, ("warning", text, &event.to_string()));
         }
-        let files: Vec<(Name, Version)> =
+        let files: Vec<(WatchedName, FileVersion)> =
             mine.iter().filter_map(|(name, version)| Some((name.clone(), (*version)?))).collect();
         let acted = act(&watch.folder, &watch.after, confirmed, &files);
         for ((name, _), result) in files.iter().zip(acted) {
             let text = match result {
-                Ok(Acted::Left | Acted::Marked | Acted::Moved(_) | Acted::Deleted | Acted::Gone) => continue,
-                Ok(Acted::Changed) => {
+                Ok(
+                    AfterOutcome::Left
+                    | AfterOutcome::Marked
+                    | AfterOutcome::Moved(_)
+                    | AfterOutcome::Deleted
+                    | AfterOutcome::Gone,
+                ) => continue,
+                Ok(AfterOutcome::Changed) => {
                     format!("{} stays: it has changed, or somebody writes it", escape(name.bytes()))
                 }
                 Err(error) => error.to_string(),
@@ -359,23 +371,23 @@ impl Eyes {
 
     /// Nothing is confirmed. Files that the report names have failed; others are taken again, by a job without those. Yields how
     /// many have failed.
-    fn fail(&mut self, job: JobId, ended: &Ended, mine: &[Mine]) -> usize {
+    fn fail(&mut self, job: JobId, ended: &EndedJob, mine: &[JobFile]) -> usize {
         let report = ended.report.clone().unwrap_or_default();
         let failed = report.failed.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
         let not_taken = report.not_taken.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
         let named: Vec<(&str, &str)> = failed.chain(not_taken).collect();
-        let reason_of = |name: &Name| {
+        let reason_of = |name: &WatchedName| {
             let name = name.to_string();
             let is_it = |path: &str| {
                 name == path || name.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
             };
             named.iter().find(|(path, _)| is_it(path)).map(|(_, reason)| reason.to_string())
         };
-        let is_partial = ended.row.state != State::Cancelled
+        let is_partial = ended.row.state != JobState::Cancelled
             && report.complete
             && mine.iter().any(|(name, _)| reason_of(name).is_some());
         let all = match (ended.row.state, &report.error) {
-            (State::Cancelled, _) => "the job was cancelled".to_string(),
+            (JobState::Cancelled, _) => "the job was cancelled".to_string(),
             (_, Some(error)) => error.clone(),
             (_, None) => format!("job {job} has not confirmed it"),
         };
@@ -399,15 +411,15 @@ impl Node {
     fn submit_taken(
         &self,
         watch: &WatchRow,
-        places: &Arc<Places>,
+        places: &Arc<JobPlaces>,
         id: JobId,
-        names: &[Name],
-        changes: Vec<Change>,
+        names: &[WatchedName],
+        changes: Vec<StoreChange>,
     ) -> Result<(), Error> {
         let names = names.iter().map(ToString::to_string).collect();
         let spec = watch.spec.job(&watch.id, names).checked()?;
         let now_ms = self.clock.now_ms();
-        let owner = Caller { subject: watch.owner.clone(), reach: Reach::default(), ..Caller::local() };
+        let owner = Caller { subject: watch.owner.clone(), reach: CallerReach::default(), ..Caller::local() };
         let mut row = self.accepted(&owner, spec, peer_of(&places.0), now_ms)?;
         (row.id, row.confined) = (id, watch.confined.clone());
         let mut all = self.jobs();

@@ -15,13 +15,13 @@ const KEY: &[u8] = include_bytes!("../vectors/server.key");
 
 /// Knows names from a table, and counts.
 #[derive(Clone, Default)]
-struct Names {
+struct TestResolver {
     table: Arc<Vec<(&'static str, Vec<SocketAddr>)>>,
     asked: Arc<AtomicUsize>,
 }
 
-impl Resolve for Names {
-    fn resolve<'a>(&'a self, host: &'a str, _port: u16) -> Resolving<'a> {
+impl Resolve for TestResolver {
+    fn resolve<'a>(&'a self, host: &'a str, _port: u16) -> ResolveFuture<'a> {
         self.asked.fetch_add(1, SeqCst);
         let found = self.table.iter().find(|(name, _)| *name == host).map(|(_, found)| found.clone());
         Box::pin(async move { found.ok_or_else(|| io::Error::other("no such name")) })
@@ -132,24 +132,24 @@ fn acceptor() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-fn short() -> Limits {
+fn short() -> DeliveryLimits {
     let of = Duration::from_millis;
-    Limits { connect: of(500), whole: of(2000), body: of(300) }
+    DeliveryLimits { connect: of(500), whole: of(2000), body: of(300) }
 }
 
-fn config() -> Config {
-    Config {
+fn config() -> DeliveryConfig {
+    DeliveryConfig {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
-        roots: Roots::Bundle(AUTHORITY.into()),
+        roots: CertificateRoots::Bundle(AUTHORITY.into()),
         limits: short(),
-        ..Config::default()
+        ..DeliveryConfig::default()
     }
 }
 
-async fn deliver_by(sender: &Sender, url: &str) -> Outcome {
+async fn deliver_by(sender: &WebhookSender, url: &str) -> DeliveryOutcome {
     let url = url.parse().unwrap();
-    let secret = Secret::new("0123456789abcdef").unwrap();
-    let delivery = Delivery {
+    let secret = WebhookSecret::new("0123456789abcdef").unwrap();
+    let delivery = WebhookDelivery {
         url: &url,
         id: "4k2m.1.post",
         event: "post",
@@ -160,12 +160,12 @@ async fn deliver_by(sender: &Sender, url: &str) -> Outcome {
     sender.deliver(&delivery).await
 }
 
-async fn deliver(url: &str) -> Outcome {
-    deliver_by(&Sender::new(config(), Box::new(SystemResolver)).unwrap(), url).await
+async fn deliver(url: &str) -> DeliveryOutcome {
+    deliver_by(&WebhookSender::new(config(), Box::new(SystemResolver)).unwrap(), url).await
 }
 
-fn is_retry(outcome: &Outcome, part: &str) -> bool {
-    matches!(outcome, Outcome::Retry { why, .. } if why.contains(part))
+fn is_retry(outcome: &DeliveryOutcome, part: &str) -> bool {
+    matches!(outcome, DeliveryOutcome::Retry { why, .. } if why.contains(part))
 }
 
 const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
@@ -173,10 +173,13 @@ const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 #[tokio::test]
 async fn a_message_arrives_signed_by_one_connection() {
     let server = Server::start(Behaviour::Answer(OK), false).await;
-    let names = Names { table: Arc::new(vec![("hooks.test", vec![server.address])]), ..Names::default() };
-    let sender = Sender::new(config(), Box::new(names.clone())).unwrap();
+    let names = TestResolver {
+        table: Arc::new(vec![("hooks.test", vec![server.address])]),
+        ..TestResolver::default()
+    };
+    let sender = WebhookSender::new(config(), Box::new(names.clone())).unwrap();
     let url = format!("http://hooks.test:{}/in?key=7", server.address.port());
-    assert_eq!(deliver_by(&sender, &url).await, Outcome::Delivered { status: 204 });
+    assert_eq!(deliver_by(&sender, &url).await, DeliveryOutcome::Delivered { status: 204 });
 
     let request = server.request();
     assert!(
@@ -190,7 +193,10 @@ async fn a_message_arrives_signed_by_one_connection() {
         ("User-Agent", format!("farhaul/{}", env!("CARGO_PKG_VERSION"))),
         ("Farhaul-Delivery", "4k2m.1.post".into()),
         ("Farhaul-Event", "post".into()),
-        ("Farhaul-Signature", sign(&Secret::new("0123456789abcdef").unwrap(), 1_764_288_000, b"{\"a\":1}")),
+        (
+            "Farhaul-Signature",
+            sign(&WebhookSecret::new("0123456789abcdef").unwrap(), 1_764_288_000, b"{\"a\":1}"),
+        ),
     ] {
         assert_eq!(server.header(name), Some(value), "{name}");
     }
@@ -217,9 +223,9 @@ async fn answers_say_whether_to_try_again() {
         let server = Server::start(Behaviour::Answer(answer), false).await;
         let outcome = deliver(&format!("http://{}/", server.address)).await;
         let word = match &outcome {
-            Outcome::Delivered { .. } => "delivered",
-            Outcome::Refused { .. } => "refused",
-            Outcome::Retry { .. } => "retry",
+            DeliveryOutcome::Delivered { .. } => "delivered",
+            DeliveryOutcome::Refused { .. } => "refused",
+            DeliveryOutcome::Retry { .. } => "retry",
         };
         assert_eq!(word, expected, "{answer}: {outcome:?}");
         assert_eq!(server.connections.load(SeqCst), 1, "{answer}");
@@ -268,21 +274,23 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
         // One that may be used does not help.
         ("mixed.test", vec![at("1.1.1.1"), server.address]),
     ];
-    let names = Names { table: Arc::new(table), ..Names::default() };
-    let strict = Config { allow: Vec::new(), ..config() };
-    let sender = Sender::new(strict, Box::new(names.clone())).unwrap();
+    let names = TestResolver { table: Arc::new(table), ..TestResolver::default() };
+    let strict = DeliveryConfig { allow: Vec::new(), ..config() };
+    let sender = WebhookSender::new(strict, Box::new(names.clone())).unwrap();
     for host in
         ["private.test", "metadata.test", "loopback.test", "mapped.test", "mixed.test", "127.0.0.1", "[::1]"]
     {
         let outcome = deliver_by(&sender, &format!("http://{host}:{port}/")).await;
-        let Outcome::Refused { why } = &outcome else { panic!("{host}: {outcome:?}") };
+        let DeliveryOutcome::Refused { why } = &outcome else { panic!("{host}: {outcome:?}") };
         assert!(why.contains("webhooks may not go to"), "{why}");
     }
     // What the C library reads as an address is judged as that address, too.
-    let system = Sender::new(Config { allow: Vec::new(), ..config() }, Box::new(SystemResolver)).unwrap();
+    let system =
+        WebhookSender::new(DeliveryConfig { allow: Vec::new(), ..config() }, Box::new(SystemResolver))
+            .unwrap();
     for host in ["localhost", "2130706433", "0x7f.1", "127.1", "0"] {
         let outcome = deliver_by(&system, &format!("http://{host}:{port}/")).await;
-        assert!(!matches!(outcome, Outcome::Delivered { .. }), "{host}: {outcome:?}");
+        assert!(!matches!(outcome, DeliveryOutcome::Delivered { .. }), "{host}: {outcome:?}");
     }
     assert_eq!((server.connections.load(SeqCst), names.asked.load(SeqCst)), (0, 5));
 }
@@ -291,7 +299,7 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
 async fn what_fails_on_the_way_is_tried_again() {
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     assert!(is_retry(&deliver(&format!("http://{unused}/")).await, "cannot connect"));
-    let nowhere = Sender::new(config(), Box::new(Names::default())).unwrap();
+    let nowhere = WebhookSender::new(config(), Box::new(TestResolver::default())).unwrap();
     assert!(is_retry(&deliver_by(&nowhere, "http://none.test/").await, "cannot look up"));
     let server = Server::start(Behaviour::Answer(""), false).await;
     assert!(is_retry(&deliver(&format!("http://{}/", server.address)).await, "does not answer"));
@@ -320,8 +328,8 @@ async fn answers_without_end_are_cut() {
         let started = Instant::now();
         let outcome = deliver(&format!("http://{}/", server.address)).await;
         match is_delivered {
-            true => assert_eq!(outcome, Outcome::Delivered { status: 200 }, "{begin}"),
-            false => assert!(matches!(outcome, Outcome::Retry { .. }), "{begin}: {outcome:?}"),
+            true => assert_eq!(outcome, DeliveryOutcome::Delivered { status: 200 }, "{begin}"),
+            false => assert!(matches!(outcome, DeliveryOutcome::Retry { .. }), "{begin}: {outcome:?}"),
         }
         assert!(started.elapsed() < Duration::from_secs(20), "{begin}");
     }
@@ -333,7 +341,7 @@ async fn a_large_answer_is_read_in_part_and_shown_without_tricks() {
     let answer = format!("HTTP/1.1 400 Bad\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let server = Server::start(Behaviour::Answer(Box::leak(answer.into_boxed_str())), false).await;
     let outcome = deliver(&format!("http://{}/", server.address)).await;
-    let Outcome::Refused { why } = outcome else { panic!("{outcome:?}") };
+    let DeliveryOutcome::Refused { why } = outcome else { panic!("{outcome:?}") };
     assert!(why.len() < 1000 && !why.contains('\u{1b}') && why.contains("xxx"), "{why}");
 }
 
@@ -342,32 +350,36 @@ async fn tls_is_checked() {
     let server = Server::start(Behaviour::Answer(OK), true).await;
     let names = || {
         let table = vec![("hooks.test", vec![server.address]), ("other.test", vec![server.address])];
-        Box::new(Names { table: Arc::new(table), ..Names::default() })
+        Box::new(TestResolver { table: Arc::new(table), ..TestResolver::default() })
     };
-    let sender = Sender::new(config(), names()).unwrap();
-    assert_eq!(deliver_by(&sender, "https://hooks.test/").await, Outcome::Delivered { status: 204 });
+    let sender = WebhookSender::new(config(), names()).unwrap();
+    assert_eq!(deliver_by(&sender, "https://hooks.test/").await, DeliveryOutcome::Delivered { status: 204 });
     assert_eq!(server.header("Host").as_deref(), Some("hooks.test"));
     // Another name than the certificate's, and an address.
     assert!(is_retry(&deliver_by(&sender, "https://other.test/").await, "TLS failed"));
     let url = format!("https://{}/", server.address);
     assert!(is_retry(&deliver_by(&sender, &url).await, "TLS failed"));
     // An authority that the system does not believe.
-    let doubtful = Sender::new(Config { roots: Roots::System, ..config() }, names()).unwrap();
+    let doubtful =
+        WebhookSender::new(DeliveryConfig { roots: CertificateRoots::System, ..config() }, names()).unwrap();
     assert!(is_retry(&deliver_by(&doubtful, "https://hooks.test/").await, "TLS failed"));
     // No TLS at all.
     let plain = Server::start(Behaviour::Answer("HTTP/1.1 200 OK\r\n\r\n"), false).await;
     let table = vec![("hooks.test", vec![plain.address])];
-    let sender =
-        Sender::new(config(), Box::new(Names { table: Arc::new(table), ..Names::default() })).unwrap();
+    let sender = WebhookSender::new(
+        config(),
+        Box::new(TestResolver { table: Arc::new(table), ..TestResolver::default() }),
+    )
+    .unwrap();
     let outcome = deliver_by(&sender, "https://hooks.test/").await;
-    assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+    assert!(matches!(outcome, DeliveryOutcome::Retry { .. }), "{outcome:?}");
 }
 
 #[test]
 fn certificates_that_cannot_be_read_are_said() {
     let make = |path: &str| {
-        let config = Config { roots: Roots::Bundle(path.into()), ..config() };
-        Sender::new(config, Box::new(SystemResolver)).map(|_| ()).map_err(|error| error.to_string())
+        let config = DeliveryConfig { roots: CertificateRoots::Bundle(path.into()), ..config() };
+        WebhookSender::new(config, Box::new(SystemResolver)).map(|_| ()).map_err(|error| error.to_string())
     };
     assert!(make("/nonexistent.pem").unwrap_err().contains("/nonexistent.pem"));
     assert!(make("/dev/null").unwrap_err().contains("there is none"));

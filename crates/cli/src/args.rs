@@ -18,7 +18,7 @@ pub mod cap;
 pub mod clean;
 pub mod config;
 pub mod lab;
-pub mod look;
+pub mod read_verbs;
 pub mod receipt;
 pub mod select;
 pub mod service;
@@ -48,11 +48,11 @@ pub enum Verb {
     Cp(Box<CpArgs>),
     Sync(Box<SyncArgs>),
     Verify(verify::VerifyArgs),
-    Ls(Box<look::LsArgs>),
-    Stat(Box<look::StatArgs>),
-    Cat(Box<look::CatArgs>),
-    Du(Box<look::DuArgs>),
-    Sum(Box<look::SumArgs>),
+    Ls(Box<read_verbs::LsArgs>),
+    Stat(Box<read_verbs::StatArgs>),
+    Cat(Box<read_verbs::CatArgs>),
+    Du(Box<read_verbs::DuArgs>),
+    Sum(Box<read_verbs::SumArgs>),
     Clean(clean::CleanArgs),
     Receipt(receipt::ReceiptArgs),
     Serve(Box<ServeArgs>),

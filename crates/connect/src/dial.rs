@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use farhaul_session::blocked::UdpBlockNotes;
-use farhaul_session::blocked::{udp_blocked_warning, udp_noted_warning};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{CarrierFallback, Dial, FlowLink, FlowSetup, ReservedFlow, Setup, Transport};
+use farhaul_session::udp_blocks::UdpBlockNotes;
+use farhaul_session::udp_blocks::{udp_blocked_warning, udp_noted_warning};
 use farhaul_text::printable;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::caller;
 use super::caller::{Apart, Caller, is_wanted};
-use super::early::{FirstUse, UnansweredHello};
+use super::early_session::{FirstUse, UnansweredHello};
 use super::hello;
 use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, HelloSecret, SessionOpening};
 use super::identity::{Identity, PublicKey, default_identity_path};
@@ -35,7 +35,7 @@ use super::trust;
 use super::trust::TrustVerdict;
 use super::{
     EstablishedSession, GRANTS, HelloParams, SessionKeys, attached_indices, bind_flows, dialled_flows,
-    dialled_spares, direct, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp,
+    dialled_spares, direct_tcp, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp,
     with_session,
 };
 
@@ -670,7 +670,7 @@ impl Dial for Dialer {
         let take_index = || self.indices.take().ok_or_else(exhausted);
         match &self.way {
             CarrierRoute::Daemon(way) => way.dial(take_index),
-            CarrierRoute::Direct { candidates, master } => direct::dial(candidates, master, take_index),
+            CarrierRoute::Direct { candidates, master } => direct_tcp::dial(candidates, master, take_index),
         }
     }
 }

@@ -17,13 +17,13 @@ use farhaul_session::setup::{
 use farhaul_text::printable;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::direct::DirectListener;
+use super::direct_tcp::DirectListener;
 use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, HelloSecret, Refusal, SessionOpening};
 use super::ssh::{client_address, server_address, session_secret};
 use super::{
-    AdmissionReply, EstablishedSession, attached_indices, direct, discovery, random_flow_ids, reachable_from,
-    reserved_ids,
+    AdmissionReply, EstablishedSession, attached_indices, direct_tcp, discovery, random_flow_ids,
+    reachable_from, reserved_ids,
 };
 
 /// What a session may take to end after its client has gone, before the process ends without it.
@@ -161,7 +161,7 @@ fn prepare(
     if hello.udp && !hello.opening.network.udp_only {
         // Where UDP's port is open, TCP's may be. Without any the channel has to do.
         let ports = hello.opening.network.udp_ports;
-        door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
+        door = direct_tcp::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
         reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
     }
     Ok((reply, sockets, door))

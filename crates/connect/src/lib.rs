@@ -3,7 +3,7 @@
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
 //! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
-//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
+//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`; who that is
 //! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
 //! `callers.rs`.
 //!
@@ -12,14 +12,14 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
-mod authorized;
+mod authorized_keys;
 mod caller;
 mod callers;
 mod demux;
 mod dial;
-mod direct;
+mod direct_tcp;
 mod discovery;
-mod early;
+mod early_session;
 mod endpoint;
 pub mod features;
 #[cfg(feature = "fuzzing")]
@@ -29,21 +29,21 @@ mod grants;
 mod half_open;
 pub mod hello;
 mod identity;
-mod insistent;
 mod known_hosts;
 mod listen;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod loopback;
 mod principal;
 mod quic;
 mod race;
 mod registry;
-mod remote;
+mod remote_program;
+mod repeating_socket;
 mod rights;
 mod serve;
 mod ssh;
 mod tcp;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod testing;
 mod tls;
 mod trust;
 
@@ -60,7 +60,7 @@ use farhaul_session::setup::{
 use features::Features;
 use hello::{GENERATIONS, Refusal, SessionOpening};
 
-pub use authorized::{AuthorizedKeys, KeyBounds};
+pub use authorized_keys::{AuthorizedKeys, KeyBounds};
 pub use caller::Caller;
 pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
 pub use discovery::ClientInterface;
@@ -73,7 +73,7 @@ pub use listen::{Admitter, CapAssigner, ClientEnd, Daemon, DaemonStop, HeldSocke
 pub use principal::{
     AuthenticatedPeer, Authenticator, Guest, GuestAllowance, HandshakeProof, Principal, PrincipalId,
 };
-pub use remote::RemoteProgram;
+pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
 pub use ssh::{SshTarget, ssh_connect};
 pub use trust::is_same_fingerprint;

@@ -11,8 +11,8 @@ use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus};
 use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, ExitCode};
 use farhaul_session::handle::Handle;
+use farhaul_session::hello_reply::{ReplyAction, ReplyResult, SessionAgreement, SessionRefusal};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::pending::{ReplyAction, ReplyResult, SessionAgreement, SessionRefusal};
 use farhaul_session::rate_cap::CapMembership;
 use farhaul_session::setup::{CarrierFallback, Transport};
 

@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
 use super::hello;
 use super::hello::{HelloError, WipedBuffer};
-use super::insistent::{HeardFlag, RepeatingSocket, SaidCount};
 use super::race::RaceFailure;
+use super::repeating_socket::{HeardFlag, RepeatingSocket, SaidCount};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
 /// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_net::canonical;
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::panic_guard::contained;
 use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{

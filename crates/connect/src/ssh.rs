@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink, with_port};
-use farhaul_session::blocked::UdpBlockNotes;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     CarrierFallback, ControlProcess, FlowLink, FlowSetup, ReservedFlow, Setup, Transport,
 };
+use farhaul_session::udp_blocks::UdpBlockNotes;
 use farhaul_text::printable;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -35,7 +35,7 @@ use super::dial::Dialer;
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
 use super::{
-    EstablishedSession, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct, discovery,
+    EstablishedSession, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct_tcp, discovery,
     random_flow_ids, reserved_ids, with_session,
 };
 
@@ -218,7 +218,7 @@ pub fn ssh_connect(
     let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), caller)?;
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
-            let candidates = direct::candidates(&addresses, port);
+            let candidates = direct_tcp::candidates(&addresses, port);
             CarrierFallback::Dial(Arc::new(Dialer::direct(candidates, master.clone(), hello.flow_ids.len())))
         }
         _ => CarrierFallback::None,

@@ -18,9 +18,9 @@ use farhaul_session::snapshot::Snapshot;
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::commission::Commission;
+use super::copy_status;
 use super::messages::{ControlMessage, DocumentParts, parts, refusal};
 use super::request::opening;
-use super::told;
 
 /// A daemon that was told to end a copy has so long to say how that has ended.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
@@ -106,12 +106,12 @@ impl ControlSession {
             match self.dialogue.step()? {
                 DialogueStep::Message(bytes) => match ControlMessage::decode(bytes).map_err(senseless)? {
                     ControlMessage::Event(json) => {
-                        if let Some(event) = told::event(&json) {
+                        if let Some(event) = copy_status::event(&json) {
                             handle.tell(event);
                         }
                     }
                     ControlMessage::Snapshot(json) => {
-                        if let Some(snapshot) = told::snapshot(&json) {
+                        if let Some(snapshot) = copy_status::snapshot(&json) {
                             show(&snapshot, handle);
                         }
                     }
@@ -120,8 +120,8 @@ impl ControlSession {
                         None => return Err(unexpected("entries")),
                     },
                     ControlMessage::Ended { op, is_last, part } if op == this => {
-                        if let Some(whole) = ending.take(is_last, &part, told::ENDING_MAX)? {
-                            return told::ending(&whole);
+                        if let Some(whole) = ending.take(is_last, &part, copy_status::ENDING_MAX)? {
+                            return copy_status::ending(&whole);
                         }
                     }
                     other => return Err(unexpected(other.name())),

@@ -3,8 +3,8 @@
 use farhaul_session::fuzzing::message_comes_back;
 
 use super::commission::Commission;
+use super::copy_status;
 use super::messages::ControlMessage;
-use super::told;
 
 /// One message, as it stands on the control stream behind its length; what was understood can be said again.
 pub fn message(bytes: &[u8]) -> bool {
@@ -14,6 +14,6 @@ pub fn message(bytes: &[u8]) -> bool {
 /// What a daemon is told to copy, and what it tells of that.
 pub fn documents(bytes: &[u8]) -> bool {
     let commission = Commission::read(bytes).is_ok();
-    let event = told::event(bytes).is_some();
-    told::snapshot(bytes).is_some() | told::ending(bytes).is_ok() | commission | event
+    let event = copy_status::event(bytes).is_some();
+    copy_status::snapshot(bytes).is_some() | copy_status::ending(bytes).is_ok() | commission | event
 }

@@ -16,21 +16,21 @@ use farhaul_connect::{
 };
 use farhaul_copy::{CopyDirection, DelegatedCopy, REPORT_SCHEMA, Report};
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::event_feed::EventReader;
 use farhaul_session::events::EventLevel;
-use farhaul_session::feed::EventReader;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::options::Cipher;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::commission::{COMMISSION_MAX, Commission};
+use super::copy_status;
 use super::messages::{ControlMessage, DOCUMENT_MAX, DocumentParts, PART_MAX, parts};
-use super::told;
 
 /// How often a client is told how its copy stands.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -293,7 +293,7 @@ impl Server<'_> {
             (report, error)
         });
         is_over.store(true, Ordering::Release);
-        for (is_last, part) in parts(&told::of_ending(&report, error.as_ref())) {
+        for (is_last, part) in parts(&copy_status::of_ending(&report, error.as_ref())) {
             self.say(&ControlMessage::Ended { op, is_last, part });
         }
     }

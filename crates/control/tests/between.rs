@@ -10,8 +10,8 @@ use farhaul_connect::{
 };
 use farhaul_control::{ControlServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
+use farhaul_session::event_feed::EventReader;
 use farhaul_session::events::{EntryAction, Event, EventLevel};
-use farhaul_session::feed::EventReader;
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};

@@ -9,16 +9,16 @@ use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
 use farhaul_connect::{HelloParams, SessionKeys};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::MESSAGE_MAX;
 use farhaul_session::options::NetworkOptions;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::session::Session;
 use farhaul_session::supervisor::DeliveryOrder;
 
+use super::copy_outcome::CopyOutcome;
 use super::job::{CopyJob, CopyPlan, ReadyJob, RemoteEnd, both_within};
-use super::outcome::CopyOutcome;
 use super::report::Report;
 use super::request::own_features;
 use super::{Terms, converse, serve_here};

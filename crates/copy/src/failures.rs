@@ -6,9 +6,9 @@ use farhaul_session::error::Code;
 pub(crate) use farhaul_session::error::{Failure, plain};
 use farhaul_volume::{NameError, PartialError};
 
-use super::listing::{BoundedList, ListedPart};
+use super::bounded_list::{BoundedList, ListedPart};
+use super::entry_events::shown_path;
 use super::report::{FailedAction, FailedEntry};
-use super::telling::shown_path;
 
 /// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
 /// for its log.

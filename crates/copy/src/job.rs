@@ -8,17 +8,17 @@ use std::path::{Component, Path, PathBuf};
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
+use farhaul_session::hello_reply::{PendingReply, RetryFlag};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::pending::{PendingReply, RetryFlag};
+use farhaul_session::panic_guard::contained;
 use farhaul_session::setup::SessionLimits;
 use farhaul_volume::{GeneratedSource, RelPath};
 
 use super::AgreedCopy;
-use super::between::BetweenJob;
-use super::grounds::{self, LocalConfines, resolved};
+use super::confines::{self, LocalConfines, resolved};
+use super::daemon_to_daemon::BetweenJob;
 use super::manifest::ManifestLog;
 use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
@@ -199,7 +199,7 @@ impl CopyPlan {
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         // A pipe or a device is read as a file is.
-        let is_file = |path: &Path| grounds::is_directory(grounds, path) == Some(false);
+        let is_file = |path: &Path| confines::is_directory(grounds, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
@@ -556,7 +556,7 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) ->
             slashed(path)
         }
         Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_none() => {
-            if grounds::is_directory(grounds, path) == Some(false) {
+            if confines::is_directory(grounds, path) == Some(false) {
                 let what = format!("{} is not a directory", path.display());
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
@@ -606,7 +606,7 @@ fn outside_of_sources(
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            let is_directory = grounds::is_directory(grounds, &from) == Some(true);
+            let is_directory = confines::is_directory(grounds, &from) == Some(true);
             let Some(from) = resolved(grounds, &from) else { continue };
             if !is_directory {
                 are_two_files(source, &from, to, &targets)?;

@@ -1,61 +1,61 @@
 //! Copying: one session that brings a tree of files from one end to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `between.rs` what
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `daemon_to_daemon.rs` what
 //! two daemons do for a client. The sending end is `sender.rs` with `read_queue.rs`, the receiving end
-//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming.rs`, `destination.rs`, `roots.rs`,
-//! `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
-//! `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
+//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming_file.rs`, `destination.rs`, `roots.rs`,
+//! `directory_tree.rs`, `hard_links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
+//! `conversation.rs` says it. `verify.rs` and `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
-mod between;
-mod came;
+mod bounded_list;
+mod chunked_file;
 pub(crate) mod clean;
+mod confines;
 mod connection;
+mod conversation;
+mod copy_outcome;
+mod daemon_to_daemon;
 mod destination;
-mod distinct;
-pub(crate) mod end;
+mod directory_tree;
+pub(crate) mod end_summary;
+mod entry_events;
 pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod grounds;
-mod incoming;
-mod item;
+mod hard_links;
+mod incoming_entry;
+mod incoming_file;
 pub(crate) mod job;
-mod large;
-mod links;
-mod listing;
+mod location_spec;
 pub(crate) mod manifest;
 pub(crate) mod messages;
+mod name_clashes;
 mod not_set;
-mod not_taken;
-mod noted;
 mod options;
-mod outcome;
-mod paths;
-mod place;
 mod read_queue;
 pub(crate) mod receipt;
 mod receiver;
+mod replacements;
 pub(crate) mod report;
 pub(crate) mod request;
+mod resolution;
 pub(crate) mod retry;
 mod roots;
 mod sender;
 mod serve;
+mod skipped_entries;
+mod stream_arrival;
 mod surplus;
-mod talk;
-mod telling;
 pub(crate) mod trailer;
-mod tree;
 mod vanished;
 pub(crate) mod verify;
 mod writer;
 
-pub use between::{BetweenJob, DelegatedCopy, DrivingDaemon};
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
+pub use confines::{ConfinedPath, LocalConfines};
 pub use connection::CopyConnection;
-pub use grounds::{ConfinedPath, LocalConfines};
+pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 pub use job::{CopyJob, Location, check, copy, spread_of};
 pub use manifest::ManifestCopy;
 pub use options::{
@@ -74,25 +74,25 @@ pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, ve
 
 use std::sync::Arc;
 
+pub(crate) use copy_outcome::CopyOutcome;
 pub(crate) use destination::{is_null, last_component, with_slash_if_home};
-pub(crate) use distinct::are_written_distinct;
 pub(crate) use failures::plain;
-pub(crate) use outcome::CopyOutcome;
-pub use paths::open_root;
-pub(crate) use paths::{DestinationWish, local_origin, local_target};
-pub use place::{HostSpec, LocationSpec};
+pub use location_spec::{HostSpec, LocationSpec};
+pub(crate) use name_clashes::are_written_distinct;
 pub(crate) use receiver::Destination;
 pub use request::{CopyDirection, CopyRequest, admit, admit_within};
+pub use resolution::open_root;
+pub(crate) use resolution::{DestinationWish, local_origin, local_target};
 pub(crate) use sender::{Awaited, CopySource, NAMES_BYTES_MAX, NAMES_MAX, ScanPlan};
 pub(crate) use serve::serve_here;
 pub use serve::{CopyObserver, CopyServerPolicy, NoCopyObserver, SessionSummary, serve};
 
 use farhaul_connect::{EstablishedSession, SessionKeys};
 use farhaul_session::budget::{Budget, Charge, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
@@ -264,9 +264,9 @@ mod tests {
     use farhaul_session::session::DialogueStep;
 
     use super::*;
+    use crate::conversation::Conversation;
     use crate::messages::{CopyMessage, EntryContent, ManifestEntry};
     use crate::options::TransferOptions;
-    use crate::talk::Conversation;
 
     /// A sender that leaves once it has been told that everything is there.
     fn left_by(complaint: Option<Error>) -> Option<Error> {

@@ -7,7 +7,7 @@
 //! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
 //! whole or, when the run is killed, is the last one and has no line end.
 
-mod copied;
+mod manifest_copy;
 mod text;
 mod tree;
 
@@ -26,7 +26,7 @@ use super::messages::{EntryContent, ManifestEntry};
 use super::report::Report;
 use super::vanished::is_vanished;
 use crate::failures::Failure;
-pub use copied::ManifestCopy;
+pub use manifest_copy::ManifestCopy;
 pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};
 pub(crate) use tree::{ManifestTally, shown as shown_root};
 

@@ -7,9 +7,9 @@
 
 mod decode;
 mod encode;
+mod entry_sort;
 #[cfg(feature = "planted-bug")]
-mod planted;
-mod sort;
+mod planted_fault;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +19,7 @@ use crate::failures::Failure;
 
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
-pub(crate) use self::sort::EntrySort;
+pub(crate) use self::entry_sort::EntrySort;
 
 /// Chunk ranges in one `Have`; what does not fit is sent again.
 pub(crate) const RANGES_MAX: usize = 4096;

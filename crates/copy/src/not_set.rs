@@ -5,9 +5,9 @@
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{BoundedList, ListedPart};
+use super::bounded_list::{BoundedList, ListedPart};
+use super::entry_events::shown_path;
 use super::report::NotSetEntry;
-use super::telling::shown_path;
 
 #[derive(Debug)]
 pub(crate) struct NotSet {

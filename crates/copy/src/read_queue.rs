@@ -8,8 +8,8 @@
 //! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
 //! whoever finished that chunk; a file that changed while it was read is never completed.
 
-mod streaming;
-mod told;
+mod peer_chunks;
+mod stream_reading;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use farhaul_blocks::Block;
 use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, EntryKind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
-pub(super) use self::told::PeerChunk;
+pub(super) use self::peer_chunks::PeerChunk;
 use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::meter::Meter;
-use farhaul_session::unread::ProducerToken;
+use farhaul_session::producer_token::ProducerToken;
 
-use super::large::{ChunkedFile, FileJob, ReadTrouble};
+use super::chunked_file::{ChunkedFile, FileJob, ReadTrouble};
+use super::conversation::Conversation;
 use super::messages::CopyMessage;
-use super::talk::Conversation;
 use super::trailer;
 use super::trailer::{BlockPiece, PIECES_MAX};
 

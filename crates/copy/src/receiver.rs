@@ -4,8 +4,8 @@
 //! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
 //! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
 //!
-//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming.rs`,
-//! and in `receiver/` `files.rs` (with `large_open.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told.rs`, `moves.rs`,
+//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming_file.rs`,
+//! and in `receiver/` `files.rs` (with `open_partials.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told_chunks.rs`, `moves.rs`,
 //! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
 //! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
 //! matters at the end of a session only, in `finish_if_done`.
@@ -13,27 +13,27 @@
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
 
-mod ambiguous;
-mod comparing;
-mod deleting;
+mod ambiguous_directories;
+mod comparison;
+mod deletion;
 mod durability;
 mod entries;
+mod entry_notes;
 mod files;
-mod large_open;
-mod linking;
+mod link_creation;
 mod moves;
-mod naming;
-mod notes;
-mod noting;
-mod opening;
+mod name_failures;
+mod note_delivery;
+mod open_partials;
+mod partial_opening;
 mod partials;
-mod patching;
-mod renaming;
-mod replacing;
-mod settling;
+mod patches;
+mod renames;
+mod replacement;
+mod settlement;
 mod times;
-mod told;
-mod untold;
+mod told_chunks;
+mod untold_count;
 mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -45,51 +45,51 @@ use std::time::Instant;
 use farhaul_session::events::EntryAction;
 use farhaul_volume::{AttributeKinds, FileTime, Filter, Metadata, PartialRequest, RelPath, WriteOptions};
 
-use self::ambiguous::AmbiguousDirectories;
-use self::comparing::{FileToRead, UndecidedEntry};
+use self::ambiguous_directories::AmbiguousDirectories;
+use self::comparison::{FileToRead, UndecidedEntry};
 use self::durability::{FileSystems, RunningSync};
+pub(crate) use self::entry_notes::EntryNotes;
 use self::files::IncomingFiles;
-use self::linking::{LinkCopy, Linked};
+use self::link_creation::{LinkCopy, Linked};
 use self::moves::Moves;
-pub(crate) use self::notes::EntryNotes;
 use self::partials::Partials;
-use self::renaming::Renames;
-pub(crate) use self::settling::{WholeFile, finish_small};
-pub(crate) use self::told::ToldChunks;
+use self::renames::Renames;
+pub(crate) use self::settlement::{WholeFile, finish_small};
+pub(crate) use self::told_chunks::ToldChunks;
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
 
-use self::told::ChunkWindow;
-use self::untold::UntoldCount;
+use self::told_chunks::ChunkWindow;
+use self::untold_count::UntoldCount;
 use self::warnings::Warnings;
 use super::Terms;
+use super::conversation::Conversation;
 use super::destination::TargetDirectory;
-use super::distinct::TopNames;
-use super::end::EndSummary;
+use super::directory_tree::{DirectoryTree, UnfinishedDirectory};
+use super::end_summary::EndSummary;
 use super::failures::{Failure, Failures};
-use super::incoming::IncomingFile;
-use super::item::IncomingEntry;
-use super::links::{HardLinks, LinkTargetOutcome};
+use super::hard_links::{HardLinks, LinkTargetOutcome};
+use super::incoming_entry::IncomingEntry;
+use super::incoming_file::IncomingFile;
 use super::manifest::{EntryFate, ManifestRecord};
 use super::messages::{CopyMessage, Decoder, EntryContent, RENEWAL, encode_spread};
+use super::name_clashes::TopNames;
 use super::not_set::NotSet;
-use super::not_taken::SkippedEntries;
-use super::noted::ReplacementNotes;
 use super::receipt::ReceiptExchange;
+use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
+use super::skipped_entries::SkippedEntries;
 use super::surplus::{ConflictRule, Surplus};
-use super::talk::Conversation;
-use super::tree::{DirectoryTree, UnfinishedDirectory};
 use super::vanished::{Vanished, is_vanished};
 use super::writer;
+use crate::entry_events::{done, failed};
 use crate::options::{
     DeleteOptions, DeleteWhen, Durability, FileOptions, SyncOptions, TransferOptions, VerifyMode,
     compares_content,
 };
-use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
@@ -350,10 +350,10 @@ pub(crate) fn run(
     let let_go = || drop(open);
     let ended = together(&shared, let_go, |crew| {
         let receiver = &receiver;
-        let (whole, settled) = settling::queue();
-        for _ in 0..settling::THREADS {
+        let (whole, settled) = settlement::queue();
+        for _ in 0..settlement::THREADS {
             let settled = settled.clone();
-            crew.start("settle", move || settling::run(receiver, &settled))?;
+            crew.start("settle", move || settlement::run(receiver, &settled))?;
         }
         for _ in 0..writers {
             let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
@@ -368,12 +368,12 @@ pub(crate) fn run(
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
             let (compared, over) = (compared.clone(), over.clone());
-            crew.start("compare", move || comparing::run(receiver, &compared, &over))?;
+            crew.start("compare", move || comparison::run(receiver, &compared, &over))?;
         }
         let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
         for _ in 0..patchers {
             let (patched, copies, over) = (patched.clone(), to_be_copied.clone(), over.clone());
-            crew.start("patch", move || patching::run(receiver, &patched, &copies, &over))?;
+            crew.start("patch", move || patches::run(receiver, &patched, &copies, &over))?;
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;

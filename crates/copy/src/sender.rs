@@ -10,13 +10,13 @@
 //!
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
-pub(super) mod announcing;
+pub(super) mod announcement;
 mod directories;
 mod names;
 mod notes;
-mod outstanding;
+mod outstanding_entries;
 mod renewal;
-mod renewals;
+mod renewal_ids;
 mod table;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,30 +38,30 @@ use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::producer_token::ProducerToken;
 use farhaul_session::report::SessionFigures;
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep};
-use farhaul_session::unread::ProducerToken;
 
-use self::outstanding::OutstandingEntries;
-use self::renewals::Renewals;
+use self::outstanding_entries::OutstandingEntries;
+use self::renewal_ids::Renewals;
 use self::table::{EntryTable, ResendSource, SendRequest};
-use super::end::EndSummary;
+use super::conversation::Conversation;
+use super::end_summary::EndSummary;
 use super::failures::{Failure, Failures};
 use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
 use super::not_set::NotSet;
-use super::not_taken::SkippedEntries;
-use super::noted::ReplacementNotes;
-use super::paths::{Confinement, far_scan};
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
+use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
 use super::request::CopyRequest;
-use super::talk::Conversation;
+use super::resolution::{Confinement, far_scan};
+use super::skipped_entries::SkippedEntries;
 use super::vanished::Vanished;
+use crate::entry_events::done;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
-use crate::telling::done;
 
 /// What is to be sent.
 pub(crate) enum CopySource {

@@ -9,21 +9,21 @@ use std::time::Duration;
 use farhaul_connect::{AllowedRequest, EstablishedSession, Guest};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::session::{OpenedRequest, Session};
 use farhaul_session::supervisor::DeliveryOrder;
-use farhaul_session::testing::TestHooks;
+use farhaul_session::test_hooks::TestHooks;
 
+use super::confines::LocalConfines;
+use super::copy_outcome::CopyOutcome;
 use super::destination::is_null;
-use super::grounds::LocalConfines;
-use super::outcome::CopyOutcome;
-use super::paths;
-use super::paths::{Confinement, DestinationWish};
 use super::report::Report;
 use super::request::{CopyDirection, CopyRequest};
+use super::resolution;
+use super::resolution::{Confinement, DestinationWish};
 use super::{AgreedCopy, CopySide, Destination, Terms, converse, refuse, run};
 
 /// Bytes of blocks that one client of a daemon may have.
@@ -289,7 +289,7 @@ impl RequestThread<'_> {
     ) -> Result<Confinement, Error> {
         match self {
             RequestThread::Daemon { policy, guest: Some(guest) } => {
-                Ok(Confinement::Root(paths::open_root(&policy.root, allowed(guest)?.root())?))
+                Ok(Confinement::Root(resolution::open_root(&policy.root, allowed(guest)?.root())?))
             }
             // Nobody comes here without having been judged.
             RequestThread::Daemon { guest: None, .. } => {
@@ -302,7 +302,7 @@ impl RequestThread<'_> {
 
 fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Result<CopySide, Error> {
     match request.direction {
-        CopyDirection::Pull => Ok(CopySide::Send(paths::far_origin(confinement, request, budget)?)),
+        CopyDirection::Pull => Ok(CopySide::Send(resolution::far_origin(confinement, request, budget)?)),
         CopyDirection::Push => {
             let path = request
                 .paths
@@ -322,7 +322,7 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                 is_name: request.target_is_name,
                 dry_run: request.options.dry_run,
             };
-            let target = paths::far_target(confinement, path, wish, &request.options.spread.target)?;
+            let target = resolution::far_target(confinement, path, wish, &request.options.spread.target)?;
             Ok(CopySide::Receive(Destination::Tree(Box::new(target))))
         }
     }

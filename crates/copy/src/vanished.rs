@@ -10,7 +10,7 @@ use farhaul_session::error::{Code, Failure};
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{BoundedList, ListedPart};
+use super::bounded_list::{BoundedList, ListedPart};
 use super::report::VanishedEntry;
 
 /// Why a file is not sent that has gone.
@@ -48,7 +48,7 @@ mod tests {
     use farhaul_session::events::EventLevel;
 
     use super::*;
-    use crate::listing::TOLD_MAX;
+    use crate::bounded_list::TOLD_MAX;
 
     #[test]
     fn lines_and_list_are_bounded_and_the_count_is_not() {

@@ -16,7 +16,7 @@ use farhaul_session::shared::CompleteBlock;
 use farhaul_volume::{CHUNK, Patch, PatchOutcome, chunk_cv, whole_digest};
 
 use super::failures::Failure;
-use super::incoming::IncomingFile;
+use super::incoming_file::IncomingFile;
 use super::messages::{CopyMessage, EntryContent};
 use super::receiver::{CopyReceiver, WholeFile, finish_small};
 use super::trailer;

@@ -10,10 +10,10 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod ending;
-mod journal;
 mod observer;
-mod own_files;
+mod protected_files;
+mod session_log;
+mod shutdown;
 mod signals;
 
 use std::net::SocketAddr;
@@ -27,12 +27,12 @@ use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::{Code, Error, Handle, MemoryLimits, TestHooks};
 
-use ending::Shutdown;
-pub use ending::ShutdownHook;
 pub use farhaul_connect::HeldSockets;
-use journal::SessionLog;
 pub use observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
-use own_files::ProtectedFile;
+use protected_files::ProtectedFile;
+use session_log::SessionLog;
+use shutdown::Shutdown;
+pub use shutdown::ShutdownHook;
 
 /// Says in which caps a session is: by the name of its principal, and by who is at its other end.
 pub type PrincipalCaps = dyn Fn(&str, &ClientEnd<'_>) -> CapMemberships + Send + Sync;
@@ -82,7 +82,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
         return Err(Error::new(Code::BadOption, "--max-rate must be at least 8k (bits per second)"));
     }
-    own_files::keep_out_of(&root, &own_files(&config))?;
+    protected_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
     let mask = config.mask;

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::ending::SignalOutcome;
+use crate::shutdown::SignalOutcome;
 
 /// Calls `end` with the name of each SIGTERM and SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP, from a thread of its own. Ends the
 /// process where `end` says that it has been told before.

@@ -11,7 +11,7 @@ use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 use farhaul_volume::Metadata;
 
-use super::ground::{ReadScope, is_as_it_was};
+use super::read_scope::{ReadScope, is_as_it_was};
 
 /// Files that may be open at a time.
 pub(crate) const OPEN_MAX: usize = 1024;

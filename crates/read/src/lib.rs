@@ -13,10 +13,10 @@ mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod ground;
-mod listing;
 mod messages;
 mod pieces;
+mod read_scope;
+mod record_stream;
 mod remote;
 mod request;
 mod serve;

@@ -1,16 +1,16 @@
 //! The end that reads: a far place, held open.
 //!
 //! How to read it: [`Remote`] has the calls of a program. A thread ("read") keeps the session going and hears the server
-//! (`remote/hearing.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
-//! (`remote/waiting.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`List`] in `remote/list.rs`.
+//! (`remote/client_session.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
+//! (`remote/pending_calls.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`List`] in `remote/list.rs`.
 //!
 //! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
 
 mod answers;
+mod client_session;
 mod file;
-mod hearing;
 mod list;
-mod waiting;
+mod pending_calls;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -33,10 +33,10 @@ use super::messages::{FileIdentity, ListEntry, ReadMessage};
 use super::request::{ReadRequest, own_features};
 use super::serve::serve_here;
 pub use answers::Answers;
+use client_session::ClientSession;
 pub use file::{RangeQueue, RangeReader, RemoteFile};
-use hearing::ClientSession;
 pub use list::{Depth, ListItem, RemoteList};
-use waiting::PendingCall;
+use pending_calls::PendingCall;
 
 /// A far place, or one of this host, whose files can be read. Its calls may come from any number of threads, and any number of
 /// them may wait at once: all of them share one session. Dropped, it ends the session.
@@ -218,7 +218,7 @@ impl Drop for Remote {
 fn begin(established: EstablishedSession) -> Result<(Arc<ClientSession>, JoinHandle<()>), Error> {
     let (started, starting) = bounded(1);
     let run = move || {
-        hearing::run(established, |link| {
+        client_session::run(established, |link| {
             let _ = started.send(link);
         });
     };

@@ -18,23 +18,23 @@ use farhaul_connect::EstablishedSession;
 use farhaul_copy::open_root;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
+use farhaul_session::panic_guard::contained;
 use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
-use farhaul_session::testing::TestHooks;
+use farhaul_session::test_hooks::TestHooks;
 use farhaul_volume::{Hashers, Root};
 
 use super::files::{OpenedFile, ServedFile, ServedFiles};
-use super::ground::{ReadScope, advise, identity};
-use super::listing::RecordStream;
 use super::messages::{FileRange, ReadMessage};
 use super::pieces::{AnswerBlock, AnswerPiece};
+use super::read_scope::{ReadScope, advise, identity};
+use super::record_stream::RecordStream;
 use super::request::ReadRequest;
 use super::work::{DigestTask, Operation, OperationPart, Task, TaskPriority, WorkItem, WorkQueues};
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::Charge;
 use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::producer_token::ProducerToken;
 use farhaul_session::shared::SessionShared;
-use farhaul_session::unread::ProducerToken;
 use farhaul_volume::Algorithm;
 
 use super::files::ServedFile;
-use super::listing::RecordStream;
 use super::messages::FileRange;
+use super::record_stream::RecordStream;
 
 /// Ranges, and other operations, that may wait at a time.
 pub(crate) const OUTSTANDING_MAX: usize = 1 << 17;

@@ -6,7 +6,7 @@
 use std::thread::{Builder, Scope};
 
 use super::budget::Resource;
-use super::contained::contained;
+use super::panic_guard::contained;
 use super::request::Request;
 use crate::error::Error;
 

@@ -13,7 +13,7 @@ use farhaul_blocks::Block;
 use farhaul_handover::{Bell, HandOver};
 pub use farhaul_proto::BlockClass;
 
-use super::held::BlockContent;
+use super::block_content::BlockContent;
 use super::request::Request;
 use super::shared::{CompleteBlock, FilledBlock};
 

@@ -3,23 +3,23 @@
 //! Each turn it receives what has come, lets the transport's clocks tick, takes new blocks and credit, sends what the
 //! pacer allows, and sleeps when nothing moved. It asks the time once a turn and never blocks on anything but its link.
 //!
-//! What a turn receives is in `receiving.rs`, what it sends in `sending.rs`, what it tells of itself in `telling.rs`; how the
-//! flow ends, in `ending.rs`.
+//! What a turn receives is in `receive.rs`, what it sends in `send.rs`, what it tells of itself in `status.rs`; how the
+//! flow ends, in `shutdown.rs`.
 //!
 //! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
 //! to `SessionShared::returned`, so that another flow sends them.
 
-mod blocks;
+mod arriving_blocks;
 mod buffers;
-mod complete;
+mod complete_blocks;
 mod credit;
-mod ending;
-mod incoming;
-mod receiving;
+mod queued_blocks;
+mod receive;
 mod roaming;
-mod sending;
-mod telling;
-mod waiting;
+mod send;
+mod shutdown;
+mod sleep;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,13 +36,13 @@ use super::peer_address::PeerAddress;
 use super::shared::{FlowShared, FlowState, SessionShared};
 use crate::error::{Code, Error};
 use crate::messages::Complaint;
-use blocks::QueuedBlocks;
+use arriving_blocks::ArrivingBlocks;
+pub(crate) use arriving_blocks::FILLING_MAX;
 use buffers::BufferWatch;
-use complete::CompleteBlocks;
+use complete_blocks::CompleteBlocks;
 use credit::CreditWindow;
 pub(crate) use credit::WINDOW_MIN;
-use incoming::ArrivingBlocks;
-pub(crate) use incoming::FILLING_MAX;
+use queued_blocks::QueuedBlocks;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -291,7 +291,7 @@ impl FlowLoop {
             if thread.own.state() == FlowState::Connecting {
                 thread.own.set_state(FlowState::Up);
                 let room = thread.link.capabilities().recv_buffer_bytes;
-                self.can_gather = !thread.own.is_stream && waiting::has_room_to_gather(room);
+                self.can_gather = !thread.own.is_stream && sleep::has_room_to_gather(room);
                 thread.shared.control.notify();
             }
         }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 
+use super::event_feed::{EventFeed, EventReader};
 use super::events::{Event, EventLevel};
-use super::feed::{EventFeed, EventReader};
 use super::options::RateOptions;
 use super::request::Request;
 use super::snapshot::{ContentRate, SessionFacts, Snapshot, TransferState};

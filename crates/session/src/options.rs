@@ -10,7 +10,7 @@ pub use farhaul_proto::Policy;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Code, Error};
-use crate::testing::TestHooks;
+use crate::test_hooks::TestHooks;
 
 /// Most flows of a session at a time.
 pub const FLOWS_MAX: usize = 16;

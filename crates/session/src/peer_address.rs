@@ -15,9 +15,9 @@ use crossbeam_channel::Receiver;
 use farhaul_net::Link;
 use farhaul_proto::Timestamp;
 
+use super::address_standing::AddressStanding;
+use super::address_trial::AddressTrial;
 use super::setup::{AcceptSocket, FirstDatagram};
-use super::standing::AddressStanding;
-use super::trial::AddressTrial;
 
 /// Authentic packets in a row from one address after which another one has to answer a challenge.
 const STEADY: u32 = 32;

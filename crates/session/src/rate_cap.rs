@@ -28,8 +28,8 @@ mod demand;
 mod fill;
 pub(crate) mod headers;
 mod lag;
+mod memberships;
 mod order;
-mod places;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
@@ -46,7 +46,7 @@ use crate::error::{Code, Error};
 use balance::{Balance, Member, with};
 use farhaul_handover::Held as _;
 
-pub use places::{CapMemberships, WeakCapMemberships};
+pub use memberships::{CapMemberships, WeakCapMemberships};
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
 /// more: grants come as seldom as a flow thread wakes by itself.

@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bottleneck::verdict;
 use super::figures::{CpuChoice, PathFigures, StageFigures};
 use super::messages::EndFigures;
 use super::options::{NetworkOptions, Policy};
 use super::supervisor::{ContentRole, SessionAccount};
-use super::verdict::verdict;
 
 /// The report of one session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 
-use super::contained::contained;
 use super::events::Event;
 use super::exchange::{ChannelBell, Inlet};
 use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, SessionMessage, put_words};
+use super::panic_guard::contained;
 use super::shared::SessionShared;
 use crate::error::{Error, ExitCode, Misbehaviour};
 

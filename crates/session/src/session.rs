@@ -393,9 +393,9 @@ mod tests {
 
     use super::*;
     use crate::error::{Code, Misbehaviour};
+    use crate::event_feed::EventReader;
     use crate::events::{Event, EventLevel};
     use crate::exchange::{BlockClass, LoadedBlock, Outlet};
-    use crate::feed::EventReader;
     use crate::messages::put_message;
     use crate::setup::local_pair;
     use crate::snapshot::TransferState;

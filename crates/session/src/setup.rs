@@ -16,11 +16,11 @@ use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink, with_port};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::blocked::UdpBlockNotes;
 use super::budget::{Budget, Charge, ResourceLimits};
-use super::pending::PendingReply;
+use super::hello_reply::PendingReply;
 use super::rate_cap::{CapMemberships, RateShares};
 use super::secret::Secret;
+use super::udp_blocks::UdpBlockNotes;
 use crate::error::Error;
 
 /// What carries a session's packets at its start.

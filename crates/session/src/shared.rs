@@ -23,15 +23,15 @@ use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{BlockClass, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
+use super::block_content::{BlockContent, OverflowRoom};
 use super::budget::{Budget, Charge};
-use super::contained::contained;
 use super::events::Event;
 use super::figures::CpuTime;
 use super::handle::Handle;
-use super::held::{BlockContent, OverflowRoom};
 use super::messages::{Complaint, MessageInbox, SessionMessage};
 use super::meter::Meters;
 use super::options::PathAddresses;
+use super::panic_guard::contained;
 use super::rate_cap::RateShares;
 use super::rate_cap::headers::TrafficCounts;
 use super::request::{Request, Requests};

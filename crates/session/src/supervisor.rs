@@ -5,26 +5,26 @@
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for five minutes.
 //!
-//! How a session begins is in `supervisor/starting.rs`; what a flow gets when it is opened, in `flows.rs`; what is
+//! How a session begins is in `supervisor/startup.rs`; what a flow gets when it is opened, in `flows.rs`; what is
 //! looked at again and again, in `check.rs`; what is done about it, in `judge.rs`; how carriers change, in `carriers.rs`;
-//! what is said of a peer that is gone, in `gone.rs`; which paths are used, and what of the host is in their way, in
+//! what is said of a peer that is gone, in `peer_loss.rs`; which paths are used, and what of the host is in their way, in
 //! `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in `reply.rs`; how a
-//! session ends, in `ending.rs`.
+//! session ends, in `shutdown.rs`.
 
 mod account;
 mod carriers;
 mod check;
-mod ending;
 mod flows;
 mod further_paths;
-mod gone;
 mod judge;
 mod memory;
+mod peer_loss;
 mod rate;
 mod reply;
-mod starting;
-mod streams;
-mod telling;
+mod shutdown;
+mod startup;
+mod status;
+mod stream_carrier;
 mod usage;
 
 use std::net::IpAddr;
@@ -34,25 +34,25 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use super::blocked::UdpBlockNotes;
 use super::budget::Charge;
 use super::events::Event;
+use super::hello_reply::PendingReply;
 use super::messages::{InboxItem, MessageInbox, SessionMessage, senseless};
 use super::options::RateOptions;
 use super::path_memory::PathKnowledge;
-use super::pending::PendingReply;
 use super::placement::Placement;
 use super::secret::Secret;
 use super::setup::{CarrierFallback, ControlProcess, FlowSetup, SpareFlow, StopFlag};
 use super::shared::SessionShared;
+use super::udp_blocks::UdpBlockNotes;
 use crate::error::{Code, Error, ExitCode};
 use crate::options::NetworkOptions;
 pub(crate) use account::SessionAccount;
 use further_paths::FurtherPaths;
 pub use memory::{MemoryMinimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 use rate::RateWatch;
-use streams::StreamCarrier;
-use telling::LimitHistory;
+use status::LimitHistory;
+use stream_carrier::StreamCarrier;
 
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);

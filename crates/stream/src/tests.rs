@@ -398,7 +398,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     options.network.udp_ports = (42500, 42900);
     let opening = options.opening(false).unwrap();
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
-    let (near, far, _folder) = farhaul_connect::testing::both_ends_of(params);
+    let (near, far, _folder) = farhaul_connect::loopback::both_ends_of(params);
     let far = std::thread::spawn(|| StreamSender::new(stream_end::begin(far.unwrap()).unwrap()));
     let receiver = StreamReceiver::new(stream_end::begin(near.unwrap()).unwrap());
     let sender = far.join().unwrap();

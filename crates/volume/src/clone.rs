@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::Root;
-use crate::small::{TempFile, WriteOptions};
+use crate::small_file::{TempFile, WriteOptions};
 
 /// Bytes that are copied by one call, so that whoever waits is not held up.
 const STEP: u64 = 64 << 20;

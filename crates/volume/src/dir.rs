@@ -25,7 +25,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::fixed;
-use crate::temporary;
+use crate::temp_file;
 use crate::writeback::WriteOrdering;
 
 /// So many unusual names that came back as they were given vouch for the others of a directory.
@@ -136,7 +136,7 @@ impl Dir {
             return;
         }
         let Some((file, _)) = self.create_nameless(0o600) else { return };
-        let named = temporary::give_name(&file, self);
+        let named = temp_file::give_name(&file, self);
         match named {
             Ok(name) => drop(fs::unlinkat(&self.fd, &name[..], AtFlags::empty())),
             Err(_) => self.refuse_nameless(),

@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 
 use crate::passwd;
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// Bytes of a component with a pattern: a name has 255 at most.
@@ -148,7 +148,7 @@ fn matching_names(
     while let Some(Ok(entry)) = listing.next() {
         let name = entry.file_name().to_bytes();
         allowance.look(component, name)?;
-        if stands_for(component, name) && !crate::ours::is_ours(&fd, name) {
+        if stands_for(component, name) && !crate::own_files::is_ours(&fd, name) {
             bytes += name.len() + MATCH_BYTES;
             if bytes > allowance.bytes {
                 return Err(too_much("matches too many files"));

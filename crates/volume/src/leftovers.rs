@@ -12,7 +12,7 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::dir::for_each_name;
-use crate::ours;
+use crate::own_files;
 
 /// What is found on the way.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ pub struct LeftoverFile<'a> {
 impl LeftoverFile<'_> {
     /// A running transfer has it in hand.
     pub fn is_held(&self) -> bool {
-        ours::is_held(self.dir, self.name)
+        own_files::is_held(self.dir, self.name)
     }
 
     /// False if a transfer has it in hand, or it is gone.
     pub fn remove(&self) -> io::Result<bool> {
-        ours::remove(self.dir, self.name)
+        own_files::remove(self.dir, self.name)
     }
 }
 
@@ -63,8 +63,8 @@ pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) ->
         let mut goes_on = true;
         let listed = for_each_name(&dir, |_, name, kind| {
             let below = if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
-            if let Some(found) = ours::leading(&dir, name).filter(|_| goes_on) {
-                let (bytes, age) = (found.bytes, ours::age(found.ctime));
+            if let Some(found) = own_files::leading(&dir, name).filter(|_| goes_on) {
+                let (bytes, age) = (found.bytes, own_files::age(found.ctime));
                 goes_on = each(Leftover::Found(LeftoverFile { dir: &dir, name, path: &below, bytes, age }));
             } else if matches!(kind, FileType::Directory | FileType::Unknown) {
                 stack.push(below);

@@ -2,7 +2,7 @@
 //!
 //! Always true: the target's name shows the old file or the complete new one, whose data are on the disk; a chunk counts as there
 //! only after its data were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The first error
-//! that the kernel tells of its data stays with the file, and what it may have met does not count (`syncing`). The partial file is
+//! that the kernel tells of its data stays with the file, and what it may have met does not count (`sync`). The partial file is
 //! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
 
 use std::collections::BTreeMap;
@@ -20,28 +20,28 @@ use crate::CHUNK;
 use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::dir::{Dir, NameError, name_error};
-use crate::direct::DirectFile;
+use crate::direct_io::DirectFile;
 use crate::entry::{FileTime, Metadata};
 use crate::error::Error;
 use crate::fixed;
 use crate::journal::{Journal, LoadedJournal, PartialRequest};
 use crate::metadata::{self, AttributeFailure};
-use crate::names;
-use crate::path::RelPath;
+use crate::own_names;
 use crate::ranges::ChunkMap;
+use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::{Root, sync_dir};
-use crate::small::WriteOptions;
-use crate::sparse::{self, PriorContent};
-use crate::temporary::{self, CreatedTemp, OpenedPartial};
+use crate::small_file::WriteOptions;
+use crate::sparse_file::{self, PriorContent};
+use crate::temp_file::{self, CreatedTemp, OpenedPartial};
 use crate::writeback::{self, FirstError, WriteOrdering};
 
-mod kept;
-mod old;
-mod syncing;
+mod old_version;
+mod prior_chunks;
+mod sync;
 
-use old::OldChunk;
-pub use old::PatchOutcome;
+use old_version::OldChunk;
+pub use old_version::PatchOutcome;
 
 /// Largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
@@ -201,9 +201,9 @@ impl Partial {
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
         // Nothing can be kept for a later run where no name can be changed.
         if resume == Resume::Never || dir.is_append_only() {
-            let CreatedTemp { file, name, .. } = temporary::create(&dir, 0o600)?;
+            let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600)?;
             // Of a longer version.
-            let _ = temporary::remove_left(&dir, target);
+            let _ = temp_file::remove_left(&dir, target);
             let old = keeps_old.then(|| OldChunk::find(&dir, target, &file, 0)).flatten();
             let mut partial = Partial::of(&dir, target, file, identity, old);
             partial.name = name.unwrap_or_default();
@@ -211,7 +211,7 @@ impl Partial {
             partial.choose_way();
             return Ok(partial);
         }
-        let OpenedPartial { file, name, journal_name, was_there, meta } = temporary::open_part(&dir, target)?;
+        let OpenedPartial { file, name, journal_name, was_there, meta } = temp_file::open_part(&dir, target)?;
         dir.look(&name);
         let mut partial = Partial::of(&dir, target, file, identity, None);
         (partial.name, partial.journal_name) = (name, journal_name);
@@ -269,8 +269,8 @@ impl Partial {
     /// lives. None if the holder keeps no journal.
     pub fn request(root: &Root, path: &RelPath) -> Option<PartialRequest> {
         let (dir, target) = root.place(path).ok()?;
-        (0..names::PART_NAMES)
-            .find_map(|number| PartialRequest::make(&dir, &names::part(&dir, target, number).1))
+        (0..own_names::PART_NAMES)
+            .find_map(|number| PartialRequest::make(&dir, &own_names::part(&dir, target, number).1))
     }
 
     /// Whether another transfer has asked for this file.
@@ -299,7 +299,7 @@ impl Partial {
     fn give_name(&self) -> io::Result<()> {
         if self.journal_name.is_empty() {
             let name = (!self.name.is_empty()).then_some(&self.name[..]);
-            return temporary::put(&self.file, name, &self.dir, &self.target);
+            return temp_file::put(&self.file, name, &self.dir, &self.target);
         }
         // Somebody may have put a file of that name there meanwhile.
         let named = Metadata::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
@@ -446,7 +446,7 @@ impl Partial {
             return self.file.write_all_at(data, offset);
         }
         let ground = if self.ground_used.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
-        sparse::write(&self.file, data, offset, ground)
+        sparse_file::write(&self.file, data, offset, ground)
     }
 
     /// Books a chunk that was written: from now on it is there, for later runs as well. One system call of under a
@@ -596,7 +596,7 @@ impl Partial {
         }
         let have = self.have();
         for (first, end) in have.gaps(self.identity.chunks()) {
-            sparse::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
+            sparse_file::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
         }
         Ok(())
     }

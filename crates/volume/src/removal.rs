@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use self::descent::{Descent, DescentLevel};
 use crate::filter::{Filter, FilterSide};
 use crate::mount::{Border, MountId};
-use crate::ours;
-use crate::path::RelPath;
+use crate::own_files;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// What becomes of one entry.
@@ -212,10 +212,10 @@ impl<'a> Removal<'a> {
 
 /// Removes what is no directory; what an interrupted transfer has left, with all that belongs to it.
 fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
-    if !ours::is_ours(above, name) {
+    if !own_files::is_ours(above, name) {
         return fs::unlinkat(above, name, AtFlags::empty());
     }
-    match ours::remove(above, name) {
+    match own_files::remove(above, name) {
         Ok(true) => Ok(()),
         // Another transfer has it in hand.
         Ok(false) => Err(Errno::TXTBSY),

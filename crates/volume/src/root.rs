@@ -27,11 +27,11 @@ use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::metadata;
-use crate::names::{self, OwnNameForm};
-use crate::ours;
-use crate::path::RelPath;
+use crate::own_files;
+use crate::own_names::{self, OwnNameForm};
 use crate::precision::{self, Precision};
-use crate::temporary;
+use crate::rel_path::RelPath;
+use crate::temp_file;
 
 /// Parent directories kept open for each root, beside those in use.
 const PARENTS_MAX: usize = 64;
@@ -233,25 +233,25 @@ impl Root {
 
     /// The names in a directory, and which of them are directories; our own files are among them if no transfer has them in hand.
     pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        self.list_where(path, |dir, name| !ours::is_ours(dir, name) || ours::is_stale(dir, name))
+        self.list_where(path, |dir, name| !own_files::is_ours(dir, name) || own_files::is_stale(dir, name))
     }
 
     /// Partial files in a directory: of transfers that run, or that were interrupted.
     pub fn partials(&self, path: &RelPath) -> io::Result<Vec<Vec<u8>>> {
-        let parts = self.list_where(path, |_, name| names::form(name) == Some(OwnNameForm::Part))?;
+        let parts = self.list_where(path, |_, name| own_names::form(name) == Some(OwnNameForm::Part))?;
         Ok(parts.into_iter().map(|(name, _)| name).collect())
     }
 
     /// What the partial file of `path` may be called.
     pub fn partial_names(&self, path: &RelPath) -> Vec<Vec<u8>> {
         let Ok((dir, name)) = self.place(path) else { return Vec::new() };
-        (0..names::PART_NAMES).map(|number| names::part(&dir, name, number).0).collect()
+        (0..own_names::PART_NAMES).map(|number| own_names::part(&dir, name, number).0).collect()
     }
 
     /// Removes the partial file of `path` and its journal, unless another transfer has it in hand.
     pub fn remove_partial(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = self.place(path)?;
-        temporary::remove_left(&dir, name)
+        temp_file::remove_left(&dir, name)
     }
 
     fn list_where(
@@ -356,7 +356,7 @@ impl Root {
             return None;
         }
         let named = || match names {
-            ProbeNames::Allow => temporary::with_named(&dir, Precision::probe),
+            ProbeNames::Allow => temp_file::with_named(&dir, Precision::probe),
             ProbeNames::Forbid => None,
         };
         let precision = match dir.create_nameless(0o600) {
@@ -676,14 +676,14 @@ fn make_beside(
 ) -> rustix::io::Result<Vec<u8>> {
     let mut number = 0;
     loop {
-        let temporary = names::link(name, number);
+        let temporary = own_names::link(name, number);
         match make(dir, &temporary) {
-            Err(Errno::EXIST) if number <= names::PART_NAMES => {}
+            Err(Errno::EXIST) if number <= own_names::PART_NAMES => {}
             made => return made.map(|()| temporary),
         }
         // Left by a run that was killed before it could rename it, unless it is somebody else's.
         if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
-            number = if number + 1 < names::PART_NAMES { number + 1 } else { temporary::random() };
+            number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
     }
 }

@@ -163,7 +163,7 @@ pub struct ReadBenchArgs {
     #[arg(long, help_heading = MEASUREMENT)]
     pub beside: bool,
     #[command(flatten)]
-    pub look: super::look::ReadArgs,
+    pub look: super::read_verbs::ReadArgs,
 }
 
 #[derive(Group, Debug, Default, Clone)]

@@ -12,7 +12,7 @@ use crate::args::ConnectionArgs;
 use crate::args::bench::{BenchArgs, BenchOutputArgs, BenchVerb, LinkArgs, ReadBenchArgs, TransferBenchArgs};
 use crate::exit;
 use crate::signals;
-use crate::ui::waiting::WaitingLine;
+use crate::ui::waiting_line::WaitingLine;
 use crate::ui::{findings, log, printer};
 
 pub fn run(args: &BenchArgs) -> ExitCode {

@@ -2,8 +2,8 @@
 
 use farhaul::{Code, Error, ExitCode, FileRange, RemoteFile};
 
-use super::look::{LookOutcome, together};
-use crate::args::look::CatArgs;
+use super::read_verbs::{LookOutcome, together};
+use crate::args::read_verbs::CatArgs;
 use crate::values::ByteRange;
 
 pub fn run(args: &CatArgs) -> ExitCode {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use farhaul::{Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
-use super::look::{LookOutcome, each};
 use super::ls::joined;
-use crate::args::look::DuArgs;
+use super::read_verbs::{LookOutcome, each};
+use crate::args::read_verbs::DuArgs;
 use crate::ui::units;
 
 /// What is in a directory and below it.

@@ -3,8 +3,8 @@
 use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
 use serde::Serialize;
 
-use super::look::{LookOutcome, NamedPath, together};
-use crate::args::look::LsArgs;
+use super::read_verbs::{LookOutcome, NamedPath, together};
+use crate::args::read_verbs::LsArgs;
 use crate::ui::units;
 
 /// What `--json` says of an entry.

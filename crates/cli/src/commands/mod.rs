@@ -11,9 +11,9 @@ mod du;
 mod endpoint;
 mod keygen;
 mod lab;
-mod look;
 mod ls;
 mod man;
+mod read_verbs;
 mod receipt;
 mod serve;
 mod service;
@@ -24,7 +24,7 @@ mod verify;
 
 use std::process;
 
-use farhaul::{CpuList, Error, ExitCode, contained};
+use farhaul::{CpuList, Error, ExitCode, panic_guard};
 
 use crate::args::Verb;
 use crate::args::bench::BenchVerb;
@@ -37,7 +37,7 @@ use crate::ui::printer;
 /// Runs one verb. Errors that it did not report itself are reported here, and so is a fault of this
 /// program's own.
 pub fn run(verb: Verb) -> process::ExitCode {
-    contained(|| run_verb(verb)).unwrap_or_else(|error| {
+    panic_guard(|| run_verb(verb)).unwrap_or_else(|error| {
         printer::error(&error, None);
         process_code(error.exit_code())
     })

@@ -2,9 +2,9 @@
 
 use farhaul::{ExitCode, ListEntry, PathKind};
 
-use super::look::{LookOutcome, together};
 use super::ls::{EntryJson, joined, permissions};
-use crate::args::look::StatArgs;
+use super::read_verbs::{LookOutcome, together};
+use crate::args::read_verbs::StatArgs;
 use crate::ui::units;
 
 pub fn run(args: &StatArgs) -> ExitCode {

@@ -3,9 +3,9 @@
 use farhaul::{Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
-use super::look::{LookOutcome, NamedPath, each};
 use super::ls::joined;
-use crate::args::look::SumArgs;
+use super::read_verbs::{LookOutcome, NamedPath, each};
+use crate::args::read_verbs::SumArgs;
 
 #[derive(Serialize)]
 struct DigestJson<'a> {

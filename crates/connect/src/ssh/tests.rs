@@ -7,8 +7,8 @@ use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 
 use super::super::features::Features;
+use super::super::loopback::{BothEnds, both_ends_of, fake_ssh};
 use super::super::test_opening;
-use super::super::testing::{BothEnds, both_ends_of, fake_ssh};
 use super::*;
 
 fn params(options: NetworkOptions) -> HelloParams {

@@ -97,7 +97,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
         _ => return Err(Malformed),
     };
     #[cfg(feature = "planted-bug")]
-    super::planted::bug(&message);
+    super::planted_fault::bug(&message);
     if reader.is_empty() { Ok(message) } else { Err(Malformed) }
 }
 

@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::panic_guard::contained;
 use farhaul_volume::{RelPath, Root};
 
 use super::super::failures::plain;

@@ -12,21 +12,21 @@ use farhaul_volume::{
 };
 
 use super::super::destination::TargetDirectory;
+use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::plain;
-use super::super::incoming::{IncomingFile, IncomingKind};
-use super::super::item::IncomingEntry;
-use super::super::links::LinkTargetOutcome;
+use super::super::hard_links::LinkTargetOutcome;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::incoming_file::{IncomingFile, IncomingKind};
 use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, RENEWAL};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::super::tree::UnfinishedDirectory;
-use super::comparing::{FileToRead, UndecidedEntry};
-use super::deleting::directory_there;
-use super::linking::LinkOutcome;
-use super::settling::finish_small;
+use super::comparison::{FileToRead, UndecidedEntry};
+use super::deletion::directory_there;
+use super::link_creation::LinkOutcome;
+use super::settlement::finish_small;
+use crate::entry_events::done;
 use crate::failures::Failure;
 use crate::options::{OverwriteMode, compares_content};
-use crate::telling::done;
 
 impl CopyReceiver {
     pub(super) fn entry(

@@ -7,9 +7,9 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Error, Misbehaviour};
 
-use super::super::incoming::IncomingFile;
-use super::super::tree::OUTSTANDING_MAX;
-use super::large_open::OpenPartials;
+use super::super::directory_tree::OUTSTANDING_MAX;
+use super::super::incoming_file::IncomingFile;
+use super::open_partials::OpenPartials;
 
 /// The conversing thread admits a file; writers look up whose a piece is; whoever finishes a file or gives it up takes it out.
 ///
@@ -91,8 +91,8 @@ mod tests {
     use farhaul_volume::{Attributes, RelPath, Root};
 
     use super::*;
-    use crate::incoming::{IncomingKind, IncomingStream};
-    use crate::item::IncomingEntry;
+    use crate::incoming_entry::IncomingEntry;
+    use crate::incoming_file::{IncomingKind, IncomingStream};
     use crate::messages::{EntryContent, ManifestEntry};
 
     fn file(id: u64, kind: IncomingKind) -> Arc<IncomingFile> {

@@ -7,7 +7,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_volume::{Metadata, RelPath, WriteOptions};
 
-use super::super::item::IncomingEntry;
+use super::super::incoming_entry::IncomingEntry;
 
 /// Bytes of links that wait for the end; beyond it, files are copied.
 const LINKS_BYTES_MAX: usize = 64 << 20;

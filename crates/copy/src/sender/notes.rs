@@ -10,9 +10,9 @@ use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::report::FailedAction;
 use super::super::sender::CopySender;
 use super::table::PendingEntry;
+use crate::entry_events::failed;
 use crate::failures::Failure;
 use crate::manifest;
-use crate::telling::failed;
 use crate::vanished::is_vanished;
 
 /// Files with several links, by device and inode.

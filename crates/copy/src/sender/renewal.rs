@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farhaul_session::error::Code;
 use farhaul_session::events::Event;
-use farhaul_session::unread::ProducerToken;
+use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{Entry, EntryKind, FileTime};
 
-use super::super::large::{FileJob, ReadTrouble};
+use super::super::chunked_file::{FileJob, ReadTrouble};
 use super::super::manifest::ManifestRecord;
 use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, RENEWAL};
 use super::super::read_queue::UnstableSource;
 use super::super::sender::CopySender;
-use super::announcing::{file, manifest_entry};
+use super::announcement::{file, manifest_entry};
 use crate::failures::Failure;
 use crate::manifest;
 

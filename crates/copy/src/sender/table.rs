@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_session::unread::ProducerToken;
+use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::Digests;
 
-use super::super::large::{ChunkedFile, FileJob};
+use super::super::chunked_file::{ChunkedFile, FileJob};
 use super::super::manifest::ManifestRecord;
 use super::super::messages::{Decision, RENEWAL};
-use super::announcing::OUTSTANDING;
-use super::outstanding::Booking;
+use super::announcement::OUTSTANDING;
+use super::outstanding_entries::Booking;
 use super::unknown;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.

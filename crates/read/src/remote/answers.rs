@@ -10,9 +10,9 @@ use farhaul_volume::Algorithm;
 
 use super::super::messages::{ListEntry, ReadMessage};
 use super::Remote;
+use super::client_session::ClientSession;
 use super::file::RemoteFile;
-use super::hearing::ClientSession;
-use super::waiting::PendingCall;
+use super::pending_calls::PendingCall;
 
 /// Questions that are under way at a time; a far end has fewer files open than it may.
 const AT_ONCE: usize = 256;

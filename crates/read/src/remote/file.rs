@@ -9,8 +9,8 @@ use farhaul_session::error::{Code, Error};
 use farhaul_volume::Algorithm;
 
 use super::super::messages::{FileIdentity, FileRange, RANGES_MAX, ReadMessage};
-use super::hearing::ClientSession;
-use super::waiting::{PendingCall, PendingRanges, RangeAnswer};
+use super::client_session::ClientSession;
+use super::pending_calls::{PendingCall, PendingRanges, RangeAnswer};
 
 /// Bytes of the ranges that a [`RangeReader`] asks for, which are those of a block.
 const CHUNK: u64 = 1 << 20;

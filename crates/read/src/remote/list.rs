@@ -7,8 +7,8 @@ use crossbeam_channel::{Receiver as Channel, unbounded};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 
 use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
-use super::hearing::ClientSession;
-use super::waiting::{PendingCall, PendingStream, StreamChunk};
+use super::client_session::ClientSession;
+use super::pending_calls::{PendingCall, PendingStream, StreamChunk};
 
 /// Bytes of a list that may be under way or wait here: what a long fast way holds, and no more than a program notices.
 const ROOM: u64 = 32 << 20;

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToSubmit};
 use super::problem::HandlerFailure;
-use crate::history::recent::LiveCurve;
+use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState};
 use crate::node::{JobChange, JobView, LiveRates, Submission};
 use crate::store::jobs::JobFilter;

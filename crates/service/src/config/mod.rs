@@ -2,7 +2,7 @@
 //! whose keys know their origins.
 //!
 //! How to read it: [`keys`] has what a key is and [`sections`] a row for each; [`values`] the types of what
-//! stands there. [`ConfigSources`] says where the layers are (`surroundings.rs`, `sources.rs`); each is a tree
+//! stands there. [`ConfigSources`] says where the layers are (`environment.rs`, `sources.rs`); each is a tree
 //! (`layer.rs`), they are merged, read by serde once (`deserializer.rs`) and judged ([`Config::checked`],
 //! `rules.rs`). [`LoadedConfig`] is shown by `show.rs`.
 //!
@@ -13,16 +13,16 @@ pub mod keys;
 pub mod sections;
 pub mod values;
 
-mod below;
 mod deserializer;
+mod environment;
 #[cfg(test)]
 mod example;
 mod fault;
+mod forbidden_roots;
 mod layer;
 mod rules;
 mod show;
 mod sources;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +31,10 @@ use std::collections::BTreeMap;
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-pub use below::OwnFile;
-pub(crate) use below::lies_in;
+pub use environment::Surroundings;
 pub use fault::{ConfigFault, ConfigFaults};
+pub use forbidden_roots::OwnFile;
+pub(crate) use forbidden_roots::lies_in;
 pub use keys::Reload;
 pub use layer::ValueOrigin;
 pub use sections::{
@@ -42,7 +43,6 @@ pub use sections::{
 };
 pub use show::Origins;
 pub use sources::{ConfigSources, LoadedConfig};
-pub use surroundings::Surroundings;
 
 use layer::shown_key;
 use values::{HostPattern, TextValue as _};

@@ -9,8 +9,8 @@ use farhaul::MEMORY_MIN;
 use farhaul_session::options::RATE_MIN_BPS;
 
 use super::Config;
-use super::below;
 use super::fault::{nearest, shortened};
+use super::forbidden_roots;
 use super::sections::{
     ApiSection, CapSection, HookSection, IdentitySection, JobsSection, PeerSection, WatchSection,
 };
@@ -67,7 +67,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     for (name, watch) in &config.watch {
         list.watch(name, watch);
     }
-    for (key, message) in below::faults(config) {
+    for (key, message) in forbidden_roots::faults(config) {
         list.0.push(Violation { key, message, cause: Some(["serve", "root"]) });
     }
     list.0

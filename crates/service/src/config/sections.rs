@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::environment::Surroundings;
 use super::keys::keys;
-use super::surroundings::Surroundings;
 use super::values::{
     AbsolutePath, AfterValue, ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress,
     ModeMask, NetworkValue, RateValue, SecretPlace, SizeValue, TimeSpan, TimeZoneName, WeeklyWindow,

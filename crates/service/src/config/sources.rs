@@ -11,11 +11,11 @@ use rustix::process::geteuid;
 use serde::Deserialize as _;
 
 use super::deserializer::{ReadingNotes, ValueDeserializer};
+use super::environment::Surroundings;
 use super::fault::{ConfigFault, ConfigFaults, FAULTS_MAX, nearest};
 use super::keys::{SCHEMA, Section};
 use super::layer::{self, LayerNode, LayerValue, ValueOrigin, shown_key};
-use super::surroundings::Surroundings;
-use super::{Config, below, rules};
+use super::{Config, forbidden_roots, rules};
 
 /// A longer file is another kind of file: ten thousand tables have less.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -99,7 +99,7 @@ impl ConfigSources {
             }
         }
         for path in &files {
-            if let Some(message) = below::fault_of(&config, path, "a file of the configuration") {
+            if let Some(message) = forbidden_roots::fault_of(&config, path, "a file of the configuration") {
                 let origin = ValueOrigin::File { path: path.as_path().into(), line: 0 };
                 faults.push(ConfigFault::new(&origin, "", message));
             }

@@ -6,16 +6,16 @@
 mod failure;
 mod id;
 mod labels;
-mod moment;
 mod options;
 mod spec;
 mod state;
+mod times;
 
 pub use failure::JobFailure;
 pub use id::JobId;
 pub use labels::Labels;
-pub use moment::{FinishBy, JobSpan};
 pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
 pub use spec::{JOB_SCHEMA, JobKind, JobOptions, JobSpec, RepeatRule, RetryRule, SelectRules};
 pub use state::{JobState, JobStep, StepRefusal};
+pub use times::{FinishBy, JobSpan};

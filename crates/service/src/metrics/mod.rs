@@ -1,14 +1,14 @@
 //! What the service counts, for those who collect: OpenMetrics (docs/reference/metrics.md).
 //!
-//! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `door.rs` what clients
+//! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `client_metrics.rs` what clients
 //! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
 //!
 //! Always true: a label's value is one of a closed list, or the name of a cap; counters never go back; figures are taken when
 //! somebody asks, or a transfer ends, and never by a timer.
 
-mod door;
+mod client_metrics;
 mod host;
-mod running;
+mod running_transfers;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,10 +27,10 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::host::ContentBytes;
 use crate::job::JobState;
 use crate::node::Node;
-use running::RunningTransfers;
+use running_transfers::RunningTransfers;
 
-pub(crate) use door::ClientMetrics;
-pub(crate) use running::WatchGuard;
+pub(crate) use client_metrics::ClientMetrics;
+pub(crate) use running_transfers::WatchGuard;
 
 /// Whole numbers and shares.
 type Level = Gauge<f64, std::sync::atomic::AtomicU64>;
@@ -562,7 +562,7 @@ impl Metrics {
         before.retain(|name, _| figures.iter().any(|cap| cap.name == *name));
         for CapFigures { name, limit_bps, moved_bytes, sessions } in figures {
             // A cap that was changed may begin to count anew.
-            let new = running::grown(moved_bytes, before.entry(name.clone()).or_default());
+            let new = running_transfers::grown(moved_bytes, before.entry(name.clone()).or_default());
             let cap = CapLabels { cap: name };
             self.counted.cap_bytes.get_or_create(&cap).inc_by(new);
             shown.cap_sessions.get_or_create(&cap).set(i64::try_from(sessions).unwrap_or(i64::MAX));
@@ -603,7 +603,7 @@ impl Metrics {
     }
 
     /// So long as what is returned is there, this transfer runs.
-    pub(crate) fn watch(self: &Arc<Metrics>, watched: running::WatchedTransfer) -> WatchGuard {
+    pub(crate) fn watch(self: &Arc<Metrics>, watched: running_transfers::WatchedTransfer) -> WatchGuard {
         let key = self.flows.lock().in_any_case().add(watched);
         WatchGuard::new(self.clone(), key)
     }
@@ -613,7 +613,7 @@ impl Metrics {
     }
 }
 
-pub(crate) use running::{SessionCounters, WatchedTransfer};
+pub(crate) use running_transfers::{SessionCounters, WatchedTransfer};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use farhaul_session::{Code, Error};
 
 use super::Node;
 use crate::access::{Caller, CallerDeed, Scope};
-use crate::caps::live::CapUsage;
+use crate::caps::live_caps::CapUsage;
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
 use crate::clock::timestamp;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, EventLevel};
 
-use super::before::PreHooks;
 use super::courier::Courier;
-use super::ending::direction_of;
+use super::job_end::direction_of;
+use super::pre_hooks::PreHooks;
 use super::transfer::{JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::caps::spec::CapSubject;

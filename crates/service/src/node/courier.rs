@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::feed::{FeedStep, HookBatchPart, HookFeed};
+use super::hook_feed::{FeedStep, HookBatchPart, HookFeed};
 use super::manifests::manifest_path;
 use super::outbox::{self, WebhookTarget};
 use super::{Node, programs};

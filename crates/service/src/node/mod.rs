@@ -1,30 +1,30 @@
 //! The node: the jobs that are not over, what is asked of them, and what happens to them.
 //!
 //! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
-//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
-//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
-//! `forgetting.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `feed.rs` what of
+//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `job_end.rs` what
+//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `pre_hooks.rs` runs programs before an attempt;
+//! `retention.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `hook_feed.rs` what of
 //! its files, and `courier.rs` is the thread that tells it. `watches/` makes jobs of files that appear in folders. `logins.rs`
 //! says who a caller is.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
-mod before;
 mod browse;
 mod caps;
 mod conductor;
 mod courier;
-mod ending;
-mod feed;
-mod forgetting;
+mod hook_feed;
+mod job_end;
 pub(crate) mod logins;
 mod manifests;
 mod outbox;
 mod peers;
 mod places;
+mod pre_hooks;
 mod programs;
 mod requests;
+mod retention;
 mod settings;
 mod transfer;
 mod view;
@@ -42,7 +42,7 @@ use rusqlite::Transaction;
 use serde_json::json;
 
 use crate::access::JobPlaces;
-use crate::caps::live::LiveCaps;
+use crate::caps::live_caps::LiveCaps;
 use crate::clock::Clock;
 use crate::hooks::webhook::OwnAddresses;
 use crate::hub::{Hub, NewsBody};
@@ -55,10 +55,10 @@ use crate::store::{Store, jobs, log};
 pub(crate) use browse::DirectoryView;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
-pub use forgetting::RetentionRules;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{JobChange, LiveRates, Submission};
+pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;
 pub(crate) use view::JobView;

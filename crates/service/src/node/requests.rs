@@ -14,7 +14,7 @@ use super::view::JobView;
 use super::{Active, Node, outbox, peer_of, places};
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::clock::timestamp;
-use crate::history::recent::LiveCurve;
+use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState, JobStep, StepRefusal};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::queue::{self, QueuePosition};

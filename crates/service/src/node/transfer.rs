@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use farhaul::{CapMemberships, CopyJob, Event, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Error, Handle, Snapshot, contained};
+use farhaul_session::{Error, Handle, Snapshot, panic_guard};
 
 use super::Signal;
-use super::before::PreHooks;
+use super::pre_hooks::PreHooks;
 use super::view::JobProgress;
 use crate::history::curve::{HistoryCurve, Point};
-use crate::history::recent::RecentCurve;
+use crate::history::recent_curve::RecentCurve;
 use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::WatchGuard;

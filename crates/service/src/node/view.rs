@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::Active;
 use super::transfer::JobTransfer;
 use crate::clock::timestamp;
-use crate::history::recent::{PathNow, RecentCurve};
+use crate::history::recent_curve::{PathNow, RecentCurve};
 use crate::job::{JobFailure, JobId, JobKind, JobState, Labels};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;

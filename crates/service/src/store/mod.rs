@@ -11,7 +11,7 @@
 //! process loses none that [`Store::later`] has given to the system.
 
 pub(crate) mod caps;
-mod deferred;
+mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;
 pub(crate) mod history;
@@ -34,7 +34,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::{Code, Error};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use deferred::DeferredChanges;
+use deferred_changes::DeferredChanges;
 
 /// Changes that wait for the thread; who asks for more waits.
 const WAITING_MAX: usize = 4096;

@@ -3,14 +3,14 @@
 //! How to read it: [`FolderWatch`] is what the configuration says of a folder. `folder.rs` decides, from what was
 //! seen and when, which file is taken; it reads no clock and no disk. `watcher.rs` is the eyes: it joins
 //! `events.rs` (inotify), `tree.rs` (the walk, and looks at single files) and `writers.rs` (who has a file
-//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on where it was. `after.rs` is
+//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on where it was. `after_action.rs` is
 //! what becomes of a file that has arrived.
 //!
 //! Always true: a full walk is the truth, and events only make it faster; no version of a file is taken
 //! twice, unless another one stood there in between; nothing is done to a file without a [`Confirmation`], nor
 //! to another version than the one that was taken.
 
-mod after;
+mod after_action;
 mod config;
 mod entry;
 mod events;
@@ -20,7 +20,7 @@ mod tree;
 mod watcher;
 mod writers;
 
-pub use after::{AfterOutcome, Confirmation, act};
+pub use after_action::{AfterOutcome, Confirmation, act};
 pub use config::{AfterAction, FolderWatch};
 pub use entry::{FileStatus, FileVersion, PastStatus, STATES, StoreChange, WatchedFile, WatchedName};
 pub use folder::{FileToTake, FolderMoment};

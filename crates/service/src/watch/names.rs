@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use farhaul::{Code, Error, Filter, FilterError, FilterSide, RuleList};
 
-use super::after::MARKER;
+use super::after_action::MARKER;
 use super::config::{AfterAction, FolderWatch};
 
 /// How files of ours end that stand where files are received, and those that are about to be deleted. They

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{TryRecvError, bounded};
 
-use super::super::blocked::UdpBlockNotes;
-use super::super::blocked::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
 use super::super::events::Event;
 use super::super::messages::SessionMessage;
 use super::super::setup::CarrierFallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{FlowPurpose, Supervisor};
-use super::gone::lost;
-use super::telling::ends;
+use super::super::udp_blocks::UdpBlockNotes;
+use super::super::udp_blocks::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
+use super::peer_loss::lost;
+use super::status::ends;
 use crate::error::{Code, Error, ExitCode};
 
 /// A stream carrier that could not be opened is tried again after this.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::blocked::UdpBlockNotes;
 use super::super::messages::SessionMessage;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
+use super::super::udp_blocks::UdpBlockNotes;
 use super::carriers::is_live_udp;
-use super::gone::lost;
 use super::judge::{CheckAction, CheckFacts, SessionEnd, StreamFlow, UdpFlow, judge};
-use super::streams::is_up;
+use super::peer_loss::lost;
+use super::stream_carrier::is_up;
 use crate::error::{Code, Error};
 
 impl Supervisor {

@@ -6,6 +6,7 @@ use farhaul_handover::Held as _;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Flow, FlowConfig};
 
+use super::super::address_standing::grants_of;
 use super::super::budget::Resource;
 use super::super::flow_thread;
 use super::super::flow_thread::FlowThread;
@@ -14,7 +15,6 @@ use super::super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::super::peer_address::PeerAddress;
 use super::super::setup::{FlowLink, FlowSetup};
 use super::super::shared::{FlowPlace, FlowShared, FlowState};
-use super::super::standing::grants_of;
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 

@@ -1,6 +1,6 @@
 //! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
 
-use super::super::pending::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
+use super::super::hello_reply::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
 use super::super::shared::FlowState;
 use super::super::supervisor::Supervisor;
 use crate::error::Error;

@@ -272,7 +272,7 @@ fn a_partial_file_is_known_by_its_journal_and_a_copy_of_both_is_not() {
         let there = std::fs::read_dir(place.temp.path()).unwrap();
         let mut names: Vec<_> =
             there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| !crate::ours::is_ours(&dir, name.as_bytes()));
+        names.retain(|name| !crate::own_files::is_ours(&dir, name.as_bytes()));
         names.sort();
         names
     };
@@ -308,9 +308,9 @@ fn a_journal_that_a_power_failure_left_alone_and_empty_can_be_cleaned_up() {
     for (content, is_lost) in [(vec![], true), (vec![0; 500], true), (b"a user's".to_vec(), false)] {
         std::fs::write(place.file(name), content).unwrap();
         // It may be a user's all the same: it is copied as any other file.
-        assert!(!crate::ours::is_ours(&dir, name));
-        assert_eq!(crate::ours::leading(&dir, name).is_some(), is_lost);
-        assert_eq!(crate::ours::remove(&dir, name).unwrap(), is_lost);
+        assert!(!crate::own_files::is_ours(&dir, name));
+        assert_eq!(crate::own_files::leading(&dir, name).is_some(), is_lost);
+        assert_eq!(crate::own_files::remove(&dir, name).unwrap(), is_lost);
         assert_eq!(place.file(name).exists(), !is_lost);
     }
 }
@@ -563,8 +563,9 @@ fn a_full_disk_is_a_clean_error() {
         }
     }
     let had = partial.chunks_there();
-    let error = crate::small::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
-        .unwrap_err();
+    let error =
+        crate::small_file::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
+            .unwrap_err();
     drop(partial);
     let resumed = when_free(|| Partial::open(&root, &large, &identity, Resume::Any))
         .map(|partial| partial.chunks_there());

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::dir::{Dir, for_each_name};
 use crate::entry::Metadata;
 use crate::mount::MountId;
-use crate::ours;
+use crate::own_files;
 use crate::root::chmod_nofollow;
 
 /// Directories of one way down that are open.
@@ -104,7 +104,7 @@ impl<'a> Descent<'a> {
         }
         let mut names = Vec::new();
         for_each_name(&fd, |dir, name, kind| {
-            if ours::is_ours(dir, name) && !ours::is_stale(dir, name) {
+            if own_files::is_ours(dir, name) && !own_files::is_stale(dir, name) {
                 return Ok(());
             }
             let is_dir = match kind {
@@ -156,10 +156,11 @@ impl DescentLevel {
         let Some(fd) = &self.fd else { return Ok(()) };
         let mut left = Vec::new();
         let listed = for_each_name(fd, |dir, name, _| {
-            left.extend(ours::is_ours(dir, name).then(|| name.to_vec()));
+            left.extend(own_files::is_ours(dir, name).then(|| name.to_vec()));
             Ok(())
         });
-        let removed = listed.and_then(|()| left.iter().try_for_each(|name| ours::remove(fd, name).map(drop)));
+        let removed =
+            listed.and_then(|()| left.iter().try_for_each(|name| own_files::remove(fd, name).map(drop)));
         removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }

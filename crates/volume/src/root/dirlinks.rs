@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{DIRECTORY, Root};
 use crate::dir::Dir;
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 
 /// Links that are used at a time: each holds a descriptor.
 const LINKS_MAX: usize = 256;

@@ -19,9 +19,9 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 use super::{Source, SourcePlace};
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::{Entry, Metadata};
-use crate::generated::GeneratedSource;
+use crate::generated_source::GeneratedSource;
 use crate::mount::MountId;
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// Directory descriptors kept open for readers.

@@ -17,8 +17,8 @@ use super::directory::Directory;
 use super::selection::SelectedNames;
 use crate::entry::Entry;
 use crate::mount::MountId;
-use crate::path::RelPath;
-use crate::{names, ours};
+use crate::rel_path::RelPath;
+use crate::{own_files, own_names};
 
 /// Bytes that one getdents call fills: about a thousand names.
 pub(super) const SCRATCH_BYTES: usize = 32 << 10;
@@ -210,8 +210,8 @@ impl ListingLevel {
     /// Whether what was listed is of a transfer that runs or was interrupted. What was asked for by its name is a file like any other.
     pub(super) fn is_ours(&mut self, name: &[u8], part: usize) -> bool {
         self.only.is_none()
-            && names::form(name).is_some()
-            && self.parts[part].fd().is_ok_and(|dir| ours::is_ours(&dir, name))
+            && own_names::form(name).is_some()
+            && self.parts[part].fd().is_ok_and(|dir| own_files::is_ours(&dir, name))
     }
 
     /// Closes the directory, to go on later behind the last names given.

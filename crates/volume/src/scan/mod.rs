@@ -6,10 +6,10 @@
 
 mod directory;
 mod level;
-mod named;
 mod overlap;
 mod selection;
 mod sizes;
+mod special_source;
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,18 +21,18 @@ use rustix::fs::{self, AtFlags};
 
 use crate::entry::{Entry, EntryKind, Metadata};
 use crate::filter::{Filter, FilterSide};
-use crate::generated::GeneratedSource;
-use crate::path::RelPath;
+use crate::generated_source::GeneratedSource;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
 use level::{LevelPart, ListingLevel, SCRATCH_BYTES};
-pub use named::SpecialSources;
-pub(crate) use named::size_of_device;
 use overlap::Overlap;
 pub use selection::Selection;
 use selection::{SelectedNames, SelectionPart};
 use sizes::Sizes;
+pub use special_source::SpecialSources;
+pub(crate) use special_source::size_of_device;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
 const OPEN_LEVELS: usize = 32;
@@ -333,7 +333,7 @@ impl Scanner {
     fn look_at(&self, place: SourcePlace<'_>) -> io::Result<(SourceRef, Entry)> {
         let handle = SourceRef::of_place(place)?;
         let meta = handle.look()?;
-        named::taken(handle, &meta, self.options.nodes)
+        special_source::taken(handle, &meta, self.options.nodes)
     }
 
     /// A name of a directory in several places: given with its first one, if the others fit.

@@ -13,7 +13,7 @@ use rustix::fs::{self, AtFlags, OFlags};
 
 use super::{ScanOptions, Source, SourcePlace, shown};
 use crate::entry::{Entry, EntryKind, FileKind, Metadata};
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 
 #[derive(Default)]
 pub(super) struct Overlap {

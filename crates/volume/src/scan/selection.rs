@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::path::{RelPath, RelPathError};
+use crate::rel_path::{RelPath, RelPathError};
 
 /// What a list of names asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

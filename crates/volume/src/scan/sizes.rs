@@ -89,7 +89,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::path::RelPath;
+    use crate::rel_path::RelPath;
     use crate::scan::Source;
 
     fn judged(sizes: &mut Sizes, path: &Path) -> EntryKind {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::read::SourceFile;
+use crate::source_file::SourceFile;
 
 fn source(path: &Path, dest: &[u8]) -> Source {
     Source {

@@ -2,10 +2,10 @@
 
 mod cap;
 mod history;
+mod job_control;
 mod jobs;
 mod open;
 mod peers;
-mod steer;
 mod store;
 mod submit;
 mod table;
@@ -22,10 +22,10 @@ use crate::args::service::ApiArgs;
 
 pub use cap::cap;
 pub use history::{history, receipt, usage};
+pub use job_control::{act, set};
 pub use jobs::{job, jobs, logs, wait};
 pub use open::open;
 pub use peers::peers;
-pub use steer::{act, set};
 pub use store::store;
 pub use submit::submit;
 pub use token::token;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::HookMoment;
 use super::super::config::chooses;
 use super::address::{AllowedNetwork, OwnAddresses};
-use super::deliver::{CertificateRoots, DeliveryConfig};
+use super::delivery::{CertificateRoots, DeliveryConfig};
 use super::signature::WebhookSecret;
 use super::url::WebhookUrl;
 

@@ -3,7 +3,7 @@
 //! How to read it: `spec.rs` is what is asked for; `eyes.rs` is the thread that each folder has, which makes jobs of files and
 //! sees to what becomes of them. The library `watch` decides which file is taken, and when.
 
-mod eyes;
+mod folder_thread;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -220,8 +220,14 @@ impl Node {
         let watcher = Watcher::new(row.spec.watch()?, entries, Box::new(now))?;
         let (waker, notices) = (watcher.waker(), Arc::default());
         let (orders, inbox) = mpsc::channel();
-        let eyes =
-            eyes::FolderThread::new(node, row.clone(), places.clone(), watcher, Arc::clone(&notices), inbox);
+        let eyes = folder_thread::FolderThread::new(
+            node,
+            row.clone(),
+            places.clone(),
+            watcher,
+            Arc::clone(&notices),
+            inbox,
+        );
         let mut all = self.watches.all.lock().in_any_case();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || eyes.run());
         let thread = thread.map_err(Error::no_thread)?;

@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
-//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
+//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way over ssh to a far end that is no
 //! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`; who that is
 //! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
 //! `callers.rs`.

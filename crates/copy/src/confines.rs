@@ -2,7 +2,7 @@
 //!
 //! Always true: a path counts by its components and by where it leads; what it leads to is found from a descriptor of the directory,
 //! at the beginning and each time anew, so that a link that is swapped in meanwhile leads nowhere else either.
-//! From: the way in which a daemon keeps its clients below its root (`paths.rs`, [`Root`]).
+//! From: the way in which a daemon keeps its clients below its root (`resolution.rs`, [`Root`]).
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};

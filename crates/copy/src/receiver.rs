@@ -4,8 +4,8 @@
 //! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
 //! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
 //!
-//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming_file.rs`,
-//! and in `receiver/` `files.rs` (with `open_partials.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told_chunks.rs`, `moves.rs`,
+//! What they share is in tables, each a type of its own with its lock inside: `directory_tree.rs`, `hard_links.rs`, a file itself in `incoming_file.rs`,
+//! and in `receiver/` `files.rs` (with `open_partials.rs`), `untold_count.rs`, `partials.rs`, `ambiguous_directories.rs`, `told_chunks.rs`, `moves.rs`,
 //! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
 //! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
 //! matters at the end of a session only, in `finish_if_done`.

@@ -4,7 +4,7 @@
 //! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
 //! is bounded, and so is the memory of a tree of any size.
 //!
-//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewals.rs`, `directories.rs` and `names.rs` in
+//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewal_ids.rs`, `directories.rs` and `names.rs` in
 //! `sender/`, and the read queue. The scan asks the queue and the control stream while it holds the table, to know whether there is
 //! room; so neither of them may ask the table. The others are never held together.
 //!

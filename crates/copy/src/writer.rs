@@ -2,7 +2,7 @@
 //!
 //! Always true: nothing is written whose digest does not match; a chunk is booked in the journal after it was written;
 //! a block's credit goes back when its last piece is on its way to the disk. A file that is whole gets its name where the disk has been
-//! waited for (`receiver/settling.rs`), or here where there is none.
+//! waited for (`receiver/settlement.rs`), or here where there is none.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
-//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
-//! what is logged (`journal.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`ending.rs`). The services are
+//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`protected_files.rs`),
+//! what is logged (`session_log.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
 //! `copy`, `read` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.

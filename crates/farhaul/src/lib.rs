@@ -79,7 +79,7 @@ pub use farhaul_session::{
     EventReader, ExitCode, FLOWS_MAX, Fault, Handle, InterfaceName, MEMORY_MIN, MemoryLimits, Misbehaviour,
     NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions, ResourceLimits,
     SessionFacts, SessionLimits, SessionReport, Snapshot, StageFigures, TestHooks, TimedEvent, TransferId,
-    TransferState, disk_threads, flows_for_cores, misbehaviour_counts, panic_guard,
+    TransferState, contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,

@@ -12,7 +12,7 @@ use farhaul_copy::{
     BetweenJob, CopyJob, FailedEntry, Location, LocationSpec, REPORT_SCHEMA, Report, SyncOptions,
     TransferOptions, VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
-use farhaul_session::{Error, EventLevel, Handle, SessionLimits, Snapshot, TimedEvent, panic_guard};
+use farhaul_session::{Error, EventLevel, Handle, SessionLimits, Snapshot, TimedEvent, contained};
 use farhaul_volume::Algorithm;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
@@ -403,7 +403,7 @@ fn start<R: ReportVerdict>(
     let handle = Handle::new();
     let watching = watch.start(&handle).map_err(TransferFailure::early)?;
     let held = handle.clone();
-    let run = move || panic_guard(|| work(&held)).unwrap_or_else(R::of);
+    let run = move || contained(|| work(&held)).unwrap_or_else(R::of);
     let work = std::thread::Builder::new().name("transfer".into()).spawn(run);
     let work = work.map_err(|source| TransferFailure::early(Error::io("cannot start a thread")(source)))?;
     Ok(RunningTransfer { handle, work: Some(work), watching })

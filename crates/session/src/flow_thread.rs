@@ -6,7 +6,7 @@
 //! What a turn receives is in `receive.rs`, what it sends in `send.rs`, what it tells of itself in `status.rs`; how the
 //! flow ends, in `shutdown.rs`.
 //!
-//! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
+//! Always true: blocks leave through `FilledBlock` and come in through `CompleteBlock`; on failure the unacknowledged ones go back
 //! to `SessionShared::returned`, so that another flow sends them.
 
 mod arriving_blocks;

@@ -9,7 +9,7 @@
 //! Parts are as the weights of the members, but what a member does not want, or has not used of late, is the others'.
 //! A cap within another is one member of that, however many sessions it has: it divides the part that it has there.
 //! A session may be in several caps, also of different trees: its part is what the least of them leaves it, and what it does not use in
-//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/places.rs`).
+//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/memberships.rs`).
 //!
 //! When parts change, those that fall are told first, and the others get what these have confirmed to have let go
 //! (`rate_cap/order.rs`). A sender here has when its pacers have the new rate; one at the far end when it has acknowledged

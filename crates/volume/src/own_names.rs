@@ -1,4 +1,4 @@
-//! The names of our own files beside a target. A name alone says nothing: `ours.rs` tells our files from those of users that are
+//! The names of our own files beside a target. A name alone says nothing: `own_files.rs` tells our files from those of users that are
 //! called in the same way.
 
 use crate::dir::Dir;

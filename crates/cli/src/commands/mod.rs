@@ -24,7 +24,7 @@ mod verify;
 
 use std::process;
 
-use farhaul::{CpuList, Error, ExitCode, panic_guard};
+use farhaul::{CpuList, Error, ExitCode, contained};
 
 use crate::args::Verb;
 use crate::args::bench::BenchVerb;
@@ -37,7 +37,7 @@ use crate::ui::printer;
 /// Runs one verb. Errors that it did not report itself are reported here, and so is a fault of this
 /// program's own.
 pub fn run(verb: Verb) -> process::ExitCode {
-    panic_guard(|| run_verb(verb)).unwrap_or_else(|error| {
+    contained(|| run_verb(verb)).unwrap_or_else(|error| {
         printer::error(&error, None);
         process_code(error.exit_code())
     })

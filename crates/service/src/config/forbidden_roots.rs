@@ -1,7 +1,7 @@
 //! What belongs to the service and must not lie below a root that it serves.
 //!
 //! Judged are the names as they are written and where they lead. Mounts and further names of a file are the
-//! door's to judge, when it opens (`own_files.rs` of the daemon); [`Config::own_files`] lists for it what
+//! door's to judge, when it opens (`protected_files.rs` of the daemon); [`Config::own_files`] lists for it what
 //! there is.
 
 use std::path::{Path, PathBuf};

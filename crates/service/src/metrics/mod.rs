@@ -1,6 +1,6 @@
 //! What the service counts, for those who collect: OpenMetrics (docs/reference/metrics.md).
 //!
-//! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `client_metrics.rs` what clients
+//! How to read it: [`Metrics`] has every metric, `running_transfers.rs` what runs and how its figures become counters, `client_metrics.rs` what clients
 //! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
 //!
 //! Always true: a label's value is one of a closed list, or the name of a cap; counters never go back; figures are taken when

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farhaul::{CapMemberships, CopyJob, Event, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Error, Handle, Snapshot, panic_guard};
+use farhaul_session::{Error, Handle, Snapshot, contained};
 
 use super::Signal;
 use super::pre_hooks::PreHooks;

@@ -28,7 +28,7 @@ pub struct WebhookSettings {
 }
 
 impl WebhookSettings {
-    /// For a [`super::Sender`], with what the service knows of itself.
+    /// For a [`super::WebhookSender`], with what the service knows of itself.
     pub fn config(&self, own: OwnAddresses) -> DeliveryConfig {
         let roots = self.authorities.clone().map_or(CertificateRoots::System, CertificateRoots::Bundle);
         DeliveryConfig { allow: self.allow.clone(), own, roots, ..DeliveryConfig::default() }

@@ -1,6 +1,6 @@
 //! Watched folders: who makes, sees and removes them, and what has become of their files.
 //!
-//! How to read it: `spec.rs` is what is asked for; `eyes.rs` is the thread that each folder has, which makes jobs of files and
+//! How to read it: `spec.rs` is what is asked for; `folder_thread.rs` is the thread that each folder has, which makes jobs of files and
 //! sees to what becomes of them. The library `watch` decides which file is taken, and when.
 
 mod folder_thread;

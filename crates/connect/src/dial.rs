@@ -663,7 +663,7 @@ impl Dialer {
 }
 
 impl Dial for Dialer {
-    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`] says that the server knows of no such
+    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`](farhaul_session::ExitCode::Lost) says that the server knows of no such
     /// session (any more).
     fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");

@@ -63,7 +63,7 @@ enum GrantState {
     Used,
 }
 
-/// A grant that somebody has come with. Dropped without having been [spent](Taken::spend), it can be shown
+/// A grant that somebody has come with. Dropped without having been [spent](TakenGrant::spend), it can be shown
 /// again.
 #[derive(Debug)]
 pub(crate) struct TakenGrant {

@@ -1,4 +1,4 @@
-//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`Established`] session.
+//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`EstablishedSession`] session.
 //!
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,

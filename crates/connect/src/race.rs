@@ -232,7 +232,7 @@ pub(crate) struct Race<'a> {
     pub(crate) tcp: bool,
     /// TCP will do where UDP was only turned away for now.
     pub(crate) takes_tcp: bool,
-    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::connect::UDP_PATIENCE), or not at all.
+    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::dial::UDP_PATIENCE), or not at all.
     pub(crate) patience: Duration,
 }
 

@@ -2,7 +2,7 @@
 //! none of it passes the client.
 //!
 //! How to read it: [`copy`] (`delegation.rs`) is what a client does: it asks one daemon for a grant and the other
-//! one to use it, by a [`ControlSession`] (`control.rs`) with each. [`serve`] (`serve.rs`) is a daemon's part. What
+//! one to use it, by a [`ControlSession`] (`control.rs`) with each. [`serve()`] (`serve.rs`) is a daemon's part. What
 //! they say is in `messages.rs`, what the daemon that copies is told in `commission.rs`, and what it tells of it
 //! in `copy_status.rs`.
 //!

@@ -22,7 +22,7 @@ impl Conversation {
         Arc::new(Conversation { shared, encoder: Mutex::default() })
     }
 
-    /// As [`Shared::send`].
+    /// As `SessionShared::send`.
     pub(crate) fn send(&self, messages: &[CopyMessage]) {
         self.shared.send_encoded(|out| {
             let mut encoder = self.encoder.lock().whole();

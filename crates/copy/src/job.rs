@@ -60,7 +60,7 @@ pub struct CopyJob {
     pub options: TransferOptions,
     /// Lists of directories: a location in one of them stands for the same in all of its list. Resolved into the options.
     pub spread: Vec<Vec<Vec<u8>>>,
-    /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
+    /// A file that takes a line for each entry, in the place of whatever is there. Needs the option `manifest`.
     pub manifest: Option<PathBuf>,
     /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
     /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.

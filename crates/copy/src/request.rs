@@ -21,7 +21,7 @@ use crate::options::{TransferOptions, VerifyMode};
 /// The name of this service in a hello.
 pub(crate) const SERVICE: &str = "copy";
 /// Paths of a pull that the request has itself, and their bytes together. Further ones are named when the session stands
-/// ([`CopyMessage::Paths`](crate::messages::Message::Paths)), so that a hello has room for whatever a command line holds.
+/// ([`CopyMessage::Paths`](crate::messages::CopyMessage::Paths)), so that a hello has room for whatever a command line holds.
 const OWN_PATHS_MAX: usize = 1024;
 const OWN_PATHS_BYTES_MAX: usize = 16 << 10;
 

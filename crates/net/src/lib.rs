@@ -3,10 +3,10 @@
 //! A [`Link`] moves batches of datagrams and says what it can do; it knows neither packets nor keys. [`SendBatch`] and
 //! [`RecvBatch`] own the bytes. Back ends: [`UdpLink`] (UDP sockets with GSO and GRO), [`StreamLink`] (the same
 //! datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in one process, for tests) and [`FaultLink`]
-//! (loses datagrams on purpose, by a seed). [`wait`] and [`Waker`] are how the thread that owns a link sleeps.
-//! [`interfaces`] says by which addresses this host can be reached, [`source_address`] from which it would send.
+//! (loses datagrams on purpose, by a seed). [`wait()`] and [`Waker`] are how the thread that owns a link sleeps.
+//! [`interfaces()`] says by which addresses this host can be reached, [`source_address`] from which it would send.
 //!
-//! Always true: no call blocks except [`wait`]; a datagram that the network or the kernel refuses is a figure in
+//! Always true: no call blocks except [`wait()`]; a datagram that the network or the kernel refuses is a figure in
 //! [`LinkStats`] and never an error; an error means that the link is of no more use.
 //!
 //! Does not know: what is in a datagram, who the peer is, how fast to send.

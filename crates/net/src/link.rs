@@ -87,7 +87,7 @@ pub struct TcpPath {
 
 /// A way to move batches of datagrams.
 ///
-/// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in [`crate::wait`] on
+/// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in [`crate::wait()`] on
 /// [`Link::poll_fds`].
 pub trait Link: Send {
     /// What this back end can do.

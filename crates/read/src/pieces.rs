@@ -60,7 +60,7 @@ impl AnswerBlock {
         self.count + pieces <= PIECES_MAX && used + bytes + pieces * LABEL_MAX <= self.block.len()
     }
 
-    /// What there is of it now, to [come back to](Pack::cut).
+    /// What there is of it now, to [come back to](AnswerBlock::cut).
     pub(crate) fn mark(&self) -> (usize, usize, usize) {
         (self.len, self.labels.len(), self.count)
     }

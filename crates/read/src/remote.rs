@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`Remote`] has the calls of a program. A thread ("read") keeps the session going and hears the server
 //! (`remote/client_session.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
-//! (`remote/pending_calls.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`List`] in `remote/list.rs`.
+//! (`remote/pending_calls.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] in `remote/list.rs`.
 //!
 //! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
 

@@ -336,7 +336,7 @@ impl WorkQueues {
 
     // ---- who works ---------------------------------------------------------------------------------------------------
 
-    /// The next task; waits for one if `waits`. To be [settled](Work::done) or [put back](Work::put_back).
+    /// The next task; waits for one if `waits`. To be [settled](WorkQueues::done) or [put back](WorkQueues::put_back).
     pub(crate) fn next(&self, hurry: TaskPriority, waits: bool) -> WorkItem {
         let mut queues = self.queues();
         loop {

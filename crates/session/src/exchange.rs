@@ -1,5 +1,5 @@
 //! Where blocks change hands between a session's flows and those who fill or read them: `cp`'s readers and writers, and the
-//! programs that use [`farhaul_stream`].
+//! programs that use `farhaul_stream`.
 //!
 //! Claim a block, fill it in place, put it: the flow seals from that memory, and the block is free again when the peer has
 //! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.

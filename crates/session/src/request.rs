@@ -62,7 +62,7 @@ impl Deref for Request {
 }
 
 impl Request {
-    /// As [`SessionShared::send_encoded`], for words of this request: `encode` appends whole messages, each behind its length
+    /// As `SessionShared::send_encoded`, for words of this request: `encode` appends whole messages, each behind its length
     /// ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread says it. Waits
     /// for room, but holds up nobody else.
     ///

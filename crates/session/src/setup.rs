@@ -99,7 +99,7 @@ pub struct SessionLimits {
     pub budget: Option<Budget>,
     /// Caps on the rate that it is in besides that of the budget; made beside that
     /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
-    /// [`CapMemberships::set`](crate::rate_cap::CapPlaces::set) changes them while it runs.
+    /// [`CapMemberships::set`](crate::rate_cap::CapMemberships::set) changes them while it runs.
     pub caps: CapMemberships,
     /// What its weights in all of them are multiplied by. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
     /// changes it.

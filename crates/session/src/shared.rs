@@ -366,7 +366,7 @@ pub struct SessionShared {
     facts: Mutex<SessionFacts>,
     /// Datagrams say that they can be marked "congestion experienced": who holds his rate whatever happens must not.
     pub(crate) is_markable: AtomicBool,
-    /// Counts what may still bring blocks ([`ProducerToken`](super::unread::Unread)).
+    /// Counts what may still bring blocks ([`ProducerToken`](super::producer_token::ProducerToken)).
     pub(crate) unread: AtomicU64,
     /// Content bytes: handed to flows, put or handed over again.
     pub(crate) content_sent: AtomicU64,

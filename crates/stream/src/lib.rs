@@ -1,8 +1,8 @@
 //! Blocks of a program's own from one process to another, over the engine that `farhaul cp` uses.
 //!
-//! A stream carries blocks one way. The sending program [claims](Sender::claim) a block, fills it where it lies and
-//! [puts](Sender::put) it with some metadata; the cipher reads it from there. The receiving program takes what has
-//! [arrived](Receiver::next) and reads it where the transport has put it. Short [messages](Sender::send_message) go both ways, and
+//! A stream carries blocks one way. The sending program [claims](StreamSender::claim) a block, fills it where it lies and
+//! [puts](StreamSender::put) it with some metadata; the cipher reads it from there. The receiving program takes what has
+//! [arrived](StreamReceiver::next) and reads it where the transport has put it. Short [messages](StreamSender::send_message) go both ways, and
 //! [`StreamSender::wait`] returns when the receiver has let go of all that was put.
 //!
 //! | who begins | who answers |

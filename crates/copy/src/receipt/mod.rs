@@ -29,7 +29,7 @@ pub const RECEIPT_SCHEMA: u32 = 1;
 const DOCUMENT_MAX: usize = 1 << 20;
 
 /// Whether a copy is to have a receipt. It has the receiver sync everything, whatever
-/// [`Durability`](crate::Durable) says.
+/// [`Durability`](crate::Durability) says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiptOptions {
     /// A file that takes it, in the place of whatever is there. None: it is in the report alone.

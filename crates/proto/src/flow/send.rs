@@ -66,7 +66,7 @@ impl Flow {
         out.packets.len() - before
     }
 
-    /// Plans a packet that asks for an answer from where it is sent to: [`Event::PathAnswered`](super::Event::PathAnswered) tells when that has come. The
+    /// Plans a packet that asks for an answer from where it is sent to: [`FlowEvent::PathAnswered`](super::FlowEvent::PathAnswered) tells when that has come. The
     /// caller sends it to the address in question and repeats it, as it may get lost.
     pub fn plan_challenge(&mut self, now: Timestamp, token: [u8; 8], out: &mut PacketPlan) {
         if out.room() > 0 && self.state == CloseState::Open {

@@ -134,6 +134,8 @@ macro_rules! keys {
     })*) => {
         $(
             #[doc = $help]
+            // What is said of a key is text for people, in which [::] is an address.
+            #[allow(rustdoc::broken_intra_doc_links)]
             #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
             #[serde(default)]
             pub struct $section {

@@ -1,5 +1,5 @@
 //! When an address changes: the peer's, which is asked to prove itself, or this host's own. And how much goes to one that has
-//! not: see [`AddressStanding`](super::super::standing::Standing).
+//! not: see [`AddressStanding`](super::super::address_standing::AddressStanding).
 
 use std::net::SocketAddr;
 use std::time::Duration;

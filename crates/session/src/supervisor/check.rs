@@ -1,4 +1,4 @@
-//! What is looked at every [`CHECK_INTERVAL`](super::CHECK_INTERVAL): takes the facts, has them judged (`judge.rs`), and
+//! What is looked at every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge.rs`), and
 //! does what is to be done.
 
 use std::sync::Arc;

@@ -282,7 +282,7 @@ def test_a_cipher_behind_c_is_explained(net, near):
     source = make_file(near / "file", 10)
     for verb in ("cp", "sync"):
         outcome = cp(net.alpha, "-c", "aes128-ctr", source, "beta:/x", verb=verb, expect=EXIT_USAGE)
-        assert "-c is --checksum here" in outcome.error_line and "--cipher" in outcome.stderr, outcome
+        assert "here -c is --checksum" in outcome.error_line and "--cipher" in outcome.stderr, outcome
 
 
 def test_one_file_by_two_names_is_called_so(net, near):

@@ -180,7 +180,7 @@ def test_a_path_that_makes_no_sense_is_one_line(two_links):
     for paths, exit_code, words in [
         ("--path auto --path $FARHAUL_LAB_A=$FARHAUL_LAB_B", 2, "finds the paths itself"),
         ("--path 192.0.2.1=$FARHAUL_LAB_B", 2, "192.0.2.1 is no address of this host"),
-        ("--path $FARHAUL_LAB_A", 2, "is not LOCAL=REMOTE"),
+        ("--path $FARHAUL_LAB_A", 2, "is not a path; write LOCAL=REMOTE"),
         ("--path $FARHAUL_LAB_A=$FARHAUL_LAB_B --path $FARHAUL_LAB_A=$FARHAUL_LAB_B", 2, "given twice"),
     ]:
         done = two_links.execute("a", *cp(f"{paths} random:1000 $FARHAUL_LAB_B:there"), check=False)

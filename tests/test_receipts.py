@@ -73,7 +73,7 @@ def test_a_receipt_says_what_has_been_copied(receipt):
     assert raw_key(received["sender_key"]) == raw_key(lines[sender])
     assert raw_key(received["receiver_key"]) == raw_key(lines[receiver])
     out, err = receipt.verify("--manifest", receipt.manifest)
-    assert out == "" and "as the manifest's" in err and "not among" not in err
+    assert out == "" and "the same as in the manifest" in err and "not among" not in err
     out, err = receipt.verify("--json", keys=[receipt.daemon_key])
     told = json.loads(out)
     assert told["ok"] and not told["manifest"] and told["statement"] == received

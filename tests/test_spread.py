@@ -237,7 +237,7 @@ def test_directories_that_make_no_sense_are_one_line(disks, near):
     for spread, code, words in [
         (["--spread", f"{lists},{lists.split(',')[1]}-missing"], EXIT_FILES, "is not a directory"),
         (["--spread", "/elsewhere/a,/elsewhere/b"], EXIT_USAGE, "neither a source nor the destination"),
-        (["--spread", lists.split(",")[0]], EXIT_USAGE, "is no list of directories"),
+        (["--spread", lists.split(",")[0]], EXIT_USAGE, "is not a list of at least two directories"),
         (["--spread", f"{lists},{lists.split(',')[0]}/below"], EXIT_USAGE, "none of them in another"),
     ]:
         outcome = disks.road.cp(*spread, source, disks.url(), expect=code)

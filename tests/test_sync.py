@@ -368,7 +368,7 @@ def test_lines_that_are_taken_for_comments_are_told_and_have_another_way_to_be_n
     outcome = way.sync(*quiet, "--files-from", "-", input=asked)
     assert names(way.target) == "#three plain"
     told = [line for line in outcome.stderr.splitlines() if "comment" in line]
-    assert told == ([] if quiet else ["note: --files-from -: 3 lines are comments (# or ; in front); a file of such a name is written ./#name"])
+    assert told == ([] if quiet else ["note: --files-from -: 3 lines are comments (# or ; at the beginning); for a file with such a name write ./#name"])
     assert way.sync("-0", "--files-from", "-", input=b"#one\0;two\0").report["files"] == 2
 
 

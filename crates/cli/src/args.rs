@@ -35,13 +35,13 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong usage, 3 no connection, 4 not \
-authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
-8 protocol broken, 9 internal, 10 all content arrived, some modes, times or attributes could not be set, \
+authorized, 5 incompatible versions, 6 source or destination unusable, 7 connection lost (run again to go on), \
+8 protocol error, 9 internal error, 10 all content arrived but some modes, times or attributes could not be set, \
 11 nothing failed but some source files vanished, 130 interrupted.";
 
-const KEY_OPTIONS: &str = "Before a key in the list may stand what it may not do, separated by commas: \
+const KEY_OPTIONS: &str = "A key in the list may have restrictions in front of it, separated by commas: \
 root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \
-root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with anything else lets nobody in; the log says why.";
+root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with any other restriction lets nobody in; the log says why.";
 
 #[derive(Subcommand, Debug)]
 pub enum Verb {
@@ -61,15 +61,15 @@ pub enum Verb {
     Job(service::JobArgs),
     Top(service::TopArgs),
     Open(service::OpenArgs),
-    /// Wait until jobs are over; ends with the exit code of one that failed
+    /// Wait until jobs are over; if one has failed, exit with its exit code
     Wait(service::JobIdsArgs),
-    /// Hold jobs: nothing new is sent
+    /// Pause jobs: nothing new is sent
     Pause(service::JobIdsArgs),
-    /// Let jobs go on that were held
+    /// Let paused jobs go on
     Resume(service::JobIdsArgs),
-    /// End jobs; what has arrived stays
+    /// Cancel jobs; what has arrived stays
     Cancel(service::JobIdsArgs),
-    /// Try jobs again that have ended, or that wait for their next attempt
+    /// Run jobs again that have ended, and those at once that wait for their next attempt
     Retry(service::JobIdsArgs),
     Set(service::JobSetArgs),
     Logs(service::LogsArgs),
@@ -88,7 +88,7 @@ pub enum Verb {
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
     Endpoint(TestingArgs),
-    /// Print the completions for a shell
+    /// Print the completion script for a shell
     Completions {
         shell: clap_complete::Shell,
     },
@@ -99,7 +99,7 @@ pub enum Verb {
     },
 }
 
-/// Copy files and trees to or from another host; goes on where an interrupted run stopped
+/// Copy files and trees to or from another host; a run that was interrupted goes on where it stopped
 #[derive(Group, Debug)]
 #[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
 pub struct CpArgs {
@@ -116,18 +116,18 @@ pub struct CpArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Compare files of the same size by their content, not by their times (scp's -c is --cipher)
+    /// Compare files of the same size by content, not by time (for scp's -c see --cipher)
     #[arg(short = 'c', long, conflicts_with = "overwrite", help_heading = TRANSFER)]
     pub checksum: bool,
-    /// Accepted as in scp; directories are copied anyway
+    /// Accepted for scp's sake; directories are always copied
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
-    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
+    /// Keep set-user-id and set-group-id bits, too; times and other modes are always kept
     #[arg(short = 'p', help_heading = SCP)]
     pub preserve: bool,
 }
 
-/// Make a directory like another one, here or on another host: what is new or changed is sent
+/// Make a directory like another one, here or on another host: only what is new or has changed is sent
 #[derive(Group, Debug)]
 #[command(after_help = format!("{SYNC_LOCATIONS}\n\n{EXIT_CODES}"))]
 pub struct SyncArgs {
@@ -146,42 +146,43 @@ pub struct SyncArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
+    /// Keep set-user-id and set-group-id bits, too; times and other modes are always kept
     #[arg(short = 'p', help_heading = SCP)]
     pub preserve: bool,
 }
 
-/// How a destination is made like a source.
+/// The options by which a destination is made like a source.
 #[derive(Group, Debug, Default)]
 pub struct LikenessArgs {
-    /// Compare files of the same size by their content, not by their times
+    /// Compare files of the same size by content, not by time
     #[arg(short = 'c', long, help_heading = SYNC)]
     pub checksum: bool,
-    /// Take a file that the destination has under another name from there instead of sending it
+    /// If the destination has a file under another name, rename it there instead of sending it again
     #[arg(long, help_heading = SYNC)]
     pub detect_renames: bool,
-    /// Delete what the destination has and the source has not, when all else is done
+    /// Delete what the destination has and the source does not, after everything else is done
     #[arg(long, help_heading = SYNC)]
     pub delete: bool,
-    /// Delete before anything is sent; the source is listed twice
+    /// Delete before anything is sent; this scans the source twice
     #[arg(long, conflicts_with = "delete_after", help_heading = SYNC)]
     pub delete_before: bool,
     /// The same as --delete
     #[arg(long, help_heading = SYNC)]
     pub delete_after: bool,
-    /// Delete also what is left out by rules
+    /// Also delete what the rules leave out, such as --exclude
     #[arg(long, help_heading = SYNC)]
     pub delete_excluded: bool,
-    /// Delete at most so many files and directories
+    /// Delete at most this many files and directories
     #[arg(long, value_name = "N", help_heading = SYNC)]
     pub max_delete: Option<u64>,
-    /// Delete also in what is mounted below DESTINATION (and in btrfs subvolumes), which is left alone otherwise
+    /// Also delete in file systems that are mounted below the destination, and in btrfs subvolumes; by
+    /// default both are left alone
     #[arg(long, help_heading = SYNC)]
     pub delete_across_mounts: bool,
 }
 
 impl LikenessArgs {
-    /// An error if they contradict each other.
+    /// Returns the options, or an error if they contradict each other.
     pub fn options(&self) -> Result<SyncOptions, Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, what));
         let deletes = self.delete || self.delete_before || self.delete_after || self.delete_excluded;
@@ -203,10 +204,10 @@ impl LikenessArgs {
 }
 
 const SYNC_LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a \
-daemon. What is in the source directory goes straight into the destination, with a slash behind it or without.";
+daemon. The contents of the source directory go straight into the destination, whether or not the source ends with a slash.";
 const SYNC: &str = "Sync";
 const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, fh://[user@]host[:port]/path at a \
-daemon, or - for a pipe. As a source, dir is the directory itself, dir/ what is in it.";
+daemon, or - for a pipe. The source dir means the directory itself, dir/ means its contents.";
 const SCP: &str = "Connection (as in scp)";
 const DAEMON: &str = "Daemon";
 const SERVICE: &str = "Service";
@@ -216,28 +217,28 @@ const OUTPUT: &str = "Output";
 
 #[derive(Group, Debug, Default)]
 pub struct ConnectionArgs {
-    /// Port of the SSH server (of the daemon, with fh://)
+    /// Port of the SSH server, or of the daemon with fh://
     #[arg(short = 'P', value_name = "PORT", value_parser = values::port, help_heading = SCP)]
     pub port: Option<u16>,
-    /// Private key: an SSH one (may be repeated), or farhaul's own with fh://
+    /// File with the private key: an SSH key (may be repeated), or with fh:// a key of farhaul keygen
     #[arg(short = 'i', long = "identity", value_name = "FILE", help_heading = SCP)]
     pub identity: Vec<PathBuf>,
-    /// Configuration file for ssh
+    /// Configuration file for ssh, in place of ~/.ssh/config
     #[arg(short = 'F', value_name = "FILE", help_heading = SCP)]
     pub config: Option<PathBuf>,
-    /// Hosts to jump through
+    /// Jump hosts to go through, separated by commas
     #[arg(short = 'J', value_name = "HOST", help_heading = SCP)]
     pub jump: Option<String>,
-    /// Option for ssh, as in ssh_config
+    /// Option for ssh, as in ssh_config; may be repeated
     #[arg(short = 'o', value_name = "OPTION", help_heading = SCP)]
     pub ssh_options: Vec<String>,
     /// Program to use instead of ssh
     #[arg(short = 'S', value_name = "PROGRAM", help_heading = SCP)]
     pub program: Option<PathBuf>,
-    /// Ask for nothing (no password, no passphrase)
+    /// Batch mode: never ask for a password or a passphrase
     #[arg(short = 'B', help_heading = SCP)]
     pub batch: bool,
-    /// Let ssh compress (helps only what travels inside SSH)
+    /// Let ssh compress; this affects only data that travel inside SSH
     #[arg(short = 'C', help_heading = SCP)]
     pub compress: bool,
     /// Use IPv4 only
@@ -246,67 +247,70 @@ pub struct ConnectionArgs {
     /// Use IPv6 only
     #[arg(short = '6', help_heading = SCP)]
     pub ipv6: bool,
-    /// Where farhaul is on the far end [default: farhaul, found by its shell]
+    /// Path of farhaul on the far end [default: farhaul, looked up by the shell there]
     #[arg(long, value_name = "PATH", help_heading = SCP)]
     pub remote_program: Option<String>,
 
-    /// How long the far end may take to answer, not counting the time in which ssh asks for something [default: 5m]
+    /// How long to wait for an answer of the far end, not counting the time in which ssh asks you for
+    /// something [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = SCP)]
     pub answer_wait: Option<u64>,
 
-    /// The daemon's key must have this fingerprint (SHA256:...)
+    /// Fingerprint that the daemon's key must have (SHA256:...)
     #[arg(long, value_name = "FINGERPRINT", help_heading = DAEMON)]
     pub fingerprint: Option<String>,
-    /// Trust a daemon that was never seen before without asking; a changed key still fails
+    /// Trust a daemon that is not known yet, without asking; a key that has changed still fails
     #[arg(long, help_heading = DAEMON)]
     pub accept_new: bool,
-    /// Where the keys of known daemons are kept [default: ~/.config/farhaul/known_hosts]
+    /// File with the keys of known daemons [default: ~/.config/farhaul/known_hosts]
     #[arg(long, value_name = "FILE", help_heading = DAEMON)]
     pub known_hosts: Option<PathBuf>,
-    /// How long a daemon that is busy is asked again [default: 30s]
+    /// How long to keep trying while the daemon is busy [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = DAEMON)]
     pub busy_wait: Option<u64>,
 }
 
 #[derive(Group, Debug, Default)]
 pub struct TransferArgs {
-    /// What to do with files that exist: different = replace unless size and time are the same, content = unless the
-    /// content is
+    /// When to replace a file that exists: different = if size or time differ, content = if the content
+    /// differs, older = if it is older than the source
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
           value_parser = values::choice::<OverwriteMode>(&["always", "older", "different", "content", "never"]))]
     pub overwrite: OverwriteMode,
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub rate: Option<u64>,
-    /// Lowest rate in bits a second, whatever it does to others
+    /// Lowest rate in bits a second: never go below it, even if other traffic suffers
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub min_rate: Option<u64>,
     /// Highest rate in kilobits a second, as in scp
     #[arg(short = 'l', value_name = "KBITS", value_parser = values::kilobits, conflicts_with = "rate",
           help_heading = TRANSFER)]
     pub limit: Option<u64>,
-    /// How the rate is set: fair shares the path, high takes about two shares, low what others leave, fixed holds --rate
-    /// whatever happens
+    /// How the rate is set: fair takes one share of the path, high about two, low only what others leave;
+    /// fixed sends at --rate whatever happens
     #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
           value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
     pub policy: Policy,
-    /// Cipher of the data; none leaves file contents in the clear, which a daemon must allow
+    /// Cipher of the data; none sends file contents unencrypted, which a daemon must allow
     #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = TRANSFER,
           value_parser = values::choice::<Cipher>(&["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]))]
     pub cipher: Cipher,
-    /// How arrival is verified: the seal of each packet (its checksum, without a cipher), a digest of each file, or reading it back as well
+    /// How the receiver checks what has arrived: transit = the seal of each packet (with --cipher none its
+    /// checksum), digest = also a digest of each file, readback = also reads each file back
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
           value_parser = values::choice::<VerifyMode>(&["transit", "digest", "readback"]))]
     pub verify: VerifyMode,
-    /// Number of flows on each path, 1 to 16 in all; auto = as many as this host's cores can feed [default: 1]
+    /// Number of flows on each path (at most 16 over all paths); auto = as many as this host's cores can feed
+    /// [default: 1]
     #[arg(long, value_name = "N|auto", value_parser = values::flows, help_heading = TRANSFER)]
     pub flows: Option<FlowCount>,
-    /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own
-    /// rate; auto = all that both hosts' interfaces have in common
+    /// Send from this address of this host to that address of the far end; repeat the option to use several
+    /// such paths at once, each at its own rate; auto = find all paths between the interfaces of both hosts
     #[arg(long = "path", value_name = "LOCAL=REMOTE|auto", value_parser = values::path, help_heading = TRANSFER)]
     pub paths: Vec<PathChoice>,
-    /// Directories, each on a device of its own, that are one place: a location in one of them is spread over all; repeat it
-    /// if the other end has others
+    /// Use these directories, each on a device of its own, as one: the files of a location in one of them are
+    /// spread over all; repeat the option if the other end has other directories
     #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
     pub spread: Vec<values::DirectoryList>,
     /// Largest packet in bytes [default: found by probing]
@@ -318,53 +322,58 @@ pub struct TransferArgs {
     /// Memory for data in transit on each end [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = TRANSFER)]
     pub memory: Option<u64>,
-    /// Run on these cores of this host only, such as 0-3,8
+    /// Run only on these cores of this host, such as 0-3,8
     #[arg(long, value_name = "LIST", help_heading = TRANSFER)]
     pub cpus: Option<CpuList>,
-    /// Fail rather than go on over TCP or SSH when UDP does not get through
+    /// If UDP does not get through, fail instead of using TCP or SSH
     #[arg(long, help_heading = TRANSFER)]
     pub udp_only: bool,
-    /// Report success only when the data are on the disk: synced at the end, or each file before it counts as arrived
+    /// Report success only when the data are on the disk: end = sync everything at the end, file = sync each
+    /// file before it counts as arrived; without a value, end
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "end",
           value_parser = values::choice::<Durability>(&["end", "file"]), help_heading = TRANSFER)]
     pub durable: Option<Durability>,
-    /// Send changed files whole, not only what differs of them
+    /// Send changed files whole, not only the parts that differ
     #[arg(short = 'W', long, overrides_with = "no_whole_file", help_heading = TRANSFER)]
     pub whole_file: bool,
-    /// Send only what differs also when both ends are on this host
+    /// Send only the parts of a file that differ, even if both ends are on this host
     #[arg(long, overrides_with = "whole_file", help_heading = TRANSFER)]
     pub no_whole_file: bool,
-    /// Change large files where they are, not in a copy beside them; an interrupted run leaves them half new
+    /// Update large files in place instead of in a copy beside them; if the run is interrupted, a file is
+    /// partly old and partly new
     #[arg(long, help_heading = TRANSFER)]
     pub inplace: bool,
-    /// Send also what is appended to files meanwhile, until they have not grown for so long [default: 5s]
+    /// Also send what is appended to a file during the transfer, until the file has not grown for this long;
+    /// without a value, 5s
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
           value_parser = values::age, help_heading = TRANSFER)]
     pub follow_growth: Option<u64>,
-    /// Give every file its name by a rename: programs that watch a directory hear of each whole file by the
-    /// one event moved_to (inotify), and of none by create
+    /// Give every file its final name by a rename: a program that watches the directory with inotify gets one
+    /// event for each complete file, moved_to, and never create
     #[arg(long, conflicts_with = "inplace", help_heading = TRANSFER)]
     pub announce: bool,
-    /// Take modification times that are no further apart for the same [default: what the destination keeps of
-    /// a time is the same]
+    /// Treat modification times as equal if they differ by at most this much [default: times must be equal as
+    /// far as the destination can store them]
     #[arg(long, value_name = "SECONDS", help_heading = TRANSFER)]
     pub modify_window: Option<u64>,
-    /// Show what would be done, change nothing
+    /// Show what would be done, but change nothing
     #[arg(long, help_heading = TRANSFER)]
     pub dry_run: bool,
-    /// Write a line of JSON for each entry and what became of it, to be checked with farhaul verify
+    /// Write a manifest: a line of JSON for each entry with what became of it; farhaul verify compares a tree
+    /// with it
     #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
     pub manifest: Option<PathBuf>,
-    /// Keep what both ends have signed for all of it, to be checked with farhaul receipt verify: only from or to
-    /// a daemon; has everything synced (--durable)
+    /// Write a receipt that both ends have signed; farhaul receipt verify checks it. Works only from or to a
+    /// daemon, and implies --durable
     #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
     pub receipt: Option<PathBuf>,
-    /// Digests for the manifest beside the own one: sha256, md5, xxh3 or blake3, separated by commas; the receiver reads
-    /// what has arrived once more
+    /// More digests in the manifest besides Farhaul's own: sha256, md5, xxh3 or blake3, separated by commas;
+    /// for them the receiver reads the arrived files once more
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = values::algorithm,
           help_heading = MANIFEST)]
     pub checksum_extra: Vec<Algorithm>,
-    /// Digests for manifest and receipt also of files that were there already; the receiver reads them
+    /// Put digests of files that were there already into manifest and receipt, too; the receiver reads these
+    /// files
     #[arg(long, help_heading = MANIFEST)]
     pub checksum_unchanged: bool,
 
@@ -375,13 +384,13 @@ pub struct TransferArgs {
     pub testing: TestingArgs,
 }
 
-/// What goes wrong in this process, for tests: no far end is told of it.
+/// Faults that this process injects, for tests. The far end is not told of them.
 #[derive(Group, Debug, Default)]
 pub struct TestingArgs {
-    /// Faults of what this end receives and sends
+    /// Faults in what this end receives and sends
     #[arg(long, value_name = "FAULT", env = "FARHAUL_FAULT", hide = true)]
     pub fault: Option<Fault>,
-    /// Packets per key epoch are 2^N; both ends need the same
+    /// A key epoch has 2^N packets; both ends need the same N
     #[arg(long, value_name = "N", env = "FARHAUL_EPOCH_BITS", value_parser = clap::value_parser!(u32).range(4..=22),
           hide = true)]
     pub epoch_bits: Option<u32>,
@@ -396,90 +405,95 @@ impl TestingArgs {
 
 #[derive(Group, Debug, Default)]
 pub struct OutputArgs {
-    /// One JSON report on stdout
+    /// Print a report as one JSON object on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
-    /// What happens, on stdout as it does: a JSON object a line, the last one with the report
+    /// Print events on stdout as they happen, one JSON object a line; the last line is the report
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub events: bool,
-    /// Errors only
+    /// Print errors only
     #[arg(short = 'q', long, conflicts_with = "verbose", help_heading = OUTPUT)]
     pub quiet: bool,
-    /// A line for each file
+    /// Print a line for each file
     #[arg(short = 'v', long, help_heading = OUTPUT)]
     pub verbose: bool,
 }
 
-/// Serve files to clients that hold an authorized key, all under one port number
+/// Serve files to clients with an authorized key, over UDP and TCP on one port number; also runs jobs
 #[derive(Group, Debug)]
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct ServeArgs {
     /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
-    /// Directory to serve; nothing outside it can be reached. Without one clients reach no files
+    /// Directory to serve; clients can reach nothing outside it. Without this option they reach no files
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Public keys of those who may connect, one a line, with options before them [default:
-    /// ~/.config/farhaul/authorized_keys]
+    /// File with the public keys of those who may connect, one a line, each with restrictions before it
+    /// [default: ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
     pub authorized_keys: Option<PathBuf>,
-    /// Private key of this daemon, see keygen [default: ~/.config/farhaul/id_ed25519]
+    /// File with this daemon's private key, see farhaul keygen [default: ~/.config/farhaul/id_ed25519]
     #[arg(short = 'i', long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
     /// Let clients read, but not write
     #[arg(long)]
     pub read_only: bool,
-    /// Memory for all transfers together; who asks for more waits or is told to try again [default: half of this host's]
+    /// Memory for all transfers together; a client for which there is none left waits or has to try again
+    /// [default: half of this host's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory: Option<u64>,
-    /// The same for the transfers of one key [default: half of --memory]
+    /// Memory for all transfers of one key [default: half of --memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory_per_key: Option<u64>,
-    /// The most that all transfers together move, both ways, such as 8G; keys share it evenly [default: none]
+    /// Highest rate of all transfers together, both directions added, in bits a second, such as 8G; keys
+    /// share it evenly [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub max_rate: Option<u64>,
-    /// Permissions that files and directories do not get, whatever their source has, such as 027 [default: the umask]
+    /// Permission bits that files and directories never get, whatever their source has, such as 027 [default:
+    /// the umask]
     #[arg(long, value_name = "BITS", value_parser = values::mask)]
     pub mask: Option<u32>,
-    /// Run on these cores only, such as 0-3,8
+    /// Run only on these cores, such as 0-3,8
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// Permit clients that ask for it to move file contents in the clear, and with --verify transit open to changes on the way
+    /// Allow clients to use --cipher none: contents travel unencrypted, and with --verify transit somebody on
+    /// the way could change them unnoticed
     #[arg(long)]
     pub allow_cipher_none: bool,
-    /// File of the configuration in place of those of the system and the user, see farhaul config
+    /// Configuration file to read in place of those of the system and the user, see farhaul config
     #[arg(long, value_name = "FILE", help_heading = SERVICE)]
     pub config: Option<PathBuf>,
-    /// Directory for jobs and their history [default: ~/.local/state/farhaul/service]
+    /// Directory in which the service keeps jobs and their history [default: ~/.local/state/farhaul/service]
     #[arg(long, value_name = "DIR", help_heading = SERVICE)]
     pub state: Option<PathBuf>,
-    /// Unix socket of the API, for this user [default: farhaul/api.sock in XDG_RUNTIME_DIR, or api.sock in
-    /// --state]
+    /// Unix socket of the API, which only this user can use [default: farhaul/api.sock in XDG_RUNTIME_DIR, or
+    /// api.sock in --state]
     #[arg(long, value_name = "PATH", help_heading = SERVICE)]
     pub api_socket: Option<PathBuf>,
-    /// Further address and port of the API, for callers with a token; beyond this host with --tls-cert; may be repeated
+    /// Address and port at which the API can be reached as well, by callers with a token; may be repeated.
+    /// From other hosts it can be reached only with --tls-cert
     #[arg(long, value_name = "ADDRESS", help_heading = SERVICE)]
     pub api_listen: Vec<SocketAddr>,
-    /// Certificate chain of the API, in PEM
+    /// File with the certificate chain of the API, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SERVICE)]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// File with the private key for --tls-cert, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = SERVICE)]
     pub tls_key: Option<PathBuf>,
-    /// Name by which the API may be called; may be repeated
+    /// Host name under which browsers and programs may call the API; may be repeated
     #[arg(long, value_name = "NAME", help_heading = SERVICE)]
     pub api_host: Vec<String>,
-    /// Serve as root, and so with all of root's rights
+    /// Allow farhaul serve to run as root, with all of root's rights
     #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
     pub allow_root: bool,
     /// A file with seconds to add to the clock
     #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]
     pub clock: Option<PathBuf>,
-    /// Log in JSON, one object a line, on stdout
+    /// Write the log to stdout as JSON, one object a line
     #[arg(long)]
     pub json: bool,
-    /// Log errors only
+    /// Log only errors
     #[arg(short = 'q', long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Log more
@@ -493,13 +507,14 @@ pub struct ServeArgs {
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct KeygenArgs {
-    /// File of the private key; the public one gets .pub behind its name [default: ~/.config/farhaul/id_ed25519]
+    /// File for the private key; the public key goes to the same name with .pub appended [default:
+    /// ~/.config/farhaul/id_ed25519]
     #[arg(short = 'f', long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Comment in the public key [default: user@host]
     #[arg(short = 'C', long, value_name = "TEXT")]
     pub comment: Option<String>,
-    /// One JSON object on stdout
+    /// Print one JSON object on stdout
     #[arg(long)]
     pub json: bool,
     /// Print nothing
@@ -508,7 +523,7 @@ pub struct KeygenArgs {
 }
 
 impl Verb {
-    /// Whether it comes to hold private keys, or the secrets of sessions.
+    /// Returns whether the process comes to hold private keys or the secrets of sessions.
     pub fn holds_keys(&self) -> bool {
         match self {
             Verb::Cp(_)
@@ -552,7 +567,7 @@ impl Verb {
         }
     }
 
-    /// The cores that it was told to run on.
+    /// Returns the cores on which the user wants the process to run.
     pub fn cpus(&self) -> Option<&CpuList> {
         match self {
             Verb::Cp(args) => args.transfer.cpus.as_ref(),
@@ -567,7 +582,7 @@ impl Verb {
 }
 
 impl TransferArgs {
-    /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
+    /// The engine's options. What was not given keeps the engine's default; the engine judges the values.
     pub fn options(&self) -> TransferOptions {
         let files = FileOptions {
             overwrite: self.overwrite,
@@ -629,7 +644,7 @@ fn named(path: &PathChoice) -> Option<PathAddresses> {
 }
 
 impl ConnectionArgs {
-    /// Everything for ssh that has no field of its own, as `-o` options.
+    /// All settings for ssh that `SshTarget` has no field for, as `-o` options.
     pub fn ssh_options(&self, quiet: bool) -> Vec<String> {
         let mut options = self.ssh_options.clone();
         let switches = [

@@ -1,13 +1,13 @@
-//! Which descriptors this process was started with: standard input and output, and sockets of the service
-//! manager. The Rust runtime opens `/dev/null` in the place of one of the first that is closed, before
-//! `main`: from then on reading from it yields nothing, writing to it succeeds, and nobody is told.
+//! The descriptors that this process was started with: standard input and output, and sockets of the service
+//! manager. If descriptor 0, 1 or 2 is closed, the Rust runtime opens `/dev/null` in its place before `main`.
+//! From then on reading yields nothing and writing succeeds, and nobody notices.
 //!
-//! Always true: what is recorded of standard input and output was seen before the runtime began, and never
+//! Always true: the state of standard input and output is recorded before the runtime begins, and never
 //! changes. A socket of the service manager has one owner.
 #![allow(
     unsafe_code,
-    reason = "only an initialisation function runs before the runtime, only a system call can look, and only main knows that it is \
-              alone"
+    reason = "only an initialisation function runs before the runtime, only a system call can look at a descriptor, and only main \
+              knows that there is no other thread"
 )]
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -37,12 +37,12 @@ fn is_open_for(descriptor: libc::c_int, access: libc::c_int) -> bool {
     flags >= 0 && matches!(flags & libc::O_ACCMODE, mode if mode == access || mode == libc::O_RDWR)
 }
 
-/// An error if nothing can be read from standard input.
+/// Returns an error if standard input is closed.
 pub fn input() -> Result<(), Error> {
     needed(&NO_INPUT, "cannot read standard input: it is closed")
 }
 
-/// An error if nothing can be written to standard output.
+/// Returns an error if standard output is closed.
 pub fn output() -> Result<(), Error> {
     needed(&NO_OUTPUT, "cannot write to standard output: it is closed")
 }
@@ -54,19 +54,19 @@ fn needed(is_missing: &AtomicBool, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Names and sockets, until the verb that serves takes them.
+/// The sockets of the service manager with their names, until `serve` takes them.
 static PASSED: Mutex<Vec<(String, OwnedFd)>> = Mutex::new(Vec::new());
 
-/// Takes the sockets that the service manager has handed over, out of the environment as well: children get
-/// neither. For `main`, first of all.
+/// Takes over the sockets of the service manager and removes their variables from the environment, so that
+/// children get neither. `main` has to call this first.
 pub fn take_passed() -> Result<(), Error> {
-    // A service that was started with some leaves the variables to its children, for whom they are not.
+    // A service leaves the variables to its children, but they are only for the process with this pid.
     let us = std::process::id().to_string();
     if std::env::var_os("LISTEN_PID").is_none_or(|pid| pid != *us) {
         return Ok(());
     }
-    // SAFETY: it changes the environment, which no other thread may look at meanwhile: `main` calls this
-    // before it starts any, and nothing before `main` does (`LOOK` only looks).
+    // SAFETY: it changes the environment, which no other thread may look at meanwhile. There is none: `main`
+    // calls this before it starts any, and nothing before `main` starts one.
     let passed = unsafe { sd_notify::listen_fds_with_names_and_unset_env() };
     let passed = passed.map_err(|error| {
         let what = format!("cannot take the sockets of the service manager: {error}");
@@ -74,16 +74,16 @@ pub fn take_passed() -> Result<(), Error> {
             .with_hint("LISTEN_FDS and LISTEN_FDNAMES are set by systemd, or not at all")
     })?;
     let owned = passed.map(|(descriptor, name)| {
-        // SAFETY: the call above has found that it is open, and that the service manager has started this
-        // very process with it (its pid stood in the environment). Nothing has opened or taken a descriptor
-        // since, and the variables are gone: it is owned here alone.
+        // SAFETY: the call above has found that the descriptor is open, and the pid in the environment says
+        // that the service manager has started this very process with it. No code has opened or taken a
+        // descriptor since, and the variables are gone, so nothing else owns it.
         (name, unsafe { OwnedFd::from_raw_fd(descriptor) })
     });
     *PASSED.lock().unwrap_or_else(PoisonError::into_inner) = owned.collect();
     Ok(())
 }
 
-/// What [`take_passed`] has found, once.
+/// Returns what [`take_passed`] has found. Only the first call gets it.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     std::mem::take(&mut *PASSED.lock().unwrap_or_else(PoisonError::into_inner))
 }

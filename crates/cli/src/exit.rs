@@ -1,26 +1,26 @@
-//! From errors and reports to the exit codes that scripts rely on; the codes themselves are the engine's.
+//! Turns errors and reports into the exit codes that scripts rely on. The engine defines the codes.
 
 use farhaul::{Error, ErrorDetail, ExitCode, Report};
 
 use crate::signals;
 
-/// What the process ends with.
+/// Returns the exit code for the process.
 pub fn process_code(code: ExitCode) -> std::process::ExitCode {
     std::process::ExitCode::from(number(code as u8))
 }
 
-/// The same in an event: what a signal has interrupted ends with that signal's code.
+/// Returns the code as a number. After an interruption it is that of the signal.
 pub fn number(code: u8) -> u8 {
     if code == ExitCode::Interrupted as u8 { signals::interrupted_code() } else { code }
 }
 
-/// The same in a report.
+/// Returns the detail of a report with its exit code corrected like that of the process.
 pub fn corrected(detail: Option<ErrorDetail>) -> Option<ErrorDetail> {
     detail.map(|detail| ErrorDetail { exit_code: number(detail.exit_code), ..detail })
 }
 
-/// The code of a copy that ran: the error decides, then whether some entries failed, then whether some
-/// vanished, then whether metadata could not be set.
+/// Returns the exit code of a copy. The first of these decides: an error, entries that failed, entries that
+/// vanished, metadata that could not be set.
 pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
     report.exit_code(error)
 }

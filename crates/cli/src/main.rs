@@ -1,8 +1,10 @@
-//! `farhaul`, the one binary. It parses, builds the job, calls engine, daemon, service, bench or wanem, and shows what comes out.
+//! `farhaul`, the one binary. It parses the command line, calls engine, service, bench or wanem, and shows
+//! the result.
 //!
-//! How to read it: `args.rs` has every option once; help, man page and completions come from it. `selection.rs` turns
-//! the options that choose files into the engine's words. `commands/` has a file a verb, the only places that call the engine,
-//! the daemon, bench or wanem. `ui/` turns counters and reports into lines. stdout is data, everything else goes to stderr.
+//! How to read it: `args.rs` has every option once; help, man page and completions come from it.
+//! `selection.rs` turns the options that choose files into the engine's words. `commands/` has a file for
+//! each verb; only these call the engine, the service, bench or wanem. `ui/` turns counters and reports into
+//! lines. Data go to stdout, everything else to stderr.
 #![deny(unsafe_code)]
 
 mod args;
@@ -21,7 +23,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 
 use ui::printer;
 
-/// As many as there is use for.
+/// The most open descriptors that a process of ours has use for.
 const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
@@ -42,10 +44,11 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Prints what the parser has to say: help and version are what was asked for, on stdout, and are not lost without a word.
+/// Prints the parser's message. Help and version were asked for and go to stdout, so it is an error if they
+/// cannot be written.
 fn told(message: &clap::Error) -> ExitCode {
     if !matches!(message.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // When stderr is gone there is nobody left to tell.
+        // If stderr is gone, nobody is left to read it.
         let _ = message.print();
         return ExitCode::Usage;
     }
@@ -58,16 +61,17 @@ fn told(message: &clap::Error) -> ExitCode {
     }
 }
 
-/// No core dump of keys is written or handed to a collector, and no other process of the same user looks into this one's memory.
-/// For a debugger there is `FARHAUL_DUMPABLE=1`.
+/// Keeps keys out of core dumps, and keeps other processes of the same user from reading this one's memory.
+/// For a debugger, `FARHAUL_DUMPABLE=1` turns this off.
 fn stay_out_of_dumps() {
     if std::env::var_os("FARHAUL_DUMPABLE").is_none_or(|value| value != "1") {
-        // Where that is refused, all is as for other programs.
+        // If the system refuses it, this process is protected no less than others are.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// The usual 1024 are for programs that use select(2). What cannot be raised is lived with: fewer files are open at a time.
+/// Raises the limit on open descriptors. The usual 1024 are for programs that use select(2). If the limit
+/// cannot be raised, fewer files are open at a time.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));

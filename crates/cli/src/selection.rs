@@ -1,6 +1,7 @@
-//! From the options that choose to the engine's words: reads the files of rules and of names.
+//! Turns the options that choose entries into the engine's `SelectOptions`; reads the files with rules and
+//! names.
 //!
-//! Always true: nothing is read to its end that is longer than the engine would take.
+//! Always true: of a file that is longer than the engine accepts only the beginning is read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,21 +17,22 @@ use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator};
 use crate::args::select::{OrderedRules, RuleOption, SelectArgs};
 use crate::descriptors;
 
-/// Twice what the engine takes of names: comments, and what JSON adds.
+/// The longest file of names, in bytes: twice what the engine takes, as comments and JSON need room, too.
 const NAMES_FILE_MAX: u64 = 64 << 20;
 
 type NameList = Vec<Vec<u8>>;
 
-/// What a list of names says.
+/// The content of a list of names.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct List {
     names: NameList,
-    /// Lines that were taken for comments.
+    /// Number of lines that were read as comments.
     comments: usize,
 }
 
-/// What is chosen, and the names if it is by name. `note` gets a line on what of a list was taken for
-/// comments: rsync leaves such lines out, too, but a file may be called so.
+/// Returns the options and, with `--files-from`, the names. `note` is called with a line for the user if
+/// lines of the list were read as comments. rsync leaves such lines out, too, but a file may have such a
+/// name.
 pub fn read(
     select: &SelectArgs,
     note: impl FnOnce(&str),
@@ -60,11 +62,12 @@ pub fn read(
     Ok((options, names))
 }
 
-/// An empty list of names, or of patterns, is a list.
+/// Returns whether a list of names or patterns comes from standard input. If that is closed, it looks like an
+/// empty list, which is valid: so the caller has to check.
 fn reads_stdin(select: &SelectArgs) -> bool {
     let is_read = |(origin, value): &(RuleOption, OsString)| match origin {
         RuleOption::IncludeFrom | RuleOption::ExcludeFrom => value == "-",
-        // A rule that merges a file ends with its name.
+        // A rule that merges a file ends with the name of the file.
         RuleOption::Filter => value.as_bytes().ends_with(b" -"),
         RuleOption::Include | RuleOption::Exclude => false,
     };
@@ -90,7 +93,7 @@ fn comment_note(path: &Path, comments: usize) -> String {
     let lines =
         if comments == 1 { "1 line is a comment".into() } else { format!("{comments} lines are comments") };
     let shown = path.display();
-    format!("--files-from {shown}: {lines} (# or ; in front); a file of such a name is written ./#name")
+    format!("--files-from {shown}: {lines} (# or ; at the beginning); for a file with such a name write ./#name")
 }
 
 fn list(path: &Path, separator: Separator) -> Result<List, Error> {
@@ -108,7 +111,7 @@ fn list(path: &Path, separator: Separator) -> Result<List, Error> {
     list_in(&text, separator).map_err(cannot)
 }
 
-/// One name a line, or one JSON object with a `path` a line; by zero bytes only names.
+/// Each line has one name or one JSON object with a `path`. Between zero bytes there can be only names.
 fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
     if separator == Separator::Nul {
         let names = text.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -116,7 +119,7 @@ fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
     }
     let lines = || text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
-    // A file may be called {a}; it is JSON only if it reads as such.
+    // A file may be called {a}, so a line is JSON only if it parses.
     if numbered.peek().is_some_and(|(_, line)| object(line).is_some()) {
         let path = |(number, line): (usize, &[u8])| {
             let mut object = object(line)?;
@@ -128,8 +131,9 @@ fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
                 _ => Some(Err(format!("line {number}: \"path\" is not a string"))),
             }
         };
-        // The first and the last line of a manifest name nothing, its directories come with what is in them, and what was
-        // deleted, or should have been, is none of the source's.
+        // These lines of a manifest are no names to copy: the first and the last line; directories, as the
+        // files in them have lines; and entries that were or should have been deleted, as the source does not
+        // have them.
         let is_no_name = |line: &[u8]| {
             let Some(object) = object(line) else { return false };
             let result = object.get("result").and_then(serde_json::Value::as_str);

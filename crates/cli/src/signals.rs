@@ -1,9 +1,10 @@
-//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, a later one ends the process at once. A file that
-//! grows beyond what this process may write is an error of that file, and no end of the process.
+//! Signals that end a process, such as that of Ctrl-C: the first one ends the transfer in an orderly way, a
+//! later one ends the process at once. When a file grows beyond the limit on file sizes, that file fails and
+//! the process goes on.
 //!
-//! Always true: a signal that the starter of the process had set to be ignored (`nohup`, a background job of a script)
-//! stays ignored; signals that come within half a second are one, as `timeout` sends one to the process and then to its
-//! group.
+//! Always true: a signal that was ignored when the process was started (`nohup`, a background job of a
+//! script) stays ignored. Signals that come within half a second count as one, as `timeout` sends one to the
+//! process and another one to its group.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,17 +14,17 @@ use std::time::{Duration, Instant};
 use farhaul::{ExitCode, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// "File size limit exceeded", of which tokio has no name.
+/// "File size limit exceeded"; tokio has no name for this signal.
 const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
-/// A signal that comes so soon after the first one is the same.
+/// A signal that comes within this time after the first one does not count.
 const SAME_WITHIN: Duration = Duration::from_millis(500);
 
-/// The signal that has ended what runs here; 0 for none.
+/// The signal that has ended the work of this process; 0 for none.
 static ENDED_BY: AtomicU8 = AtomicU8::new(0);
 
-/// What a process ends with whose work was interrupted: 128 and the number of the signal, as a shell has it. Whatever else
-/// interrupts counts as Ctrl-C.
+/// Returns the exit code of a process whose work was interrupted: 128 plus the number of the signal, as in a
+/// shell. Any other interruption counts as Ctrl-C.
 pub fn interrupted_code() -> u8 {
     match ENDED_BY.load(Ordering::Relaxed) {
         0 => ExitCode::Interrupted as u8,
@@ -31,7 +32,7 @@ pub fn interrupted_code() -> u8 {
     }
 }
 
-/// Watches for signals from now on, until the process ends.
+/// Watches for signals from now on, until the process ends. The first one cancels by `handle`.
 pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
     let ignored = ignored_signals();
     let (ready, is_ready) = mpsc::channel();
@@ -40,7 +41,7 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
         runtime.block_on(async move {
             let wanted = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
             let [mut interrupt, mut terminate, mut hangup] = wanted.map(|kind| listen(kind, ignored));
-            // The receiver only waits for this moment; that it went away changes nothing.
+            // The receiver waits only for this message; an error means that it no longer does.
             let _ = ready.send(());
             let mut heard = Heard::default();
             loop {
@@ -69,7 +70,7 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     End,
-    /// What the one before has asked for.
+    /// It belongs to the first one.
     Same,
     EndAtOnce,
 }
@@ -91,12 +92,12 @@ impl Heard {
     }
 }
 
-/// From now on a write beyond the limit on the size of files (`ulimit -f`, LimitFSIZE=) fails with "file too large". Without a
-/// handler the kernel would end the process. One that does nothing is better than ignoring the signal: programs that this one
-/// starts do not inherit it.
+/// From now on, a write beyond the limit on the size of files (`ulimit -f`, LimitFSIZE=) fails with "file too
+/// large". Without a handler the kernel would end the process. A handler that does nothing is better than
+/// ignoring the signal, because programs that this one starts do not inherit it.
 pub fn survive_file_size_limit() {
     let ignored = ignored_signals();
-    // Once it is there, the handler stays. What cannot be set up is lived with.
+    // The handler stays when the runtime is dropped. If it cannot be set up, all is as without it.
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
         let _inside = runtime.enter();
         drop(listen(SignalKind::from_raw(SIGXFSZ), ignored));
@@ -136,7 +137,7 @@ fn listen(kind: SignalKind, ignored: u64) -> Option<Signal> {
     signal(kind).ok()
 }
 
-/// Never ends for a signal that nobody listens to.
+/// Waits for the signal; for ever if there is no listener for it.
 async fn received(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => match signal.recv().await {
@@ -147,7 +148,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// The mask of ignored signals, bit 0 being signal 1; none when the system does not say.
+/// Returns the mask of ignored signals, in which bit 0 is signal 1; 0 if the system does not say.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").ok().and_then(|status| ignored_mask(&status)).unwrap_or(0)
 }

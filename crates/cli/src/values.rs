@@ -1,7 +1,7 @@
 //! The values that options take: rates in bits a second, sizes in bytes, port ranges, and names from a list.
 //!
-//! Always true: nothing overflows or rounds a non-zero value to zero. The engine reads rates and sizes
-//! (`amounts`), as they stand in files as well.
+//! Always true: nothing overflows or rounds a non-zero value to zero. The engine (`amounts`) parses rates and
+//! sizes, as configuration files have them, too.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use farhaul::{Algorithm, InterfaceName, PathAddresses, amounts};
 use serde::de::DeserializeOwned;
 
-/// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
+/// Bits a second: `2G`, `800M`, `1.5g`, `64000`, `2Gbit/s`, `2Gbps`.
 pub fn rate(text: &str) -> Result<u64, String> {
     amounts::rate(text)
         .ok_or_else(|| format!("'{text}' is not a rate; write bits a second, such as 800M or 2G"))
@@ -28,7 +28,7 @@ pub fn kilobits(text: &str) -> Result<u64, String> {
 /// A digest by its name.
 pub fn algorithm(text: &str) -> Result<Algorithm, String> {
     let known = || Algorithm::ALL.map(Algorithm::name).join(", ");
-    Algorithm::from_name(text).ok_or_else(|| format!("no digest is called '{text}'; there are {}", known()))
+    Algorithm::from_name(text).ok_or_else(|| format!("'{text}' is not a digest; write one of {}", known()))
 }
 
 /// Bytes: `64M`, `1G`, `1GiB`, `1048576`.
@@ -42,7 +42,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("'{text}' is not a time; write seconds, such as 3 or 0.5"))
 }
 
-/// The same, or nothing at all: `0`.
+/// As [`size`], but `0` is allowed.
 pub fn size_or_none(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { size(text) }
 }
@@ -55,18 +55,18 @@ pub fn age(text: &str) -> Result<u64, String> {
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let value = number.parse::<u64>().ok().filter(|_| is_number).and_then(|value| value.checked_mul(seconds));
     value.ok_or_else(|| {
-        format!("'{text}' is not an age; write a number with s, m, h, d or w, such as 12h or 7d")
+        format!("'{text}' is not a length of time; write a number with s, m, h, d or w, such as 12h or 7d")
     })
 }
 
-/// `027`: mode bits of group and others.
+/// Mode bits of group and others, in octal: `027`.
 pub fn mask(text: &str) -> Result<u32, String> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     let bits = u32::from_str_radix(text, 8).ok().filter(|bits| is_octal && bits & !0o077 == 0);
     bits.ok_or_else(|| format!("'{text}' is not a mask; write octal bits of group and others, such as 027"))
 }
 
-/// How many flows are asked for.
+/// The value of `--flows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowCount {
     Auto,
@@ -97,26 +97,25 @@ pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
 }
 
-/// A way between the hosts, or that they are to find them.
+/// The value of `--path`: the two ends of one path, or that the hosts find the paths themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathChoice {
     Auto,
     Named(PathAddresses),
 }
 
-/// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
-/// Bytes of a file, as `--range` names them.
+/// The value of `--range`: which bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From here on, so many.
+    /// `len` bytes from `offset` on.
     From { offset: u64, len: u64 },
-    /// So many at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
-/// `A-B` with both ends, `A-`, `-N`.
+/// `A-B` (both included), `A-`, `-N`.
 pub fn byte_range(text: &str) -> Result<ByteRange, String> {
-    let wrong = || format!("{text} is no range of bytes: write A-B, A- or -N");
+    let wrong = || format!("{text} is not a range of bytes; write A-B, A- or -N");
     let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => text.parse::<u64>().map_err(|_| wrong()),
         false => Err(wrong()),
@@ -136,9 +135,10 @@ pub fn byte_range(text: &str) -> Result<ByteRange, String> {
     }
 }
 
+/// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
 pub fn path(text: &str) -> Result<PathChoice, String> {
     let wrong =
-        || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, nor auto");
+        || format!("{text:?} is not a path; write LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, or auto");
     if text == "auto" {
         return Ok(PathChoice::Auto);
     }
@@ -147,30 +147,30 @@ pub fn path(text: &str) -> Result<PathChoice, String> {
     let interface = match (here, there) {
         (Some(here), Some(there)) if here != there => {
             return Err(format!(
-                "{text:?} names two interfaces: both addresses are on one link of this host"
+                "{text:?} names two interfaces; both addresses must be on the same interface of this host"
             ));
         }
         (here, there) => here.or(there),
     };
     if interface.is_some() && ![local, remote].iter().any(is_link_local) {
-        return Err(format!("{text:?} names an interface, which only addresses such as fe80::1 need"));
+        return Err(format!("{text:?} names an interface; only link-local addresses such as fe80::1 take one"));
     }
     Ok(PathChoice::Named(PathAddresses { local, remote, interface }))
 }
 
-/// An IP address and perhaps, behind `%`, the interface of this host that it is meant on.
+/// An IP address and, if the text has a `%`, the interface of this host that follows it.
 fn address(text: &str) -> Option<(IpAddr, Option<InterfaceName>)> {
     let text = text.trim_start_matches('[').trim_end_matches(']');
     let Some((ip, interface)) = text.split_once('%') else { return Some((text.parse().ok()?, None)) };
     Some((ip.parse().ok()?, Some(InterfaceName::try_from(interface).ok()?)))
 }
 
-/// Whether an address is good on one link only.
+/// Returns whether an address is valid on one link only.
 fn is_link_local(ip: &IpAddr) -> bool {
     matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
-/// Directories between commas.
+/// The value of `--spread`: directories, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryList(pub Vec<Vec<u8>>);
 
@@ -178,11 +178,11 @@ pub fn directories(text: &str) -> Result<DirectoryList, String> {
     let list: Vec<_> = text.split(',').map(|directory| directory.as_bytes().to_vec()).collect();
     match list.len() >= 2 && !list.contains(&Vec::new()) {
         true => Ok(DirectoryList(list)),
-        false => Err(format!("{text:?} is no list of directories such as /nvme0,/nvme1")),
+        false => Err(format!("{text:?} is not a list of at least two directories, such as /nvme0,/nvme1")),
     }
 }
 
-/// One of `names`, as the engine's own type spells them.
+/// One of `names`, which are the names that serde knows for the engine's type.
 pub fn choice<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,

@@ -1,4 +1,5 @@
-//! `farhaul config` and `farhaul audit` through the binary: what stands on which stream, and exit codes.
+//! Tests `farhaul config` and `farhaul audit` through the binary: what is written to which stream, and exit
+//! codes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -81,7 +82,8 @@ fn a_chain_is_checked() {
     assert_eq!(farhaul(folder.path(), &["audit", "check", "/nonexistent"], &[]).status.code(), Some(6));
 }
 
-/// A shell that starts the daemon as the service manager does: with descriptor 3, and the daemon's own pid in the environment.
+/// Starts the daemon from a shell as the service manager does: with descriptor 3, and the daemon's own pid in
+/// the environment.
 fn handed_over(home: &Path, environment: &str) -> (Option<i32>, String) {
     let script =
         format!("exec 3</dev/null; export {environment}; exec \"$0\" serve --root /nonexistent/root");
@@ -109,7 +111,7 @@ fn what_the_service_manager_hands_over_is_looked_at() {
         let (code, stderr) = handed_over(folder.path(), wrong);
         assert!(code == Some(2) && stderr.starts_with("error: cannot take the sockets"), "{code:?} {stderr}");
     }
-    // Those are for another process.
+    // The sockets are for another process.
     let (code, stderr) = handed_over(folder.path(), "LISTEN_PID=1 LISTEN_FDS=1 LISTEN_FDNAMES=udp");
     assert!(code == Some(6) && stderr.contains("/nonexistent/root"), "{code:?} {stderr}");
 }

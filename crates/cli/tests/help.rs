@@ -1,12 +1,12 @@
-//! The help texts are part of what users and scripts see: a change of one shows up as a change of a golden file.
-//! `GOLDEN=write cargo test -p farhaul-cli --test help` writes them, and docs/reference/options.md, anew.
+//! Users see the help texts, so each change of one shows up as a change of a golden file. `GOLDEN=write cargo
+//! test -p farhaul-cli --test help` writes the golden files and docs/reference/options.md.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 fn farhaul(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
-    // What is set for whoever runs the tests may change how wide the help is, and what is logged.
+    // Variables of whoever runs the tests could change the width of the help, and what is logged.
     command.args(arguments).env_clear().env("LANG", "C.UTF-8").stdin(Stdio::null());
     command.output().expect("the binary was built for this test")
 }
@@ -59,27 +59,27 @@ fn help_is_what_the_golden_files_say() {
             std::fs::write(&golden, &help).unwrap();
         }
         let expected = std::fs::read_to_string(&golden).unwrap();
-        assert_eq!(help, expected, "help of '{verb}' changed; if it should, run with GOLDEN=write");
-        assert!(!help.contains("--fault") && !help.contains("endpoint"), "{verb} shows what is hidden");
+        assert_eq!(help, expected, "the help of '{verb}' has changed; if that is right, run with GOLDEN=write");
+        assert!(!help.contains("--fault") && !help.contains("endpoint"), "the help of '{verb}' shows a hidden option or verb");
     }
 }
 
-/// The verbs below this one that its help lists, but for `help` itself.
+/// Returns the verbs that this verb's help lists, except `help` itself.
 fn verbs_below(help: &str) -> Vec<&str> {
     let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
     let lines = list.lines().take_while(|line| !line.is_empty());
-    // The text of a verb goes on in lines that stand further to the right.
+    // The text of a verb may continue in lines with a larger indent.
     let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     names.filter_map(|line| line.split_whitespace().next()).filter(|&name| name != "help").collect()
 }
 
-/// Adds a verb and all that stand below it: to the list, a line each, and to the texts, the help of each.
+/// Adds a verb and all verbs below it: to `list` a line for each, to `texts` the help of each.
 fn add_verb(verb: &[&str], list: &mut String, texts: &mut String) {
     let output = farhaul(&[verb, &["--help"]].concat());
     assert_eq!(output.status.code(), Some(0), "{verb:?}");
     let help = String::from_utf8(output.stdout).unwrap();
     let name = [&["farhaul"], verb].concat().join(" ");
-    // They are the same for all, and the page says where they stand.
+    // The exit codes are the same for all verbs, and the page has a link to them.
     let text = help.split("\nExit codes: ").next().unwrap_or_default().trim_end();
     let (indent, mark) = ("  ".repeat(verb.len().saturating_sub(1)), "#".repeat(2.max(verb.len() + 1)));
     list.push_str(&format!("{indent}- [`{name}`](#{})\n", name.replace(' ', "-")));
@@ -109,7 +109,7 @@ A test makes this page: `GOLDEN=write cargo test -p farhaul-cli --test help`.
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(page == written, "docs/reference/options.md is not what the verbs say; GOLDEN=write writes it");
+    assert!(page == written, "docs/reference/options.md differs from the help of the verbs; run with GOLDEN=write");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
         &["bench", "link", "host:path"],
         &["bench", "link", "--flows", "17", "host"],
         &["bench", "transfer", "--dry-run", "host"],
-        // Nothing to draw on.
+        // There is no terminal to draw on.
         &["top"],
     ] {
         let output = farhaul(arguments);

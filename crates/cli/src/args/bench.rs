@@ -12,7 +12,7 @@ use crate::values;
 
 const MEASUREMENT: &str = "Measurement";
 
-/// Measure what this host, its disks and a link can do by themselves, and what that lets a transfer expect
+/// Measure this host, its disks and a link, each by itself, and estimate how fast a transfer can be
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct BenchArgs {
@@ -27,65 +27,66 @@ pub enum BenchVerb {
     Link(Box<LinkArgs>),
     Transfer(Box<TransferBenchArgs>),
     Read(Box<ReadBenchArgs>),
-    /// The far end, on stdin and stdout
+    /// The far end of a measurement over SSH, on stdin and stdout
     #[command(hide = true)]
     Endpoint,
 }
 
-/// Cipher, digest and memory copy on one core
+/// Measure ciphers, digest and memory copy on one core
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct CpuArgs {
-    /// Time of each line of the table in seconds
+    /// Time for each line of the table, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "0.3", value_parser = values::seconds)]
     pub seconds: f64,
     #[command(flatten)]
     pub output: BenchOutputArgs,
 }
 
-/// A file's way off a disk and, with --write, onto it: past the page cache and through it
+/// Measure reading from a disk and, with --write, writing to it: with the page cache and without
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct DiskArgs {
-    /// A file to read; with --write, a directory to write a file in
+    /// A file to read, or with --write a directory to write a file in
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// Write a file in the directory and read it; it has no name there, and is gone at the end whatever happens
+    /// Write a file in the directory and read it; the file has no name and is always gone at the end
     #[arg(long)]
     pub write: bool,
-    /// Bytes of each line of the table, at most
+    /// Most bytes to move for each line of the table
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = values::size)]
     pub size: u64,
-    /// Time of each line of the table in seconds, at most
+    /// Longest time for each line of the table, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::seconds)]
     pub seconds: f64,
     #[command(flatten)]
     pub output: BenchOutputArgs,
 }
 
-/// Datagrams to and from a host without the transport: plain and sealed, one flow and more
+/// Measure datagrams to and from a host, without the transport: plain and sealed, with one flow and several
 #[derive(Group, Debug)]
 #[command(after_help = LINK)]
 pub struct LinkArgs {
-    /// [user@]host, reached over SSH
+    /// The other host, [user@]host, reached over SSH
     #[arg(value_name = "HOST")]
     pub host: OsString,
-    /// Time of each case in seconds
+    /// Time for each case, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = values::seconds, help_heading = MEASUREMENT)]
     pub seconds: f64,
-    /// Highest rate in bits a second, such as 800M or 2G; a path with a long round trip is filled only with it
+    /// Send at this rate in bits a second, such as 800M or 2G; a path with a long round trip needs it to be
+    /// filled
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = MEASUREMENT)]
     pub rate: Option<u64>,
-    /// Which way the datagrams go
+    /// Which way the datagrams go: to, from or both
     #[arg(long, value_name = "WAY", default_value = "both", value_parser = direction, help_heading = MEASUREMENT)]
     pub direction: DatagramDirection,
     /// Number of flows, 1 to 16; may be repeated [default: 1 and 2]
     #[arg(long, value_name = "N", help_heading = MEASUREMENT)]
     pub flows: Vec<usize>,
-    /// Size of the IP packets in bytes; may be repeated [default: 1500 and 9000, as the path allows]
+    /// Size of the IP packets in bytes; may be repeated [default: 1500, and 9000 if the path allows it]
     #[arg(long = "packet", value_name = "BYTES", help_heading = MEASUREMENT)]
     pub packets: Vec<usize>,
-    /// Cipher of the sealed ones
+    /// Cipher of the sealed datagrams
     #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = MEASUREMENT,
           value_parser = values::choice::<Cipher>(&["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"]))]
     pub cipher: Cipher,
@@ -99,35 +100,35 @@ pub struct LinkArgs {
     pub output: BenchOutputArgs,
 }
 
-const LINK: &str = "Without --rate at most 2 MiB are on the way at any time, and less when datagrams are lost. What --rate says is sent, \
-whatever is lost.";
+const LINK: &str = "Without --rate, at most 2 MiB are on the way at any time, and less when datagrams are lost. With --rate, the rate \
+stays the same whatever is lost.";
 
-/// Whole transfers to or from a host, with memory or a disk at either end
+/// Measure whole transfers to or from a host, with memory or a disk at either end
 #[derive(Group, Debug)]
 #[command(after_help = TRANSFER)]
 pub struct TransferBenchArgs {
-    /// [user@]host over SSH, or fh://host[:port]
+    /// The other host: [user@]host over SSH, or fh://host[:port]
     #[arg(value_name = "HOST")]
     pub host: OsString,
-    /// Write files at both ends; they are removed at the end
+    /// Also measure with files that are written at both ends and removed afterwards
     #[arg(long, help_heading = MEASUREMENT)]
     pub write: bool,
-    /// Directory of this host for what is written
+    /// Directory on this host for the files of --write
     #[arg(long, value_name = "DIR", default_value = ".", help_heading = MEASUREMENT)]
     pub here: PathBuf,
-    /// Directory of the far end for what is written [default: the home directory]
+    /// Directory on the far end for the files of --write [default: the home directory]
     #[arg(long, value_name = "DIR", help_heading = MEASUREMENT)]
     pub there: Option<OsString>,
-    /// A file at the sending end to read, instead of one written for it
+    /// File at the sending end to read, instead of one that is written for the measurement
     #[arg(long, value_name = "FILE", help_heading = MEASUREMENT)]
     pub from: Option<OsString>,
-    /// Let the host send and this one receive
+    /// Let the other host send and this one receive
     #[arg(long, help_heading = MEASUREMENT)]
     pub pull: bool,
-    /// Content of each case, at most
+    /// Most content to move for each case
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = values::size, help_heading = MEASUREMENT)]
     pub size: u64,
-    /// Time of each case in seconds, at most
+    /// Longest time for each case, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::seconds, help_heading = MEASUREMENT)]
     pub seconds: f64,
     #[command(flatten)]
@@ -138,28 +139,28 @@ pub struct TransferBenchArgs {
     pub output: BenchOutputArgs,
 }
 
-const TRANSFER: &str = "Without --write only memory to memory is measured, and disk to memory with --from.";
+const TRANSFER: &str = "Without --write, only memory to memory is measured, and with --from also disk to memory.";
 
-/// Random reads of a file where it is, many at a time
+/// Measure random reads of a file at the far end, many at a time
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct ReadBenchArgs {
-    /// Bytes of each read
+    /// Bytes in each range that is read
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = values::size, help_heading = MEASUREMENT)]
     pub size: u64,
-    /// Reads under way at a time
+    /// Ranges that are under way at a time
     #[arg(long, value_name = "N", default_value_t = 32, help_heading = MEASUREMENT)]
     pub at_once: u64,
     /// Ranges in each request
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = MEASUREMENT)]
     pub vector: u64,
-    /// It ends after so many reads
+    /// End after this many ranges have been read
     #[arg(long, value_name = "N", default_value_t = 64_000, help_heading = MEASUREMENT)]
     pub reads: u64,
-    /// It ends after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::seconds, help_heading = MEASUREMENT)]
     pub seconds: f64,
-    /// Read the file from its beginning to its end meanwhile, in the same session
+    /// Meanwhile read the file from beginning to end in the same session
     #[arg(long, help_heading = MEASUREMENT)]
     pub beside: bool,
     #[command(flatten)]
@@ -168,10 +169,10 @@ pub struct ReadBenchArgs {
 
 #[derive(Group, Debug, Default, Clone)]
 pub struct BenchOutputArgs {
-    /// One JSON object on stdout instead of the table
+    /// Print one JSON object on stdout instead of the table
     #[arg(long, help_heading = super::OUTPUT)]
     pub json: bool,
-    /// Errors only, and no table
+    /// Print errors only, and no table
     #[arg(short = 'q', long, help_heading = super::OUTPUT)]
     pub quiet: bool,
 }
@@ -181,6 +182,6 @@ fn direction(text: &str) -> Result<DatagramDirection, String> {
         "to" => Ok(DatagramDirection::To),
         "from" => Ok(DatagramDirection::From),
         "both" => Ok(DatagramDirection::Both),
-        _ => Err(format!("'{text}' is no direction; write to, from or both")),
+        _ => Err(format!("'{text}' is not a direction; write to, from or both")),
     }
 }

@@ -6,10 +6,10 @@ use super::EXIT_CODES;
 use super::service::AnswerArgs;
 use crate::values;
 
-/// Limit what is moved together, by network, peer or principal, as a tree and by the time of the week
+/// Limit the rate of several transfers together, by network, peer or principal and by the time of the week
 #[derive(Group, Debug)]
-#[command(after_help = format!("The cap `host` is about everything; others stand in it, or in one another. A transfer is in the cap that \
-is about it most closely.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("The cap `host` covers everything. Every other cap lies within it, or within another cap. A transfer is in \
+the cap that covers it most closely: by principal, then by peer, then by the narrowest network.\n\n{EXIT_CODES}"))]
 pub struct CapArgs {
     #[command(subcommand)]
     pub verb: CapVerb,
@@ -17,45 +17,47 @@ pub struct CapArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum CapVerb {
-    /// Set one, whether there is one of this name or not
+    /// Make a cap, or change the one of this name; what is not given stays as it is
     Set {
-        /// Its name
+        /// Name of the cap
         name: String,
-        /// Bits of IP packets a second, both ways, such as 8G; none for no limit of its own
+        /// Highest rate in bits of IP packets a second, both directions added, such as 8G; none removes the
+        /// limit
         #[arg(long, value_name = "RATE", value_parser = rate_or_none)]
         rate: Option<RateOrNone>,
-        /// The cap that it stands in [default: host]
+        /// The cap that this one lies within [default: host]
         #[arg(long, value_name = "CAP")]
         parent: Option<String>,
-        /// A host whose transfers are in it: hpc, hpc:4000, *.example.org; may be repeated
+        /// Cover transfers with this host, such as hpc, hpc:4000 or *.example.org; may be repeated
         #[arg(long, value_name = "HOST")]
         peer: Vec<String>,
-        /// A network whose hosts' transfers are in it: 10.0.0.0/8; may be repeated
+        /// Cover transfers with hosts of this network, such as 10.0.0.0/8; may be repeated
         #[arg(long, value_name = "NETWORK")]
         network: Vec<String>,
-        /// Who wants them: local, token:ID, a client's key SHA256:...; may be repeated
+        /// Cover transfers that this principal asked for: local, token:ID, or a client's key SHA256:...; may
+        /// be repeated
         #[arg(long, value_name = "WHO")]
         principal: Vec<String>,
-        /// Its share of what stands above it, beside others [default: 1]
+        /// Weight of this cap when members share the cap above it [default: 1]
         #[arg(long, value_name = "N")]
         weight: Option<f64>,
-        /// Another rate at certain times: 'mon-fri 09:00-18:00 2G'; may be repeated
+        /// Another rate at certain times, such as 'mon-fri 09:00-18:00 2G'; may be repeated
         #[arg(long, value_name = "WINDOW")]
         schedule: Vec<String>,
-        /// Where these times hold, such as Europe/Zurich [default: the service's]
+        /// Time zone of --schedule, such as Europe/Zurich [default: the service's]
         #[arg(long, value_name = "ZONE")]
         time_zone: Option<String>,
         #[command(flatten)]
         shown: AnswerArgs,
     },
-    /// List all, with the rates that hold now
+    /// List all caps, with the rates that hold now
     List {
         #[command(flatten)]
         shown: AnswerArgs,
     },
-    /// Remove one; what was in it is in the cap that is about it then
+    /// Remove a cap; its transfers move to the cap that covers them then
     Remove {
-        /// Its name
+        /// Name of the cap
         name: String,
         #[command(flatten)]
         shown: AnswerArgs,

@@ -6,26 +6,26 @@ use clap::Args as Group;
 
 use crate::values;
 
-/// Remove what interrupted transfers have left below a directory and nobody has gone on with
+/// Remove partial files, journals and temporary files that interrupted transfers have left below a directory
 #[derive(Group, Debug)]
 #[command(after_help = CLEAN_EXIT_CODES)]
 pub struct CleanArgs {
-    /// Where to look; links are not followed, other file systems not entered
+    /// Directory to clean; links are not followed, other file systems are not entered
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Only what has not been changed for so long: 90s, 30m, 12h, 7d, 2w
+    /// Remove only files that have not changed for this long, such as 90s, 30m, 12h, 7d or 2w
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = values::age)]
     pub older: u64,
-    /// Remove nothing, say only what would be
+    /// Remove nothing; only say what would be removed
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// One JSON report on stdout instead of a line for each file
+    /// Print a report as one JSON object on stdout, instead of a line for each file
     #[arg(long)]
     pub json: bool,
-    /// No summary
+    /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
 
-const CLEAN_EXIT_CODES: &str = "Exit codes: 0 all that was to go is gone, 1 something could not be removed or looked into, 2 wrong \
-usage, 6 the directory cannot be used, 9 internal, 130 interrupted.";
+const CLEAN_EXIT_CODES: &str = "Exit codes: 0 everything is removed, 1 something could not be removed or read, 2 wrong \
+usage, 6 the directory cannot be used, 9 internal error, 130 interrupted.";

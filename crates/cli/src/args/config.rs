@@ -18,34 +18,34 @@ pub enum ConfigVerb {
     Check(ConfigCheckArgs),
 }
 
-/// Print the values that hold, as TOML
+/// Print the configuration that is in effect, as TOML
 #[derive(Group, Debug)]
 #[command(after_help = LAYERS)]
 pub struct ConfigShowArgs {
-    /// Say behind each value where it comes from: a line of a file, the environment, or the default
+    /// Say after each value where it comes from: a line of a file, the environment, or the default
     #[arg(long)]
     pub origin: bool,
-    /// Read this file in place of those in /etc/farhaul and in the user's configuration
+    /// Read this file in place of those in /etc/farhaul and in the user's configuration directory
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// One JSON object on stdout, with origins
+    /// Print one JSON object on stdout, with origins
     #[arg(long)]
     pub json: bool,
 }
 
-/// Say all that is wrong, a line each; say nothing if all is well
+/// Print everything that is wrong, one line each; print nothing if all is well
 #[derive(Group, Debug)]
 #[command(after_help = LAYERS)]
 pub struct ConfigCheckArgs {
-    /// Read this file in place of those in /etc/farhaul and in the user's configuration
+    /// Read this file in place of those in /etc/farhaul and in the user's configuration directory
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// One JSON object on stdout
+    /// Print one JSON object on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// Look after the audit log of the service
+/// Check the audit log of the service
 #[derive(Group, Debug)]
 pub struct AuditArgs {
     #[command(subcommand)]
@@ -57,21 +57,21 @@ pub enum AuditVerb {
     Check(AuditCheckArgs),
 }
 
-/// Check the chain of digests of an audit log: a line that was changed or removed shows
+/// Check the chain of digests in an audit log, which reveals lines that were changed or removed
 #[derive(Group, Debug)]
 #[command(after_help = AUDIT_EXIT_CODES)]
 pub struct AuditCheckArgs {
     /// The audit log
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// One JSON object on stdout
+    /// Print one JSON object on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-const LAYERS: &str = "Layers, each stronger than the one before: the defaults; /etc/farhaul/farhaul.toml and \
-/etc/farhaul/conf.d/*.toml; $XDG_CONFIG_HOME/farhaul/farhaul.toml; the environment (FARHAUL_SERVE_MAX_RATE is max_rate of \
-[serve]); the options of serve.
+const LAYERS: &str = "The configuration has layers; each overrides those before it: the defaults; /etc/farhaul/farhaul.toml and \
+/etc/farhaul/conf.d/*.toml; $XDG_CONFIG_HOME/farhaul/farhaul.toml; the environment (FARHAUL_SERVE_MAX_RATE sets max_rate of \
+[serve]); the options of farhaul serve.
 
 Exit codes: 0 all is well, 2 something is wrong.";
 

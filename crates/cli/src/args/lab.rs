@@ -1,5 +1,5 @@
-//! The options of `farhaul lab`. What a link can do is defined in wanem, which reads the values; here are the
-//! words.
+//! The options of `farhaul lab`. What a link can do is defined in wanem, which reads the values; this file
+//! has their names and help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use farhaul_wanem::{HostId, LabChange, LabPlan, LinkSettings};
 const LINK: &str = "Link (X for both directions, X/Y for A to B and B to A)";
 const LAB: &str = "Lab";
 
-/// Two hosts on this machine, joined by a link that behaves as a far one does
+/// Emulate two hosts on this machine, joined by a link that behaves like one over a long distance
 #[derive(Group, Debug)]
 pub struct LabArgs {
     #[command(subcommand)]
@@ -24,22 +24,22 @@ pub enum LabVerb {
     Set(LabSetArgs),
     Stats(LabStatsArgs),
     Exec(LabExecArgs),
-    /// The lab's own first process
+    /// The first process inside a lab
     #[command(hide = true)]
     World(LabWorldArgs),
 }
 
-/// Build a lab and keep it until Ctrl-C; say how to get a shell on either host
+/// Build a lab and keep it until Ctrl-C; prints how to get a shell on either host
 #[derive(Group, Debug)]
 pub struct LabUpArgs {
     #[command(flatten)]
     pub build: LabBuildArgs,
-    /// One JSON object on stdout when it stands
+    /// Print one JSON object on stdout when the lab is ready
     #[arg(long)]
     pub json: bool,
 }
 
-/// Run a command on host A of a lab built for it, and end with its exit code
+/// Build a lab, run a command on its host A, and exit with the command's exit code
 #[derive(Group, Debug)]
 #[command(after_help = RUN)]
 pub struct LabRunArgs {
@@ -51,7 +51,7 @@ pub struct LabRunArgs {
 }
 
 const RUN: &str = "FARHAUL_LAB_A and FARHAUL_LAB_B hold the hosts' addresses. On B, sshd and farhaul serve are ready: \
-scp FILE $FARHAUL_LAB_B: and farhaul cp $FARHAUL_LAB_CP_OPTIONS FILE $FARHAUL_LAB_URL work without more, and put files \
+scp FILE $FARHAUL_LAB_B: and farhaul cp $FARHAUL_LAB_CP_OPTIONS FILE $FARHAUL_LAB_URL work as they stand, and put files \
 into $FARHAUL_LAB_DIR. docs/design/lab.md lists all variables.";
 
 /// Change the links of a lab while it runs
@@ -59,7 +59,7 @@ into $FARHAUL_LAB_DIR. docs/design/lab.md lists all variables.";
 pub struct LabSetArgs {
     #[command(flatten)]
     pub link: LabLinkArgs,
-    /// Let nothing through for so long, such as 10s
+    /// Let nothing through for this long, such as 10s
     #[arg(long, value_name = "TIME")]
     pub cut: Option<String>,
     /// Change only this link, counted from 1
@@ -67,22 +67,22 @@ pub struct LabSetArgs {
     pub only: Option<usize>,
     #[command(flatten)]
     pub which: LabChoiceArgs,
-    /// The new settings as one JSON object on stdout
+    /// Print the new settings as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
 }
 
-/// Print what a lab's links have done, as one JSON object
+/// Print the statistics of a lab's links as one JSON object
 #[derive(Group, Debug)]
 pub struct LabStatsArgs {
     #[command(flatten)]
     pub which: LabChoiceArgs,
-    /// Accepted as everywhere; the output is JSON anyway
+    /// Accepted as in other verbs; the output is always JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Run a command on a host of a lab; without one, a shell
+/// Run a command on a host of a lab, or without a command a shell
 #[derive(Group, Debug)]
 pub struct LabExecArgs {
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub struct LabWorldArgs {
 
 #[derive(Group, Debug)]
 pub struct LabChoiceArgs {
-    /// The lab's name [default: the one around this program, or the only one]
+    /// Name of the lab [default: the lab that this program runs in, or the only lab]
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
 }
@@ -113,10 +113,10 @@ pub struct LabChoiceArgs {
 pub struct LabBuildArgs {
     #[command(flatten)]
     pub link: LabLinkArgs,
-    /// One more link, as rtt=50ms,loss=1%; what it does not say is as for the first. May be repeated
+    /// Add one more link, such as rtt=50ms,loss=1%; other settings are as for the first link. May be repeated
     #[arg(long = "link", value_name = "SETTINGS", help_heading = LAB, value_parser = settings)]
     pub links: Vec<String>,
-    /// Hosts on either side, which share the links
+    /// Number of hosts on each side, which share the links
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = LAB)]
     pub hosts: usize,
     /// MTU of the hosts' interfaces
@@ -125,31 +125,31 @@ pub struct LabBuildArgs {
     /// Congestion control of the hosts' TCP, such as cubic or bbr [default: the system's]
     #[arg(long, value_name = "NAME", help_heading = LAB)]
     pub tcp: Option<String>,
-    /// Chooses which packets are lost
+    /// Seed of everything random: the same seed loses the same packets
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = LAB)]
     pub seed: u64,
-    /// Changes to make while it runs, in JSON
+    /// File with changes to make while the lab runs, in JSON
     #[arg(long, value_name = "FILE", help_heading = LAB)]
     pub timeline: Option<PathBuf>,
-    /// Write statistics there, one JSON object a second and one at the end
+    /// Write statistics to this file, one JSON object a second and one at the end
     #[arg(long, value_name = "FILE", help_heading = LAB)]
     pub stats: Option<PathBuf>,
-    /// Folder that is home on B and what its daemon serves [default: one in memory that vanishes with the
+    /// Folder that is the home on B and that B's daemon serves [default: one in memory that vanishes with the
     /// lab]
     #[arg(long, value_name = "DIR", help_heading = LAB)]
     pub home: Option<PathBuf>,
-    /// What to call it [default: the first free number]
+    /// Name of the lab [default: the first free number]
     #[arg(long, value_name = "NAME", help_heading = LAB)]
     pub lab: Option<String>,
-    /// Errors only
+    /// Print errors only
     #[arg(short = 'q', long, help_heading = LAB)]
     pub quiet: bool,
 }
 
-/// Each option has the name that wanem's settings have.
+/// The settings of a link. Each option has the name of the setting in wanem.
 #[derive(Group, Debug, Default)]
 pub struct LabLinkArgs {
-    /// Round trip without queues, such as 100ms
+    /// Round-trip time while queues are empty, such as 100ms
     #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("rtt"))]
     pub rtt: Option<String>,
     /// One-way delay instead of --rtt
@@ -158,54 +158,54 @@ pub struct LabLinkArgs {
     /// Rate of the bottleneck in bits a second, such as 1g, or unlimited
     #[arg(long, value_name = "RATE", help_heading = LINK, value_parser = one("rate"))]
     pub rate: Option<String>,
-    /// How that rate moves by itself: walk:0.1:100, cellular, trace:FILE with the ms at which packets leave,
-    /// or still
+    /// How the rate varies by itself: walk:0.1:100, cellular, trace:FILE (the times in ms at which packets
+    /// leave), or still
     #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = rate_motion)]
     pub rate_motion: Option<String>,
-    /// Room before the bottleneck: a time, bytes, or auto (the round trip, 10 to 100 ms)
+    /// Size of the queue before the bottleneck: a time, bytes, or auto (one round trip, but 10 to 100 ms)
     #[arg(long, value_name = "SIZE", help_heading = LINK, value_parser = one("queue"))]
     pub queue: Option<String>,
-    /// Controlled delay in the queue: on, off or TARGET:INTERVAL
+    /// CoDel (controlled delay) for the queue: on, off or TARGET:INTERVAL
     #[arg(long, value_name = "TIMES", help_heading = LINK, value_parser = one("codel"))]
     pub codel: Option<String>,
     /// A policer before the queue, RATE:BYTES, or off
     #[arg(long, value_name = "BUCKET", help_heading = LINK, value_parser = one("policer"))]
     pub policer: Option<String>,
-    /// Mark packets that have waited so long, if they can be marked; or off
+    /// Mark packets that have waited this long, if they support ECN; or off
     #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("ecn"))]
     pub ecn: Option<String>,
-    /// Delay that varies: 2ms is up to so much either way; white:5, walk:5:10, steps:17:15000:100 and
-    /// bursts:20 add to it, in ms. With :reorder behind 2ms or white:5 packets may overtake
+    /// Delay that varies: 2ms varies it by up to 2 ms either way; white:5, walk:5:10, steps:17:15000:100 and
+    /// bursts:20 add to it, in ms. With :reorder after 2ms or white:5, packets may overtake each other
     #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = one("jitter"))]
     pub jitter: Option<String>,
     /// Share of packets lost at random, such as 1%
     #[arg(long, value_name = "SHARE", help_heading = LINK, value_parser = one("loss"))]
     pub loss: Option<String>,
-    /// Where they are lost: behind the bottleneck or in front of it
+    /// Where packets are lost at random: behind the bottleneck, or front for before it
     #[arg(long, value_name = "PLACE", help_heading = LINK, value_parser = one("loss-place"))]
     pub loss_place: Option<String>,
-    /// Losses in bursts, SHARE:PACKETS with the mean length of a burst, or off
+    /// Losses in bursts: SHARE:PACKETS, where PACKETS is the mean length of a burst, or off
     #[arg(long, value_name = "BURSTS", help_heading = LINK, value_parser = one("burst-loss"))]
     pub burst_loss: Option<String>,
     /// Share of packets that arrive twice
     #[arg(long, value_name = "SHARE", help_heading = LINK, value_parser = one("duplicate"))]
     pub duplicate: Option<String>,
-    /// Share of packets with a wrong bit
+    /// Share of packets that arrive with a wrong bit
     #[arg(long, value_name = "SHARE", help_heading = LINK, value_parser = one("corrupt"))]
     pub corrupt: Option<String>,
-    /// Share of packets that come late, SHARE or SHARE:TIME, or off
+    /// Share of packets that arrive late: SHARE or SHARE:TIME, or off
     #[arg(long, value_name = "LATE", help_heading = LINK, value_parser = one("reorder"))]
     pub reorder: Option<String>,
-    /// Longest packet that the path takes, or off
+    /// Longest packet that the path takes, in bytes, or off
     #[arg(long, value_name = "BYTES", help_heading = LINK, value_parser = one("path-mtu"))]
     pub path_mtu: Option<String>,
-    /// What becomes of a longer one: answered (with ICMP) or silent
+    /// What happens to a longer packet: answered (with ICMP) or silent
     #[arg(long, value_name = "HOW", help_heading = LINK, value_parser = one("too-big"))]
     pub too_big: Option<String>,
 }
 
 impl LabLinkArgs {
-    /// What was given, by wanem's names.
+    /// The settings that were given, by wanem's names.
     pub fn given(&self) -> Vec<(String, String)> {
         let all = [
             ("rtt", &self.rtt),
@@ -258,7 +258,7 @@ impl LabSetArgs {
     }
 }
 
-/// A reader for the value of one of wanem's names.
+/// Returns a parser for the value of the setting `name`.
 fn one(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
     move |text| {
         // A comma would begin another setting.
@@ -270,7 +270,7 @@ fn one(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + 
     }
 }
 
-/// With the file's whole name: who reads it may be in another folder.
+/// Makes the file's name absolute, as the process that reads it may be in another folder.
 fn rate_motion(text: &str) -> Result<String, String> {
     one("rate-motion")(text)?;
     let mut settings = LinkSettings::default();

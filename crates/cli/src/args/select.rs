@@ -1,4 +1,5 @@
-//! The options that choose what of the sources is taken. Rules keep the order in which they were given, across their options.
+//! The options that choose which entries of the sources are taken. Rules of all options keep the order in
+//! which they were given.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,33 +15,35 @@ const SELECT: &str = "Selection";
 pub struct SelectArgs {
     #[command(flatten)]
     pub rules: OrderedRules,
-    /// Take only the names in this file, one a line, of what is in SOURCE; - is stdin
+    /// Take only the names in this file, one a line, relative to the source; - is stdin
     #[arg(long, value_name = "FILE", help_heading = SELECT)]
     pub files_from: Option<PathBuf>,
-    /// The lines of all these files end with a zero byte
+    /// In the files of --files-from, --include-from and --exclude-from, names end with a zero byte instead of
+    /// a newline
     #[arg(short = '0', long, help_heading = SELECT)]
     pub from0: bool,
-    /// Take only what failed in an earlier run of the same command, by its --json report or its --manifest
+    /// Take only what failed in an earlier run of the same command; FILE is its --json report or its
+    /// --manifest
     #[arg(long, value_name = "FILE", conflicts_with = "files_from", help_heading = SELECT)]
     pub retry_failed: Option<PathBuf>,
-    /// Stay on the file system of each source: what is mounted below it arrives as an empty directory
+    /// Stay on the file system of each source; a directory on which something is mounted arrives empty
     #[arg(short = 'x', long, help_heading = SELECT)]
     pub one_file_system: bool,
-    /// Leave out smaller files, such as 1K
+    /// Leave out files smaller than this, such as 1K
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none, help_heading = SELECT)]
     pub min_size: Option<u64>,
-    /// Leave out larger files, such as 10G
+    /// Leave out files larger than this, such as 10G
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none, help_heading = SELECT)]
     pub max_size: Option<u64>,
-    /// Leave out files changed since, such as 30m, 12h, 7d or 2w
+    /// Leave out files changed less than this long ago, such as 30m, 12h, 7d or 2w
     #[arg(long, value_name = "AGE", value_parser = values::age, help_heading = SELECT)]
     pub min_age: Option<u64>,
-    /// Leave out files not changed since
+    /// Leave out files changed longer ago than this
     #[arg(long, value_name = "AGE", value_parser = values::age, help_heading = SELECT)]
     pub max_age: Option<u64>,
 }
 
-/// What a rule was given with.
+/// The option with which a rule was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleOption {
     Include,
@@ -59,15 +62,15 @@ const ORIGINS: [(RuleOption, &str, &str, &str); 5] = [
         RuleOption::Include,
         "include",
         "PATTERN",
-        "Take what matches; the first rule that matches decides, as in rsync",
+        "Take what matches; as in rsync, the first rule that matches decides",
     ),
     (
         RuleOption::Exclude,
         "exclude",
         "PATTERN",
-        "Leave out what matches; a directory that is left out is not entered",
+        "Leave out what matches; nothing below a directory that is left out is looked at",
     ),
-    (RuleOption::Filter, "filter", "RULE", "A rule such as '+ *.c', '- *.o', 'merge FILE' or '!'"),
+    (RuleOption::Filter, "filter", "RULE", "A filter rule as in rsync, such as '+ *.c', '- *.o', 'merge FILE' or '!'"),
     (RuleOption::IncludeFrom, "include-from", "FILE", "Patterns to take, one a line; - is stdin"),
     (RuleOption::ExcludeFrom, "exclude-from", "FILE", "Patterns to leave out, one a line; - is stdin"),
 ];
@@ -76,7 +79,7 @@ impl Group for OrderedRules {
     fn augment_args(command: Command) -> Command {
         ORIGINS.iter().fold(command, |command, &(_, name, value, help)| {
             let option = Arg::new(name).long(name).value_name(value).help(help).help_heading(SELECT);
-            // A rule begins with a minus sign more often than not.
+            // Most rules begin with a minus sign.
             let option = option.allow_hyphen_values(true).action(ArgAction::Append);
             command.arg(option.value_parser(ValueParser::os_string()))
         })

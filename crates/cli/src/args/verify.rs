@@ -7,39 +7,39 @@ use farhaul::Algorithm;
 
 use crate::values;
 
-/// Check whether a tree is what a manifest says; also reads lists of sha256sum, b3sum, md5sum and xxhsum
+/// Compare a tree with a manifest, or with a list of sha256sum, b3sum, md5sum or xxhsum
 #[derive(Group, Debug)]
 #[command(after_help = VERIFY_EXIT_CODES)]
 pub struct VerifyArgs {
-    /// What --manifest has written, or a list of digests
+    /// A manifest, as --manifest has written it, or a list of digests
     #[arg(value_name = "MANIFEST")]
     pub list: PathBuf,
-    /// Where the paths of the list begin
+    /// Directory that the paths in the list are relative to
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Say also what is there and not in the list
+    /// Also report what is there but not in the list
     #[arg(long)]
     pub extra: bool,
-    /// Compare modes and modification times, too
+    /// Also compare modes and modification times
     #[arg(long)]
     pub metadata: bool,
-    /// Take modification times that are no further apart for the same [default: what the file system keeps of
-    /// a time is the same]
+    /// Treat modification times as equal if they differ by at most this much [default: times must be equal as
+    /// far as the file system can store them]
     #[arg(long, value_name = "SECONDS")]
     pub modify_window: Option<u64>,
-    /// Read no file: compare what is there, and sizes
+    /// Read no files: compare only which entries exist, and sizes
     #[arg(long)]
     pub quick: bool,
-    /// What 64 digits in a list that is no manifest are: sha256 or blake3
+    /// What a digest of 64 digits is, in a list that is not a manifest: sha256 or blake3
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = values::algorithm)]
     pub algorithm: Algorithm,
-    /// One JSON report on stdout instead of a line for each difference
+    /// Print a report as one JSON object on stdout, instead of a line for each difference
     #[arg(long)]
     pub json: bool,
-    /// No summary
+    /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
 
 const VERIFY_EXIT_CODES: &str = "Exit codes: 0 all is as the list says, 1 something is missing, changed, extra or cannot be \
-read, 2 wrong usage, 6 the list or the directory cannot be used, 9 internal, 130 interrupted.";
+read, 2 wrong usage, 6 the list or the directory cannot be used, 9 internal error, 130 interrupted.";

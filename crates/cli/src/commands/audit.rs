@@ -1,4 +1,4 @@
-//! `farhaul audit`: the chain of an audit log.
+//! `farhaul audit`: checks the chain of digests in an audit log.
 
 use farhaul::{Error, ExitCode};
 use farhaul_service::audit;
@@ -37,7 +37,7 @@ fn check(args: &AuditCheckArgs) -> Result<ExitCode, Error> {
             checked.faults.iter().map(|(line, what)| format!("{file}:{line}: {what}\n")).collect();
         printer::data(lines.as_bytes())?;
         let count = units::count(checked.lines, "line");
-        printer::line(&format!("{count}, {} with the digest of the one before", checked.chained));
+        printer::line(&format!("{count}, {} with the digest of the line before", checked.chained));
     }
     Ok(if is_whole { ExitCode::Ok } else { ExitCode::SomeFailed })
 }

@@ -1,4 +1,4 @@
-//! `farhaul bench`: from the command line to a measurement, and from what it finds to a table or JSON.
+//! `farhaul bench`: turns the command line into a measurement, and its findings into a table or JSON.
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn time(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// Measures and shows what was found, which may be something even when there is an error.
+/// Measures, then shows the findings. There may be some even when there is an error.
 fn show(
     bench: &str,
     output: &BenchOutputArgs,
@@ -73,7 +73,7 @@ fn show(
     }
 }
 
-/// With a line that says what is measured now, and an ear for Ctrl-C.
+/// Measures, while a line on the terminal says what is measured now. Ctrl-C ends the measurement.
 fn watched(
     output: &BenchOutputArgs,
     measure: impl FnOnce(&Monitor<'_>) -> Result<(), Error>,
@@ -86,7 +86,8 @@ fn watched(
     measure(&Monitor { stop: handle.cancel_flag(), tell: &tell })
 }
 
-/// A measurement does not go on where it stopped.
+/// The usual text of this error says how to go on. A measurement cannot be continued, so it gets a text of
+/// its own.
 fn text_of(error: &Error) -> String {
     match error.code() {
         Code::Interrupted => "interrupted".into(),
@@ -106,7 +107,7 @@ fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
         return Err(Error::new(
             Code::BadLocation,
             format!(
-                "{}: a daemon takes no raw datagrams; name the host as for SSH, [user@]host",
+                "{}: raw datagrams need a host that is reached over SSH; write [user@]host",
                 args.host.display()
             ),
         ));
@@ -125,7 +126,7 @@ fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
 
 fn read_config(args: &ReadBenchArgs) -> Result<read::ReadConfig, Error> {
     let [location] = &args.look.locations[..] else {
-        return Err(Error::new(Code::BadLocation, "one file is measured at a time"));
+        return Err(Error::new(Code::BadLocation, "farhaul bench read measures one file; name only one location"));
     };
     Ok(read::ReadConfig {
         location: super::cp::location(

@@ -1,4 +1,4 @@
-//! `farhaul clean`: a line on stdout for each file that goes, or one report.
+//! `farhaul clean`: prints a line on stdout for each file that is removed, or one report.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::exit;
 use crate::signals;
 use crate::ui::{printer, units};
 
-/// As many failures are listed; the report has more.
+/// The most failures that are listed; the report has more.
 const FAILURES_SHOWN: usize = 20;
 
 pub fn run(args: &CleanArgs) -> ExitCode {

@@ -1,4 +1,4 @@
-//! `farhaul completions SHELL`: the script on stdout.
+//! `farhaul completions SHELL`: prints the completion script on stdout.
 
 use clap::CommandFactory;
 use farhaul::Error;

@@ -1,4 +1,4 @@
-//! `farhaul config`: the values that hold, or all that is wrong.
+//! `farhaul config`: prints the configuration that is in effect, or everything that is wrong with it.
 
 use farhaul::{Error, ExitCode};
 use farhaul_service::config::{ConfigFaults, ConfigSources, Origins};
@@ -48,7 +48,7 @@ fn check(args: &ConfigCheckArgs) -> ExitCode {
     told(printer::data(lines.as_bytes()), code)
 }
 
-/// The code, if what was to be said has been.
+/// Returns `code`, or the code of the error if the output could not be written.
 fn told(written: Result<(), Error>, code: ExitCode) -> ExitCode {
     match written {
         Ok(()) => code,

@@ -1,5 +1,5 @@
-//! `farhaul cp`, and what `farhaul sync` has in common with it: from the command line to a job, through the engine, to lines and
-//! an exit code.
+//! `farhaul cp`, and what `farhaul sync` has in common with it: makes a job of the command line, lets the
+//! engine run it, and turns the report into lines and an exit code.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::signals;
 use crate::ui::progress::{Display, ProgressLines};
 use crate::ui::{log, printer, summary};
 
-/// What a verb that moves files was told.
+/// The command line of a verb that moves files.
 pub(super) struct TransferCommand<'a> {
     pub(super) locations: &'a [OsString],
     pub(super) connection: &'a ConnectionArgs,
@@ -28,9 +28,9 @@ pub(super) struct TransferCommand<'a> {
     pub(super) select: &'a SelectArgs,
     pub(super) output: &'a OutputArgs,
     pub(super) preserve: bool,
-    /// Files are compared by their content.
+    /// Whether files are compared by their content.
     pub(super) checksum: bool,
-    /// None for a copy; an error if the options of the sync contradict each other.
+    /// `None` for a copy; an error if the options of the sync contradict each other.
     pub(super) sync: Result<Option<SyncOptions>, Error>,
 }
 
@@ -58,10 +58,10 @@ pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     finish(&outcome, &seen, &args)
 }
 
-/// What the engine answers.
+/// What the engine returns.
 type CopyAnswer = (Report, Option<Error>);
 
-/// Runs the job with a display beside it; yields the warnings that it has shown, too.
+/// Runs the job with a display beside it. Also returns the warnings that the display has shown.
 fn watch(job: CopyJob, output: &OutputArgs) -> (CopyAnswer, Vec<String>) {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
@@ -122,7 +122,7 @@ fn finish((report, error): &CopyAnswer, seen: &[String], args: &TransferCommand<
     code
 }
 
-/// Whether the error is about the only entry that failed, and so says what the list would.
+/// Returns whether the error names the only entry that failed, so that the list would repeat it.
 fn is_told(report: &Report, error: Option<&Error>) -> bool {
     match (error, &report.failed[..]) {
         (Some(error), [one]) if report.failed_count == 1 => {
@@ -132,21 +132,21 @@ fn is_told(report: &Report, error: Option<&Error>) -> bool {
     }
 }
 
-/// The outcome of trying again what never failed.
+/// The outcome of `--retry-failed` when nothing failed in the earlier run.
 fn nothing_to_do(output: &OutputArgs) -> CopyAnswer {
     if !output.quiet {
-        printer::line("nothing failed in that run that could be copied");
+        printer::line("that run has no failed entries that could be copied");
     }
     (Report { schema: REPORT_SCHEMA, ok: true, complete: true, ..Report::default() }, None)
 }
 
-/// The outcome of a job that never began.
+/// The outcome of a job that was refused before it began.
 fn refused(error: Error) -> CopyAnswer {
     let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
     (report, Some(error))
 }
 
-/// None if there is nothing to do.
+/// Returns `None` if there is nothing to do.
 fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
     if args.checksum {
         args.locations.iter().take(1).try_for_each(|first| is_no_cipher(first))?;
@@ -154,7 +154,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
     let places =
         args.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
-        return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
+        return Err(Error::new(Code::BadOption, "name a source and a destination"));
     };
     check(sources, destination, args.output)?;
     check_digests(args.transfer)?;
@@ -170,13 +170,13 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
         None => None,
         Some(run) => {
             if let Some(sync) = &mut sync {
-                // A list of names is not the whole source, by which deleting goes.
+                // Deleting compares with the whole source, and a list of names is only a part of it.
                 sync.delete = None;
             }
             if run.not_deleted > 0 && !args.output.quiet {
                 let left = run.not_deleted;
                 printer::warning(&format!(
-                    "{left} could not be deleted; only the whole sync tries that again"
+                    "{left} entries could not be deleted in that run; to delete them, run the whole sync again"
                 ));
             }
             let Some(retry) = run.retry else { return Ok(None) };
@@ -192,7 +192,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
         && !sources.iter().chain([destination]).any(|place| place.host().is_none())
     {
         let what =
-            "--fingerprint is for one server, and these are two: connect with each of them once before";
+            "--fingerprint is for one daemon, and this copy has two: first connect with each of them once";
         return Err(Error::new(Code::BadOption, what));
     }
     Ok(Some(CopyJob {
@@ -213,7 +213,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
     }))
 }
 
-/// What ssh calls its ciphers begins with one of these.
+/// The names of ssh's ciphers begin with one of these.
 const CIPHERS: [&str; 10] = [
     "3des",
     "aes128-",
@@ -227,7 +227,8 @@ const CIPHERS: [&str; 10] = [
     "rijndael-",
 ];
 
-/// Who is used to scp may have meant its -c, which names a cipher.
+/// Refuses a first location that is the name of a cipher: a user of scp may have meant its `-c`, which takes
+/// one.
 fn is_no_cipher(first: &OsStr) -> Result<(), Error> {
     let Some(text) = first.to_str() else { return Ok(()) };
     // "des" and "3des" are whole names.
@@ -238,14 +239,14 @@ fn is_no_cipher(first: &OsStr) -> Result<(), Error> {
     if !is_cipher || Path::new(first).exists() {
         return Ok(());
     }
-    let what = format!("-c is --checksum here, as in rsync, and there is no file {text}");
+    let what = format!("here -c is --checksum, as in rsync, and there is no file {text}");
     let hint = format!(
-        "scp's -c: give --cipher aes-128-gcm, aes-256-gcm or chacha20-poly1305 for what farhaul sends itself, -o Ciphers={text} for ssh"
+        "instead of scp's -c write --cipher with aes-128-gcm, aes-256-gcm or chacha20-poly1305 for what farhaul sends itself, and -o Ciphers={text} for ssh"
     );
     Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 
-/// Refuses digests that are computed for nothing.
+/// Refuses options for digests that would be computed but go nowhere.
 fn check_digests(transfer: &args::TransferArgs) -> Result<(), Error> {
     let (has_manifest, has_receipt) = (transfer.manifest.is_some(), transfer.receipt.is_some());
     let bad = |what: &str| Err(Error::new(Code::BadOption, what));
@@ -258,7 +259,7 @@ fn check_digests(transfer: &args::TransferArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses what cannot work, before anything is connected.
+/// Refuses combinations of locations and options that cannot work, before it connects to anything.
 fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputArgs) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
     let first = &sources[0];
@@ -274,13 +275,13 @@ fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputAr
     let are_daemons = [first, destination].iter().all(|place| matches!(place, LocationSpec::Daemon(..)));
     if first.host().is_some() && destination.host().is_some() && !are_daemons {
         let what = "source and destination are both remote, and at least one of them is over SSH";
-        let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
+        let hint = "log in to one of the two hosts and run farhaul there, or run `farhaul serve` on both and name them as \
                     fh://HOST/PATH: then one sends to the other";
         return Err(Error::new(Code::BadOption, what).with_hint(hint));
     }
     for (is_set, option) in [(output.json, "--json"), (output.events, "--events")] {
         if *destination == LocationSpec::Pipe && is_set {
-            return usage(&format!("{option} and - as the destination both need stdout; leave one of them"));
+            return usage(&format!("{option} and - as the destination both need stdout; leave one of them out"));
         }
     }
     if sources.iter().any(LocationSpec::is_input) {
@@ -328,7 +329,7 @@ pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bo
     }
 }
 
-/// The client's key says who it is, so a user in the name has no part in it.
+/// A daemon knows the client by its key, so a user name in the location is ignored.
 pub(super) fn daemon_target(host: &HostSpec, connection: &ConnectionArgs) -> DaemonTarget {
     DaemonTarget {
         host: host.name.clone(),

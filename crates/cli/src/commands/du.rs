@@ -1,4 +1,4 @@
-//! `farhaul du`: how much there is in directories.
+//! `farhaul du`: shows how much there is in directories.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,7 +34,7 @@ pub fn run(args: &DuArgs) -> ExitCode {
             line(args, named.path, amount, outcome);
             return Ok(());
         }
-        // By the directories that have a line, the deeper ones first.
+        // An amount for each directory that gets a line.
         let mut amounts: BTreeMap<Vec<u8>, Amount> = BTreeMap::new();
         let mut seen = HashSet::new();
         for listed in named.remote.list(named.path, Depth::All)? {
@@ -70,7 +70,8 @@ pub fn run(args: &DuArgs) -> ExitCode {
     })
 }
 
-/// The directories in which an entry counts and that have a line: what was named, and so many levels below it.
+/// Returns the directories that an entry counts in and that get a line: the one that was named, and those
+/// down to `depth` levels below it.
 fn above(path: &[u8], is_directory: bool, depth: u64) -> impl Iterator<Item = &[u8]> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let own = (is_directory && !path.is_empty()).then_some(path.len());

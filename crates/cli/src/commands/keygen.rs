@@ -1,4 +1,4 @@
-//! `farhaul keygen`: makes a key pair and says its fingerprint.
+//! `farhaul keygen`: makes a key pair and prints its fingerprint.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ fn public_name(file: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// `user@host`, as far as the system tells.
+/// `user@host`, as far as the system says who and where that is.
 fn default_comment() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "user".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `farhaul ls`: names, or a line for each.
+//! `farhaul ls`: prints names, or with `-l` a line for each.
 
 use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::read_verbs::{LookOutcome, NamedPath, together};
 use crate::args::read_verbs::LsArgs;
 use crate::ui::units;
 
-/// What `--json` says of an entry.
+/// An entry, as `--json` prints it.
 #[derive(Serialize)]
 pub(super) struct EntryJson {
     path: String,
@@ -47,10 +47,10 @@ pub fn run(args: &LsArgs) -> ExitCode {
     together(&args.look, |remote, paths, is_one_of_many, outcome| {
         let mut directories = Vec::new();
         if let ([path], false) = (&paths[..], args.directory) {
-            // Most are directories: to ask at once what is in it saves a round trip.
+            // Most paths are directories: to ask at once for the entries in it saves a round trip.
             directories.push(path.clone());
         } else {
-            // As for ls, what is no directory comes first.
+            // As in ls, entries that are not directories come first.
             for (path, entry) in remote.stats(paths, false) {
                 let may_be_one =
                     |entry: &ListEntry| matches!(entry.kind, PathKind::Directory | PathKind::Symlink);
@@ -75,7 +75,7 @@ pub fn run(args: &LsArgs) -> ExitCode {
     })
 }
 
-/// What is in a directory, or what is named if it is none, nor leads to one.
+/// Shows the entries of a directory, or of a path that neither is nor leads to a directory the entry itself.
 fn show(
     args: &LsArgs,
     named: &NamedPath<'_>,
@@ -93,7 +93,7 @@ fn show(
     directory(args, named, list, outcome)
 }
 
-/// A list that has begun; none if what was named, or what it leads to, is no directory.
+/// Waits for the list's first entry. Returns `None` if the path neither is nor leads to a directory.
 fn begun(mut list: RemoteList) -> Result<Option<impl Iterator<Item = Result<ListItem, Error>>>, Error> {
     match list.next() {
         Some(Err(error)) if matches!(error.code(), Code::NotADirectory | Code::NotFound) => Ok(None),
@@ -115,7 +115,7 @@ fn directory(
     for listed in list {
         match listed? {
             ListItem::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
-            // Who wants all of it as it comes gets whole paths.
+            // Entries of several directories come mixed here, so they get whole paths.
             ListItem::Entry(entry) if args.unsorted => {
                 let name = joined(named.path, &entry.path);
                 line(args, if args.recursive { &name } else { &entry.path }, &entry, outcome);
@@ -143,7 +143,7 @@ fn directory(
         held.iter().for_each(|entry| line(args, &joined(named.path, &entry.path), entry, outcome));
         return Ok(());
     }
-    // Each directory by itself, as ls has it.
+    // Each directory by itself, as in ls.
     let mut directories: Vec<&[u8]> = vec![b""];
     let below = held.iter().filter(|entry| args.recursive && entry.kind == PathKind::Directory);
     directories.extend(below.map(|entry| &entry.path[..]));
@@ -164,7 +164,7 @@ fn directory(
     Ok(())
 }
 
-/// Directory and name.
+/// Splits a path into directory and name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),

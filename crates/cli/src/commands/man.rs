@@ -1,4 +1,4 @@
-//! `farhaul man [VERB]`: a man page on stdout, made from the definition of the options.
+//! `farhaul man [VERB]`: prints a man page on stdout, made from the definition of the options.
 
 use clap::CommandFactory;
 use farhaul::{Code, Error};

@@ -1,4 +1,5 @@
-//! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
+//! One file for each verb. A verb takes its arguments and returns an exit code. Only these files call the
+//! engine, the service, bench or wanem.
 
 mod audit;
 mod bench;
@@ -34,8 +35,7 @@ use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
 
-/// Runs one verb. Errors that it did not report itself are reported here, and so is a fault of this
-/// program's own.
+/// Runs one verb. Reports the errors that the verb has not reported itself, and panics.
 pub fn run(verb: Verb) -> process::ExitCode {
     contained(|| run_verb(verb)).unwrap_or_else(|error| {
         printer::error(&error, None);
@@ -44,12 +44,12 @@ pub fn run(verb: Verb) -> process::ExitCode {
 }
 
 fn run_verb(verb: Verb) -> process::ExitCode {
-    // Before anything starts a thread, which keeps what it began with.
+    // This comes before any thread is started: a thread keeps the cores that it was started with.
     if let Some(Err(error)) = verb.cpus().map(CpuList::apply) {
         printer::error(&error, None);
         return process_code(error.exit_code());
     }
-    // Nothing is begun whose outcome could not be told.
+    // Nothing begins whose outcome could not be printed.
     if reports_to_stdout(&verb)
         && let Err(error) = descriptors::output()
     {
@@ -113,7 +113,7 @@ fn coded(outcome: Result<ExitCode, Error>) -> process::ExitCode {
     process_code(code)
 }
 
-/// Whether what it finds or says goes to stdout whatever happens.
+/// Returns whether the verb always prints to stdout, so that it cannot work without it.
 fn reports_to_stdout(verb: &Verb) -> bool {
     match verb {
         Verb::Cp(args) => args.output.json,
@@ -150,12 +150,12 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Set(args) => args.shown.json,
         Verb::Store(_) => false,
         Verb::Top(args) => args.once,
-        // Its stdout is the channel.
+        // Its stdout is the channel to the client.
         Verb::Endpoint(_) => false,
     }
 }
 
-/// Whether it writes JSON, and whether it is to be quiet.
+/// Returns whether the measurement prints JSON, and whether it is quiet; `None` for the far end of one.
 fn reporting(part: &BenchVerb) -> Option<(bool, bool)> {
     let output = match part {
         BenchVerb::Cpu(args) => &args.output,

@@ -1,7 +1,8 @@
-//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: from locations to far places and paths there, and to an
-//! exit code.
+//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: they connect to the hosts of all locations, look
+//! at the paths there, and end with an exit code.
 //!
-//! Always true: what is named on one host shares one session; what fails of it does not keep the rest from being looked at.
+//! Always true: all paths on one host share one session; a path that fails does not keep the others from
+//! being looked at.
 
 use std::io::IsTerminal;
 
@@ -15,30 +16,30 @@ use crate::args::read_verbs::ReadArgs;
 use crate::descriptors;
 use crate::ui::{log, printer};
 
-/// So much is written at a time.
+/// Bytes that are collected before they are written.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 
-/// What was looked at so far, and what is to be written of it.
+/// The outcome so far, and the output that is not written yet.
 pub struct LookOutcome {
     json: bool,
     good: u64,
     failed: u64,
     first: Option<Error>,
-    /// Nobody can read what is written.
+    /// Why the output could not be written, such as a reader that is gone.
     unwritten: Option<Error>,
     out: Vec<u8>,
     is_terminal: bool,
 }
 
-/// A path that was named, at its host.
+/// A path that was named, and the host that it is on.
 pub struct NamedPath<'a> {
     pub remote: &'a Remote,
     pub path: &'a [u8],
-    /// There are several.
+    /// Whether several paths were named.
     pub is_one_of_many: bool,
 }
 
-/// Something that could not be looked at, as `--json` has it.
+/// A path that could not be looked at, as `--json` prints it.
 #[derive(Serialize)]
 struct FailedPathJson<'a> {
     failed: String,
@@ -46,7 +47,7 @@ struct FailedPathJson<'a> {
     reason: &'a str,
 }
 
-/// Looks at each path with `act`.
+/// Calls `act` for each path.
 pub fn each(
     look: &ReadArgs,
     mut act: impl FnMut(&NamedPath<'_>, &mut LookOutcome) -> Result<(), Error>,
@@ -63,7 +64,8 @@ pub fn each(
     })
 }
 
-/// Looks with `act` at all paths that a location stands for; it is told whether there are more.
+/// Calls `act` for each location, with all paths that it stands for and whether there are several paths in
+/// all.
 pub fn together(
     look: &ReadArgs,
     mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
@@ -90,7 +92,7 @@ fn all(
     let places =
         look.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
     if places.iter().any(|place| *place == LocationSpec::Pipe || place.is_made() || place.is_sink()) {
-        return Err(Error::new(Code::BadLocation, "only files and directories can be looked at"));
+        return Err(Error::new(Code::BadLocation, "pipes and null:, zero: or random: cannot be looked at; name files or directories"));
     }
     let mut hosts: Vec<(LocationSpec, Remote)> = Vec::new();
     for place in &places {
@@ -129,7 +131,8 @@ fn all(
     Ok(())
 }
 
-/// The host of a place; paths are named from its own beginning.
+/// Connects to the host of a location. Its paths are named relative to where the host's paths begin, not to
+/// the location.
 fn connect(place: &LocationSpec, look: &ReadArgs) -> Result<Remote, Error> {
     let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
     let caller = Handle::new();
@@ -143,7 +146,7 @@ fn connect(place: &LocationSpec, look: &ReadArgs) -> Result<Remote, Error> {
 }
 
 impl LookOutcome {
-    /// Bytes for standard output.
+    /// Queues bytes for standard output.
     pub fn write(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
         if self.out.len() >= WRITTEN_AT_ONCE {
@@ -151,7 +154,7 @@ impl LookOutcome {
         }
     }
 
-    /// Bytes that are many already: they are written from where they are.
+    /// Writes a large piece of output at once, without copying it.
     pub fn pass_on(&mut self, bytes: &[u8]) {
         self.flush();
         if self.unwritten.is_none() {
@@ -159,12 +162,12 @@ impl LookOutcome {
         }
     }
 
-    /// A name: a terminal gets it escaped, a program as it is.
+    /// Returns a name as it is printed: escaped for a terminal, unchanged for a program.
     pub fn name(&self, name: &[u8]) -> Vec<u8> {
         if self.is_terminal { escape(name).into_bytes() } else { name.to_vec() }
     }
 
-    /// A JSON object, and a line end.
+    /// Queues a JSON object and a line end.
     pub fn json(&mut self, value: &impl Serialize) {
         match serde_json::to_string(value) {
             Ok(text) => self.write(format!("{}\n", printer::harmless_json(&text)).as_bytes()),
@@ -174,7 +177,7 @@ impl LookOutcome {
         }
     }
 
-    /// Writes what is there; a program that has it wants no more.
+    /// Writes what is queued. After an error nothing more is written.
     pub fn flush(&mut self) {
         if self.unwritten.is_none()
             && !self.out.is_empty()
@@ -185,16 +188,16 @@ impl LookOutcome {
         self.out.clear();
     }
 
-    /// Whether nobody reads any more.
+    /// Returns whether writing has failed, so that there is no use in going on.
     pub fn is_lost(&self) -> bool {
         self.unwritten.is_some()
     }
 
-    /// What became of a path; an error if nothing more can be asked for.
+    /// Counts what became of a path. Returns an error if the session has ended and nothing more can be asked.
     pub fn note(&mut self, remote: &Remote, path: &[u8], done: Result<(), Error>) -> Result<(), Error> {
         match done {
             Ok(()) => self.good += 1,
-            // What has ended the session is no fault of the path.
+            // An error that has ended the session is not the fault of this path.
             Err(error) => match remote.ended() {
                 Some(ended) => return Err(ended),
                 None => self.fail(path, error),
@@ -203,7 +206,7 @@ impl LookOutcome {
         Ok(())
     }
 
-    /// This could not be looked at; the rest is.
+    /// Reports a path that could not be looked at.
     pub fn fail(&mut self, path: &[u8], error: Error) {
         self.flush();
         self.failed += 1;

@@ -1,4 +1,4 @@
-//! `farhaul receipt verify`: whether a receipt is what it says, by the keys of its ends.
+//! `farhaul receipt`: prints the receipt of a job, or checks one by the keys of its ends.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -27,25 +27,25 @@ pub fn run(args: &receipt::ReceiptArgs) -> ExitCode {
     }
 }
 
-/// What `--json` says.
+/// The result, as `--json` prints it.
 #[derive(Serialize)]
 struct ReceiptJson<'a> {
     schema: u32,
     ok: bool,
     error: Option<String>,
     error_detail: Option<ErrorDetail>,
-    /// The root is that of the manifest that was given.
+    /// Whether the tree root is that of the manifest that was given.
     manifest: bool,
     sender: Option<Key>,
     receiver: Option<Key>,
-    /// What the receiver says.
+    /// The statement that the receiver has signed.
     statement: Option<&'a Statement>,
 }
 
 #[derive(Serialize)]
 struct Key {
     fingerprint: String,
-    /// It is one of those that were given.
+    /// Whether it is one of the keys that were given.
     is_trusted: bool,
 }
 
@@ -95,7 +95,7 @@ fn check(args: &ReceiptVerifyArgs) -> Result<(Receipt, CheckedReceipt), Error> {
     Ok((receipt, checked))
 }
 
-/// More of a file than any receipt has is not read.
+/// The most bytes of a file that are read; any receipt is shorter.
 const READ_MAX: u64 = 2 << 20;
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
@@ -106,33 +106,33 @@ fn read(file: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// For people.
+/// The result in lines for people.
 fn summary(receipt: &Receipt, checked: &CheckedReceipt, has_manifest: bool) -> Vec<String> {
     let (sent, received) = (&receipt.sent.statement, &receipt.received.statement);
     let key = |(key, is_trusted): &(PublicKey, bool)| {
-        let known = if *is_trusted { "a key that was given" } else { "not among the keys that were given" };
+        let known = if *is_trusted { "a given key" } else { "not among the given keys" };
         format!("{} ({known})", key.fingerprint())
     };
     let mut lines = vec![
         format!("sent by {}", key(&checked.sender)),
         format!("received and synced by {}", key(&checked.receiver)),
         format!("{} files, {} entries, {}", received.files, received.entries, units::size(received.bytes)),
-        format!("tree root {}{}", received.tree_root, if has_manifest { ", as the manifest's" } else { "" }),
+        format!("tree root {}{}", received.tree_root, if has_manifest { ", the same as in the manifest" } else { "" }),
     ];
     if received.unread > 0 {
         lines.push(format!(
-            "{} files were there already and were not read: only their sizes and times count",
+            "{} files were there already and were not read: only their sizes and times are known",
             received.unread
         ));
     }
     if sent.digests_told > 0 {
         lines.push(format!(
-            "for the content of {} files the sender goes by the receiver's word",
+            "the digests of {} files were computed by the receiver only",
             sent.digests_told
         ));
     }
     if received.failed > 0 {
-        lines.push(format!("{} entries failed and are not in it", received.failed));
+        lines.push(format!("{} entries failed and are not part of the receipt", received.failed));
     }
     lines
 }

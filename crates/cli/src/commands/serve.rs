@@ -1,4 +1,5 @@
-//! `farhaul serve`: the service, until it is stopped. What was given on the command line is the topmost layer of its configuration.
+//! `farhaul serve`: runs the service until it is stopped. The options of the command line override all other
+//! layers of its configuration.
 
 use std::path::PathBuf;
 
@@ -58,7 +59,7 @@ fn begin_log(args: &ServeArgs, config: &Config) {
     }
 }
 
-/// The layers of the configuration, with what the command line says above all others.
+/// The layers of the configuration; those of the command line override all others.
 fn sources(args: &ServeArgs) -> ConfigSources {
     let path =
         |path: &Option<PathBuf>| path.as_ref().map(|path| absolute(path)).into_iter().collect::<Vec<_>>();
@@ -95,18 +96,19 @@ fn sources(args: &ServeArgs) -> ConfigSources {
     })
 }
 
-/// A service with a state of its own has a socket of its own.
+/// A service with its own state directory has its own socket, so that it does not collide with the user's
+/// usual service.
 fn socket(args: &ServeArgs) -> Option<PathBuf> {
     args.api_socket.clone().or_else(|| args.state.as_ref().map(|state| state.join("api.sock")))
 }
 
-/// The configuration is read again later, and means the same then.
+/// The configuration is read again later, when the current directory may be another one.
 fn absolute(path: &std::path::Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
-/// What is made by the way, such as directories on the way to a destination, has it from the process. The
-/// bits of its owner are what the daemon works with.
+/// Sets the umask of the process, which applies to entries that have no source, such as missing directories
+/// of a destination's path. The owner's bits are never masked, as the daemon itself needs them.
 fn set_mask(wanted: Option<u32>) -> u32 {
     let inherited = umask(Mode::from_raw_mode(0o077));
     let mask = wanted.unwrap_or(inherited.as_raw_mode()) & 0o077;
@@ -114,13 +116,14 @@ fn set_mask(wanted: Option<u32>) -> u32 {
     mask
 }
 
-/// A service for its own user's jobs needs no clients: the list that it looks at by itself may begin empty.
+/// Creates the default list of authorized keys if there is none. A service that only runs its own user's jobs
+/// needs no clients, so it may start with an empty list.
 fn begin_own_list() {
     use std::io::Write as _;
     use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
     let path = default_identity_path().with_file_name("authorized_keys");
     if let Some(folder) = path.parent() {
-        // What cannot be made is told when it cannot be read.
+        // If the folder or the file cannot be made, reading the list reports the error.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     }
     if let Ok(mut file) = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {

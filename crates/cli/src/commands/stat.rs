@@ -1,4 +1,4 @@
-//! `farhaul stat`: what there is at a path.
+//! `farhaul stat`: shows what there is at a path.
 
 use farhaul::{ExitCode, ListEntry, PathKind};
 

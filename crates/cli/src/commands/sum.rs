@@ -1,4 +1,4 @@
-//! `farhaul sum`: digests that the far end computes, in the lists of the tools that are known for them.
+//! `farhaul sum`: prints digests that the far end computes, in the format of sha256sum and similar tools.
 
 use farhaul::{Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub fn run(args: &SumArgs) -> ExitCode {
             return Ok(());
         }
         if !args.recursive {
-            return Err(Error::new(Code::BadPath, "it is a directory").with_hint("-r takes the files in it"));
+            return Err(Error::new(Code::BadPath, "it is a directory").with_hint("-r prints the digests of all files in it"));
         }
         let mut files = files(named, outcome)?;
         files.sort_unstable();
@@ -41,7 +41,7 @@ pub fn run(args: &SumArgs) -> ExitCode {
     })
 }
 
-/// All plain files in a directory and below it.
+/// Returns all plain files in a directory and below it.
 fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>>, Error> {
     let mut files = Vec::new();
     for listed in named.remote.list(named.path, Depth::All)? {
@@ -62,7 +62,8 @@ fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>
     Ok(files)
 }
 
-/// `DIGEST  NAME`, as those tools write it: a name with a line end or a backslash is escaped, which a backslash in front says.
+/// `DIGEST  NAME`, as sha256sum writes it: a name with a line end or a backslash is escaped, and then the
+/// line begins with a backslash.
 fn line(args: &SumArgs, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut LookOutcome) {
     let digest = &digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     if args.look.json {

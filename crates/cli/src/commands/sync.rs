@@ -1,4 +1,4 @@
-//! `farhaul sync`: a copy of one directory's content with the options of a sync.
+//! `farhaul sync`: a copy of the contents of one directory, with the options of a sync.
 
 use farhaul::ExitCode;
 

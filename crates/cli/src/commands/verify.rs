@@ -1,4 +1,4 @@
-//! `farhaul verify`: a line on stdout for each difference, or one report.
+//! `farhaul verify`: prints a line on stdout for each difference, or one report.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn finish(report: &VerifyReport, mut error: Option<Error>, args: &VerifyArgs) ->
     }
 }
 
-/// `changed: a/b: 3 bytes instead of 4`; the path is escaped already, and what the reason quotes, too.
+/// `changed: a/b: 3 bytes instead of 4`; the path is escaped already.
 fn line(finding: &Finding) -> String {
     format!("{}: {}: {}\n", finding.difference.name(), finding.path, printer::harmless(&finding.reason))
 }

@@ -1,4 +1,4 @@
-//! What a measurement found, as a table for people.
+//! The findings of a measurement, as a table for people.
 
 use std::mem::discriminant;
 
@@ -6,13 +6,13 @@ use farhaul_bench::{FindingRow, Findings, HostFacts, LinkRow};
 
 use super::{printer, summary, units};
 
-/// Heading, lines, what was left out, and the figure that it comes to.
+/// Returns the hosts, a table for each kind of rows, what was not measured, and the expected rate.
 pub fn table(findings: &Findings) -> String {
     let mut text = format!("{}\n", host("this host", &findings.here));
     if let Some(there) = findings.there.as_ref().filter(|there| there.cores > 0) {
         text += &format!("{}\n", host(&there.name, there));
     }
-    // Each kind of rows has columns of its own.
+    // Each kind of rows has its own columns.
     for rows in findings.rows.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
         let heading = heading(&rows[0]).iter().map(ToString::to_string).collect();
         let lines: Vec<Line> = std::iter::once(heading).chain(rows.iter().map(line)).collect();
@@ -142,7 +142,8 @@ fn link(row: &LinkRow) -> Line {
     ]
 }
 
-/// Round sizes in units, odd ones in bytes: 1430 is not 1.40 KiB to who looks for it.
+/// Multiples of 1024 get a unit, others are shown in bytes: readers look for a segment of 1430 bytes, not
+/// 1.40 KiB.
 fn bytes(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { units::size(bytes as u64) } else { format!("{bytes} B") }
 }

@@ -1,6 +1,7 @@
-//! The log: `FARHAUL_LOG` chooses what is in it, in the syntax of tracing's filters.
+//! The log. `FARHAUL_LOG` chooses what it contains, in the syntax of tracing's filters.
 //!
-//! Always true: what peers say cannot steer the terminal on which the log is read, so it has no colours of its own either.
+//! Always true: text from peers cannot control the terminal on which the log is read. Escape codes are made
+//! harmless, so the log has no colours either.
 
 use std::io::{self, Write};
 
@@ -12,21 +13,21 @@ fn filter(default: &str) -> EnvFilter {
     EnvFilter::try_from_env("FARHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(default))
 }
 
-/// Lines of text on stderr.
+/// Writes the log to stderr, as lines of text.
 pub fn to_stderr(default: &str) {
     let writer = || Lines { to: io::stderr(), made: harmless };
     let log = tracing_subscriber::fmt().with_env_filter(filter(default)).with_writer(writer).with_ansi(false);
-    // It fails only where a log is set up already, and then that one serves.
+    // It fails only if there is a log already, which is good enough.
     let _ = log.with_target(false).try_init();
 }
 
-/// An object a line on stdout.
+/// Writes the log to stdout, as one JSON object a line.
 pub fn json_to_stdout(default: &str) {
     let writer = || Lines { to: io::stdout(), made: harmless_json };
     let _ = tracing_subscriber::fmt().json().with_env_filter(filter(default)).with_writer(writer).try_init();
 }
 
-/// Makes each line harmless. An event comes in one piece, with its line end.
+/// A writer that makes each line harmless. Each call of `write` has one whole event with its line end.
 struct Lines<W> {
     to: W,
     made: fn(&str) -> String,

@@ -1,5 +1,6 @@
-//! What the user sees: `units.rs`, `summary.rs` and `findings.rs` make text, `printer.rs` writes it, `progress.rs` draws
-//! while a transfer runs and `waiting_line.rs` while a measurement does, `log.rs` is for those who look inside.
+//! What the user sees: `units.rs`, `summary.rs` and `findings.rs` make text, and `printer.rs` writes it.
+//! `progress.rs` draws while a transfer runs, `waiting_line.rs` while a measurement runs. `log.rs` writes the
+//! log.
 
 pub mod findings;
 pub mod log;

@@ -1,6 +1,7 @@
 //! Writes lines to stderr and data to stdout.
 //!
-//! Always true: a reader that went away is an error and no panic; text that came from elsewhere cannot steer the terminal.
+//! Always true: a reader that has gone is an error and not a panic; text from elsewhere cannot control the
+//! terminal.
 
 use std::io::{self, Write};
 
@@ -9,12 +10,12 @@ use serde::Serialize;
 
 use crate::descriptors;
 
-/// As many failed entries are listed; the report has more.
+/// The most failed entries that are listed; the report has more.
 const FAILURES_SHOWN: usize = 20;
 
-/// One line for the user.
+/// Writes one line for the user.
 pub fn line(text: &str) {
-    // When stderr is gone there is nobody left to tell.
+    // If stderr is gone, nobody is left to read it.
     let _ = writeln!(io::stderr().lock(), "{}", harmless(text));
 }
 
@@ -22,7 +23,8 @@ pub fn warning(text: &str) {
     line(&format!("warning: {text}"));
 }
 
-/// What, where and, on a second line, what to do; `hint` is for errors that bring none of their own.
+/// Writes what has happened and where, and on a second line what to do. `hint` is for errors that have no
+/// hint of their own.
 pub fn error(error: &Error, hint: Option<&str>) {
     line(&format!("error: {error}"));
     if let Some(hint) = error.own_hint().or(hint).or(error.hint()) {
@@ -30,7 +32,7 @@ pub fn error(error: &Error, hint: Option<&str>) {
     }
 }
 
-/// What docs/reference/errors.md has more on.
+/// Writes the error's code, by which docs/reference/errors.md explains it.
 pub fn code(error: &Error) {
     match error.misbehaviour() {
         Some(how) => line(&format!("code: {} ({how})", error.code())),
@@ -38,14 +40,14 @@ pub fn code(error: &Error) {
     }
 }
 
-/// The entries that did not arrive; `count` may be more than are listed.
+/// Writes the entries that did not arrive; `count` may be larger than the list.
 pub fn failures(failed: &[FailedEntry], count: u64) {
     for text in failure_lines(failed, count) {
         line(&text);
     }
 }
 
-/// The entries whose content is there without all of their metadata; `count` may be more than are listed.
+/// Writes the entries that have arrived without all of their metadata; `count` may be larger than the list.
 pub fn not_set(entries: &[NotSetEntry], count: u64) {
     let shown = &entries[..entries.len().min(FAILURES_SHOWN)];
     for entry in shown {
@@ -68,18 +70,19 @@ fn failure_lines(failed: &[FailedEntry], count: u64) -> Vec<String> {
     lines
 }
 
-/// One JSON value and a line end on stdout.
+/// Writes one JSON value and a line end to stdout.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string(value).map_err(|error| lost(&error.into()))?;
     data(format!("{}\n", harmless_json(&text)).as_bytes())
 }
 
-/// Bytes on stdout. What does not get there was asked for and is missing, whoever is to blame.
+/// Writes bytes to stdout. Any failure is an error, also a reader that has gone: the user has asked for this
+/// output.
 pub fn data(bytes: &[u8]) -> Result<(), Error> {
     written(io::stdout().lock().write_all(bytes))
 }
 
-/// Whether what was written to stdout, as `outcome` says, is out.
+/// Flushes stdout after a write with this outcome; returns an error if the output is lost.
 pub fn written(outcome: io::Result<()>) -> Result<(), Error> {
     descriptors::output()?;
     outcome.and_then(|()| io::stdout().flush()).map_err(|error| lost(&error))
@@ -91,12 +94,13 @@ fn lost(error: &io::Error) -> Error {
     Error::new(Code::OutputLost, format!("cannot write to standard output: {why}"))
 }
 
-/// The same JSON, of which a terminal shows all that there is: JSON itself leaves most of what is not printable as it is.
+/// Returns the same JSON with all unprintable characters escaped; JSON itself requires that only for a few of
+/// them.
 pub fn harmless_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_unprintable(c) {
-            // Outside of strings JSON has nothing of the kind.
+            // These characters can be only in strings, where such escapes are allowed.
             let units =
                 c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
             out.push_str(&units);

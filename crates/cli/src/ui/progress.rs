@@ -1,8 +1,8 @@
-//! What is shown while a transfer runs: lines that move, on a terminal only, and a line for each event that a
-//! user wants to see. For programs, all events and how things stand, as JSON (docs/reference/events.md).
+//! What is shown while a transfer runs: on a terminal a progress bar, and a line for each event that the user
+//! wants to see. For programs, all events and snapshots as JSON (docs/reference/events.md).
 //!
-//! Always true: nothing is drawn before the connection stands, so that ssh can ask for a password undisturbed; the
-//! thread has ended, and the lines are gone, when `stop` returns.
+//! Always true: nothing is drawn before the connection is established, so that ssh can ask for a password
+//! undisturbed. When `stop` returns, the thread has ended and the progress bar is gone.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,9 +18,9 @@ use crate::args::OutputArgs;
 use crate::exit;
 
 const TICK: Duration = Duration::from_millis(200);
-/// How often a program is told how things stand.
+/// How often a program gets a snapshot.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
-/// More than any report has.
+/// The most warnings that are remembered; no report has as many.
 const WARNINGS_KEPT: usize = 100;
 
 /// A running display.
@@ -31,7 +31,7 @@ pub struct Display {
 }
 
 impl Display {
-    /// Begins to show the transfer in the way that `output` asks for; of a dry run every user sees what would
+    /// Begins to show the transfer in the way that `output` asks for. In a dry run every user sees what would
     /// be done.
     pub fn start(handle: &Handle, output: &OutputArgs, dry_run: bool) -> Display {
         let shown = if output.verbose { EventLevel::Detail } else { EventLevel::Notice };
@@ -57,15 +57,15 @@ impl Display {
             }
             screen.finish(&events)
         };
-        // Without a thread the transfer runs all the same, unseen.
+        // If the thread cannot be started, the transfer runs without a display.
         let thread = std::thread::Builder::new().name("display".into()).spawn(show).ok();
         Display { stop: Some(stop), thread }
     }
 
-    /// Shows the last events and clears the lines; yields the warnings that were among them.
+    /// Shows the last events and clears the progress bar. Returns the warnings that were shown.
     pub fn stop(mut self) -> Vec<String> {
         self.stop = None;
-        // A display that broke is no reason to fail a transfer.
+        // A display that panicked is no reason for the transfer to fail.
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
@@ -73,11 +73,11 @@ impl Display {
 struct Screen {
     bar: Option<ProgressBar>,
     draws: bool,
-    /// Who is shown a line of an event; nobody, if nothing is shown.
+    /// Events up to this level get a line; `None` if no event does.
     shown: Option<EventLevel>,
-    /// Programs are told of all events, on standard output.
+    /// Whether all events go to standard output as JSON.
     writes: bool,
-    /// When a program was last told how things stand.
+    /// When the last snapshot was written.
     told: Instant,
     /// Texts of the first warnings shown, so that they are not repeated at the end.
     warnings: Vec<String>,
@@ -138,7 +138,7 @@ impl Screen {
     }
 }
 
-/// What a program is told beside events.
+/// A line of JSON that is not an event.
 #[derive(Serialize)]
 pub struct ProgressLines<'a, T> {
     /// "snapshot", or "report" in the last line.
@@ -147,7 +147,7 @@ pub struct ProgressLines<'a, T> {
     pub what: &'a T,
 }
 
-/// The last event says what this command ends with.
+/// Gives the last event the exit code that this command ends with.
 fn as_it_ends(stamped: &TimedEvent) -> TimedEvent {
     let mut stamped = stamped.clone();
     if let Event::Ended { exit_code, .. } = &mut stamped.event {
@@ -156,7 +156,7 @@ fn as_it_ends(stamped: &TimedEvent) -> TimedEvent {
     stamped
 }
 
-/// A line for a program. That nobody reads any more shows when the report is written, which is an error then.
+/// Writes a line for a program. If the reader has gone, writing the report at the end is the error.
 fn write(value: &impl Serialize) {
     let _ = printer::json(value);
 }

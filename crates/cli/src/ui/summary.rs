@@ -1,4 +1,4 @@
-//! The last line of a transfer, and what to do after one that ended early.
+//! The summary line at the end of a transfer, and the hint after one that has ended early.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use farhaul::{Error, ExitCode, Report};
 
 use super::units;
 
-/// A transfer that moved nothing because it failed has only its error to tell.
+/// Returns whether to print the summary. After a failure that moved nothing, the error says everything.
 pub fn is_worth_telling(report: &Report, error: Option<&Error>) -> bool {
     error.is_none() || report.session.bytes > 0 || report.files > 0
 }
@@ -15,7 +15,7 @@ pub fn is_worth_telling(report: &Report, error: Option<&Error>) -> bool {
 pub fn line(report: &Report, dry_run: bool) -> String {
     let files = units::count(report.files, "file");
     let what = format!("{} in {files}", units::size(report.session.bytes));
-    // A dry run moves no bytes, and counts none.
+    // A dry run counts no bytes.
     let mut parts = vec![if dry_run { format!("would copy {files}") } else { what }];
     if report.bytes_resumed > 0 {
         parts.push(format!("{} from an earlier run", units::size(report.bytes_resumed)));
@@ -81,7 +81,7 @@ fn how(report: &Report) -> Vec<String> {
     parts
 }
 
-/// A fraction in percent; what is there but small is not shown as nothing.
+/// A fraction in percent. A small one is not shown as 0.
 pub fn loss(fraction: f64) -> String {
     match fraction * 100.0 {
         percent if percent > 0.0 && percent < 0.05 => "<0.1 %".into(),
@@ -89,7 +89,7 @@ pub fn loss(fraction: f64) -> String {
     }
 }
 
-/// For errors after which the same command goes on, and that bring no hint of their own.
+/// Returns the hint for errors after which the same command can continue the transfer.
 pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
     match error.exit_code() {
         ExitCode::Lost if report.session.bytes > 0 || report.bytes_resumed > 0 => {

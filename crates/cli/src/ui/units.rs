@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `512 B`, `4.00 GiB`; three digits that count.
+/// `512 B`, `4.00 GiB`; three significant digits.
 pub fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -29,10 +29,12 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// `2026-11-27T18:00:05Z`, of seconds since 1970: two hosts may be in different time zones.
+/// `2026-11-27T18:00:05Z`, from seconds since 1970. It is in UTC, as two hosts may be in different time
+/// zones.
 pub fn date(secs: i64) -> String {
     let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
-    // The calendar repeats every 400 years, counted here from a first of March, so that a leap day is the last of its year.
+    // The calendar repeats every 400 years. Years are counted from the first of March here, so that a leap
+    // day is the last day of its year.
     let days = i128::from(days) + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,11 +1,11 @@
-//! One line on a terminal that says what is being done, for work that has no end to draw a bar towards.
+//! One line on a terminal that says what is being done, for work of which nobody knows how long it takes.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
-/// The line; gone when this is dropped.
+/// The line. It is cleared when this is dropped.
 pub struct WaitingLine {
     bar: ProgressBar,
 }

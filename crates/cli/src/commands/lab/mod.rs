@@ -1,8 +1,9 @@
 //! `farhaul lab`: hosts joined by an emulated link.
 //!
-//! How to read it: `up` and `run` are two processes. The one that the user started (here) makes namespaces and waits;
-//! the other one (`world.rs`, the hidden verb `lab world`) lives in them, with the emulator, the servers
-//! (`services.rs`) and the command. `set`, `stats` and `exec` talk to it.
+//! How to read it: `up` and `run` have two processes each. The first one, which the user starts (this file),
+//! makes namespaces and waits. The second one (`world.rs`, the hidden verb `lab world`) runs in the
+//! namespaces, with the emulator, the servers (`services.rs`) and the command. `set`, `stats` and `exec` talk
+//! to the second one.
 
 mod services;
 mod statistics;
@@ -22,17 +23,17 @@ use crate::args::lab::{LabArgs, LabBuildArgs, LabExecArgs, LabSetArgs, LabStatsA
 use crate::exit;
 use crate::ui::printer;
 
-/// What the second process has to do; the command stands beside it.
+/// What the second process has to do. It gets the user's command in further arguments.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorldTask {
     plan: LabPlan,
-    /// Text of the timeline.
+    /// The timeline's JSON text.
     timeline: Option<String>,
     stats: Option<PathBuf>,
     home: Option<PathBuf>,
     purpose: Purpose,
     quiet: bool,
-    /// Number of the descriptor that ends with the first process.
+    /// Number of the descriptor by which the second process notices that the first one has ended.
     leash: i32,
     folder: PathBuf,
     program: PathBuf,
@@ -45,7 +46,7 @@ enum Purpose {
     UpJson,
 }
 
-/// The error of a lab, as the user gets to know it.
+/// Runs a verb of the lab and reports its error.
 pub fn run(lab: LabArgs) -> ExitCode {
     let ended = match lab.verb {
         LabVerb::Up(up) => launch(&up.build, if up.json { Purpose::UpJson } else { Purpose::Up }, Vec::new()),
@@ -70,7 +71,7 @@ fn complain(error: &Error) -> ExitCode {
     })
 }
 
-/// An error of a system call, with what was tried.
+/// Returns a function that adds `what` failed to the error of a system call.
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Error {
     let what = what.to_string();
     move |source| Error::Io { what, source }
@@ -90,7 +91,7 @@ fn launch(build: &LabBuildArgs, purpose: Purpose, command: Vec<OsString>) -> Res
     if let Some(home) = &build.home
         && !home.is_dir()
     {
-        return Err(Error::Usage(format!("{} is no directory", home.display())));
+        return Err(Error::Usage(format!("{} is not a directory", home.display())));
     }
     let signals = Signals::catch()?;
     let (held, reader, leash) = Leash::make()?;
@@ -134,7 +135,7 @@ fn show(args: &LabStatsArgs) -> Result<ExitCode, Error> {
     Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
 }
 
-/// Writes a report; an error, which has been told, is what the process ends with.
+/// Writes a report. If that fails, reports the error and returns the exit code for it.
 fn print(value: &serde_json::Value) -> Result<(), ExitCode> {
     printer::json(value).map_err(|error| {
         printer::error(&error, None);
@@ -160,7 +161,7 @@ fn enter(args: LabExecArgs) -> Result<ExitCode, Error> {
     }
 }
 
-/// What a shell says and returns of a command that cannot be run.
+/// Reports that a command cannot be run, and returns the exit code that a shell would.
 fn not_started(command: &Command, error: &io::Error) -> ExitCode {
     printer::line(&format!("error: cannot run {}: {error}", command.get_program().to_string_lossy()));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })

@@ -1,7 +1,8 @@
-//! What is ready on the hosts: sshd and `farhaul serve` on B, keys and names for both, variables that say where.
+//! What a lab prepares on its hosts: sshd and `farhaul serve` on B, keys and host names for both, environment
+//! variables that say where all of it is.
 //!
-//! Always true: all files are in the lab's own memory; nothing of the user's is written, and what stands in its place on
-//! a host (ssh_config, hosts, passwd) stands there for that host only.
+//! Always true: all files are in the lab's own memory. No file of the user's is written; a file that replaces
+//! one on a host (ssh_config, hosts, passwd) is visible on that host only.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,10 +20,10 @@ use crate::ui::printer;
 
 const SSH_PORT: u16 = 22;
 const DAEMON_PORT: u16 = 33001;
-/// Servers that do not listen after so long never will.
+/// How long to wait until a server listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The variables of each host's programs.
+/// The environment variables for the programs of each host.
 #[derive(Debug, Default)]
 pub struct Environments {
     common: Vec<(String, String)>,
@@ -46,7 +47,7 @@ pub struct Services {
     children: BTreeMap<u32, String>,
 }
 
-/// Where things are in the lab's memory.
+/// The lab's folders.
 struct Folders {
     root: PathBuf,
     keys: PathBuf,
@@ -77,7 +78,7 @@ impl Services {
         match find_sshd() {
             Some(sshd) => services.start_sshd(lab, &folders, &sshd, &path, &mut variables)?,
             None if !job.quiet => {
-                printer::warning("there is no sshd here, so scp and ssh do not work in the lab")
+                printer::warning("there is no sshd on this machine, so scp and ssh do not work in the lab")
             }
             None => {}
         }
@@ -85,7 +86,7 @@ impl Services {
         Ok(services)
     }
 
-    /// What a child was started as.
+    /// Returns the name of the server with this process id.
     pub fn name_of(&self, pid: u32) -> Option<&str> {
         self.children.get(&pid).map(String::as_str)
     }
@@ -106,11 +107,11 @@ impl Services {
         let fingerprint = make("daemon")?;
         make("client")?;
         let mut authorized = fs::read_to_string(folders.keys.join("client.pub")).unwrap_or_default();
-        // One who has a key can use it in the lab as well.
+        // A user who has a key can use it in the lab as well.
         let own = default_identity_path().with_extension("pub");
         authorized.push_str(&fs::read_to_string(own).unwrap_or_default());
         let authorized_keys = folders.write("keys/authorized", &authorized)?;
-        // Neither this user's configuration nor that of the system is the lab's.
+        // An empty configuration file, so that neither the user's nor the system's is read.
         let configuration = folders.write("keys/none.toml", "")?;
         let listen = format!("[::]:{DAEMON_PORT}");
         for host in lab.hosts().filter(|host| host.side == LabSide::B) {
@@ -119,7 +120,7 @@ impl Services {
             serve.arg("--authorized-keys").arg(&authorized_keys).arg("-i").arg(folders.keys.join("daemon"));
             serve.arg("--allow-root").arg("--config").arg(&configuration);
             serve.arg("--state").arg(folders.root.join("jobs").join(host.to_string()));
-            // Its home is what it serves, and what it remembers is its own.
+            // The home is the folder that it serves, so its state goes elsewhere.
             serve.env("XDG_STATE_HOME", folders.root.join("state"));
             self.start_server(lab, host, "farhaul serve", serve, DAEMON_PORT, folders)?;
         }
@@ -128,7 +129,7 @@ impl Services {
         variables.add("FARHAUL_LAB_URL", format!("fh://{}:{DAEMON_PORT}/", address_v4(LabSide::B, 0, 0)));
         variables.add("FARHAUL_LAB_KEY", key.display());
         variables.add("FARHAUL_LAB_FINGERPRINT", &fingerprint);
-        // The user's own known hosts must not learn a key that lives as long as the lab.
+        // The user's own file of known hosts must not get a key that exists only as long as the lab.
         let known = folders.keys.join("known_daemons");
         let options =
             format!("-i {} --known-hosts {} --fingerprint {fingerprint}", key.display(), known.display());
@@ -147,7 +148,7 @@ impl Services {
         for name in ["ssh_host", "ssh_client"] {
             make_ssh_key(&folders.keys.join(name))?;
         }
-        // sshd wants it, and makes it itself only when the system starts it.
+        // sshd needs this folder, which otherwise the system's start script makes.
         let _ = fs::create_dir("/run/sshd");
         let root = folders.root.display();
         let config = folders.write(
@@ -194,7 +195,8 @@ impl Services {
         let what = format!("cannot start {name} on host {host}");
         let log = File::create(&log_path).map_err(failed(&what))?;
         let errors = log.try_clone().map_err(failed(&what))?;
-        // A group of its own: what the terminal's keys mean is for the command.
+        // The server gets a process group of its own, so that keys of the terminal, such as Ctrl-C, reach
+        // only the command.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).env("HOME", &folders.home);
         let mut child = lab.spawn(host, &mut command).map_err(failed(&what))?;
@@ -239,7 +241,7 @@ impl Variables {
     }
 }
 
-/// Shows a hosts file with lab-a, lab-b and so on.
+/// Gives all hosts a hosts file that has lab-a, lab-b and so on.
 fn name_hosts(lab: &Lab, folders: &Folders) -> Result<(), Error> {
     let over = Path::new("/etc/hosts");
     let Ok(mut text) = fs::read_to_string(over) else { return Ok(()) };
@@ -259,7 +261,8 @@ fn name_hosts(lab: &Lab, folders: &Folders) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets the user of B live in the lab's folder, so that `scp x B:` cannot overwrite what lies in the real home.
+/// Makes the lab's folder the home of the user on B, so that `scp x B:` cannot overwrite files in the real
+/// home.
 fn move_home(lab: &Lab, host: HostId, folders: &Folders) -> Result<(), Error> {
     let what = "cannot give host B a home of its own";
     let Some(user) = current_user() else { return Ok(()) };
@@ -267,7 +270,7 @@ fn move_home(lab: &Lab, host: HostId, folders: &Folders) -> Result<(), Error> {
     let file = folders.write("passwd", &passwd_with_home(&passwd, &user, &folders.home))?;
     lab.show(host, &file, Path::new("/etc/passwd")).map_err(failed(what))?;
     if user.id == 0 {
-        // Without PAM, sshd lets nobody in whose password is locked; keys are what counts here.
+        // Without PAM, sshd refuses users whose password is locked, even with a key.
         let file = folders.write("shadow", &format!("{}:*:19000:0:99999:7:::\n", user.name))?;
         lab.show(host, &file, Path::new("/etc/shadow")).map_err(failed(what))?;
     }
@@ -280,7 +283,7 @@ struct User {
     group: u32,
 }
 
-/// The user that this process is.
+/// Returns the user that this process runs as.
 fn current_user() -> Option<User> {
     let meta = fs::metadata("/proc/self").ok()?;
     let (id, group) =
@@ -291,7 +294,7 @@ fn current_user() -> Option<User> {
     Some(User { name: name.or_else(|| std::env::var("USER").ok())?, id, group })
 }
 
-/// The user's line first, with another home; one who is not in the file gets a line.
+/// Returns passwd with the user's line first, with another home. A user who is not in the file gets a line.
 fn passwd_with_home(passwd: &str, user: &User, home: &Path) -> String {
     let own = format!("{}:", user.name);
     let shell = passwd.lines().find(|line| line.starts_with(&own)).and_then(|line| line.split(':').nth(6));
@@ -356,7 +359,7 @@ fn wait_until_listening(child: &mut Child, port: u16) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Err(format!("it does not listen on port {port} after {} s", PATIENCE.as_secs()))
+    Err(format!("it did not listen on port {port} within {} s", PATIENCE.as_secs()))
 }
 
 fn listens(table: &str, port: u16) -> bool {

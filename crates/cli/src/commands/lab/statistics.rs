@@ -1,4 +1,4 @@
-//! A lab's statistics file: one JSON object a second, one for the whole at the end.
+//! A lab's statistics file: one JSON object for each second, and at the end one for the whole time.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::failed;
 
-/// The file, and since when.
+/// The file, and when the lab began.
 pub struct Statistics {
     file: Mutex<File>,
     begin: Instant,
@@ -21,9 +21,9 @@ pub struct Statistics {
 struct Record<'a> {
     schema: u32,
     kind: &'a str,
-    /// Seconds since the lab stood.
+    /// Seconds since the lab began.
     at: f64,
-    /// Whether the emulator was itself the bottleneck; then no figure of this time counts.
+    /// Whether the emulator itself was the bottleneck; then the figures of this time are not valid.
     overloaded: bool,
     links: &'a [LinkStatus],
 }
@@ -49,7 +49,7 @@ impl Statistics {
         let Ok(mut line) = serde_json::to_vec(&record) else { return };
         line.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // A full disk costs statistics, not the run.
+        // When the disk is full, only the statistics are lost; the run goes on.
         let _ = file.write_all(&line);
     }
 }

@@ -1,4 +1,5 @@
-//! The lab's own first process, pid 1 of its namespace: builds the lab, runs the command, reaps, and takes all with it.
+//! The first process inside a lab, with pid 1 in its namespace. It builds the lab, runs the command and
+//! collects processes that have ended. When it ends, the kernel ends everything in the lab.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -14,7 +15,7 @@ use crate::args::lab::LabWorldArgs;
 use crate::ui::printer;
 
 const A: HostId = HostId { side: LabSide::A, index: 0 };
-/// A command that was asked to end gets so long.
+/// How long a command that was asked to end may take.
 const GRACE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &LabWorldArgs) -> Result<ExitCode, Error> {
@@ -75,7 +76,7 @@ fn in_background(act: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     std::thread::Builder::new().spawn(act).map(drop).map_err(failed("cannot start a thread"))
 }
 
-/// What pid 1 keeps an eye on while others work.
+/// What this process watches while the others work.
 struct WorldMonitor {
     leash: Leash,
     signals: Signals,
@@ -83,7 +84,7 @@ struct WorldMonitor {
 }
 
 impl WorldMonitor {
-    /// Until the command has ended; returns its code as a shell would.
+    /// Waits until the command has ended, and returns its exit code as a shell would.
     fn until_end(&mut self, child: Child) -> ExitCode {
         let orphans = Orphans::of(child.id());
         let mut killed_at = None;
@@ -92,7 +93,8 @@ impl WorldMonitor {
                 let code = status.code().or(status.signal().map(|signal| 128 + signal));
                 return ExitCode::from(code.map_or(u8::MAX, |code| code as u8));
             }
-            // What a terminal's keys mean is the command's decision; it has heard them too.
+            // `wants_end` leaves out the signals of a terminal's keys: the command gets these itself and
+            // decides.
             if self.signals.wants_end() && killed_at.is_none() {
                 orphans.ask_to_end();
                 killed_at = Some(Instant::now());
@@ -104,7 +106,7 @@ impl WorldMonitor {
         }
     }
 
-    /// Until Ctrl-C or its kin.
+    /// Waits until a signal such as that of Ctrl-C comes.
     fn until_asked(&mut self) {
         let orphans = Orphans::of(std::process::id());
         loop {
@@ -115,7 +117,8 @@ impl WorldMonitor {
         }
     }
 
-    /// Sleeps a while, then collects all that has ended; returns the status of `main` if it has.
+    /// Waits a moment for processes to end and collects them. Returns the status of `main` if it is one of
+    /// them.
     fn reap(&mut self, orphans: &Orphans, main: u32) -> Option<ExitStatus> {
         let mut ended = None;
         for (pid, status) in orphans.collect(Duration::from_millis(250)) {
@@ -164,7 +167,7 @@ fn warn_if_overloaded(lab: &Lab) {
         for (direction, report) in [("A to B", &link.report.forward), ("B to A", &link.report.backward)] {
             for reason in &report.overloaded {
                 printer::warning(&format!(
-                    "the emulator was itself the bottleneck, figures do not count: link {}, {direction}: {reason}",
+                    "the emulator itself was the bottleneck, so the figures are not valid: link {}, {direction}: {reason}",
                     link.link
                 ));
             }

@@ -1,4 +1,4 @@
-//! `farhaul cap`.
+//! `farhaul cap`: sets, lists and removes caps.
 
 use farhaul::{Code, Error};
 use serde_json::{Value, json};
@@ -13,7 +13,8 @@ pub fn cap(args: &CapArgs) -> Result<(), Error> {
         CapVerb::Set { name, rate, parent, peer, network, principal, weight, schedule, time_zone, shown } => {
             let client = client(&shown.api)?;
             let path = format!("/caps/{}", quoted(name));
-            // What is not named stays as it is.
+            // The service replaces a cap as a whole, so the fields that are not given come from the present
+            // one.
             let mut cap = match client.get::<Value>(&path) {
                 Ok(there) => own_fields(&there),
                 Err(error) if error.code() == Code::NoSuchThing => json!({}),
@@ -55,7 +56,7 @@ pub fn cap(args: &CapArgs) -> Result<(), Error> {
     }
 }
 
-/// What was set of a cap, without what follows from it.
+/// Returns the fields of a cap that can be set, without those that the service computes.
 fn own_fields(view: &Value) -> Value {
     let derived = ["name", "now_bps", "next_change", "sessions", "moved_bytes"];
     let fields = view.as_object().into_iter().flatten().filter(|(name, _)| !derived.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! `farhaul history` and `farhaul usage`.
+//! `farhaul history`, `farhaul usage`, and the receipt of a job.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::args::receipt::ReceiptArgs;
 use crate::args::service::{HistoryArgs, UsageArgs};
 use crate::ui::{printer, units};
 
-/// What the service gives at a time.
+/// The most records that the service gives in one answer.
 const PAGE: usize = 1000;
 
 /// The columns of `--csv`, which are fields of a record.
@@ -83,11 +83,11 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
             what(record),
         ]);
     }
-    let text = if all.is_empty() { "nothing has ended\n".into() } else { table.text() };
+    let text = if all.is_empty() { "no transfer has ended\n".into() } else { table.text() };
     printer::data(text.as_bytes())
 }
 
-/// From where to where. Of what a client did only this end's paths are known.
+/// Source and destination in one line. Of a client's transfer, only the path at this end is known.
 fn what(record: &Value) -> String {
     let text = |field: &str| record[field].as_str().unwrap_or_default();
     let client = format!("client {}", text("peer"));
@@ -100,13 +100,13 @@ fn what(record: &Value) -> String {
     }
 }
 
-/// The moment that lies so long back, as the service reads it.
+/// Returns the moment that was `span` ago, as the service reads it.
 fn ago(span: JobSpan) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     units::date(i64::try_from(now.saturating_sub(span.0)).unwrap_or(0))
 }
 
-/// From: RFC 4180.
+/// Comma-separated values. From: RFC 4180.
 fn csv(records: &[Value]) -> String {
     let mut text = FIELDS.join(",") + "\n";
     for record in records {
@@ -126,13 +126,13 @@ fn cell(value: &Value) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// What both ends have signed of a job, as it is kept.
+/// Prints the receipt of a job, as the service keeps it.
 pub fn receipt(id: &str, args: &ReceiptArgs) -> Result<(), Error> {
     let client = client(&args.api)?;
     let records: Value = client.get(&format!("/history{}", query(&[("job", Some(id.to_string()))])))?;
     let is_asked = |record: &&Value| args.run.is_none_or(|run| record["run"] == run);
     let record = records["records"].as_array().into_iter().flatten().find(is_asked);
-    let no_such = || Error::new(Code::NoSuchThing, format!("no such run of job {id} has ended"));
+    let no_such = || Error::new(Code::NoSuchThing, format!("job {id} has no such run that has ended"));
     let record = record.and_then(|record| record["id"].as_i64()).ok_or_else(no_such)?;
     let text = client.get_text(&format!("/history/{record}/receipt"))?;
     printer::data(format!("{}\n", text.trim_end()).as_bytes())

@@ -8,7 +8,7 @@ use super::{client, jobs, quoted};
 use crate::args::service::{JobIdsArgs, JobSetArgs};
 use crate::ui::printer;
 
-/// Does the same with each job that is named. One that is refused keeps the others from nothing.
+/// Does the same with each job that is named. If one is refused, the others are still done.
 pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
     let client = client(&args.shown.api)?;
     let mut done = Vec::new();

@@ -13,7 +13,7 @@ use super::{client, joined, query, quoted};
 use crate::args::service::{JobArgs, JobIdsArgs, JobsArgs, LogsArgs};
 use crate::ui::{printer, units};
 
-/// What the service gives at a time.
+/// The most jobs, files or lines that the service gives in one answer.
 const PAGE: usize = 1000;
 
 pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
@@ -43,7 +43,7 @@ pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
         return if args.shown.json { printer::json(&all) } else { printer::data(table(&all).as_bytes()) };
     }
     loop {
-        // Home, the table, and nothing below it.
+        // Move the cursor home, draw the table over the old one, clear what is below it.
         let text = table(&ask()?).replace('\n', "\x1b[K\n");
         printer::data(format!("\x1b[H{text}\x1b[J").as_bytes())?;
         std::thread::sleep(Duration::from_secs(1));
@@ -74,7 +74,7 @@ fn table(jobs: &[Value]) -> String {
     table.text()
 }
 
-/// How much of it is there.
+/// How much of a job is done: a percentage if its total is known, else a size.
 fn done(progress: &Value) -> String {
     let (Some(done), Some(total)) = (progress["bytes_done"].as_u64(), progress["bytes_total"].as_u64())
     else {
@@ -125,7 +125,7 @@ fn files(client: &ServiceClient, id: &str, result: Option<&String>) -> Result<()
     }
 }
 
-/// A job in lines of a name and a value.
+/// Describes a job in lines of a name and a value.
 fn described(job: &Value) -> String {
     let progress = &job["progress"];
     let mut lines: Vec<(&str, String)> = vec![
@@ -155,8 +155,8 @@ fn described(job: &Value) -> String {
     }
     if let Some(prospect) = job["prospect"].as_str() {
         let words = match prospect {
-            "makes" => "it will be finished in time",
-            "misses" => "it will not be finished in time",
+            "makes" => "will be finished in time",
+            "misses" => "will not be finished in time",
             _ => "not known yet",
         };
         lines.push(("prospect", words.into()));
@@ -238,15 +238,15 @@ pub fn logs(args: &LogsArgs) -> Result<(), Error> {
         if is_over(&client.get(&format!("/jobs/{id}"))?) {
             break;
         }
-        // Whatever is heard, the pages have each line once.
+        // The event itself says nothing that is needed: `rest` fetches all new lines, each once.
         client.events(&format!("/events?job={id}"), Some(last), |_| ControlFlow::Break(()))?;
     }
-    // What was told at the very end is written a moment later.
+    // The last lines of the log are written a moment after the end.
     std::thread::sleep(Duration::from_millis(200));
     rest(&client)
 }
 
-/// Whether nothing more happens to a job by itself.
+/// Returns whether a job has reached a final state.
 fn is_over(job: &Value) -> bool {
     JobState::of_name(text(&job["state"])).is_some_and(JobState::is_final)
 }
@@ -256,7 +256,7 @@ pub fn wait(args: &JobIdsArgs) -> Result<ExitCode, Error> {
     wait_for(&client, &args.ids, args.shown.json, args.shown.quiet)
 }
 
-/// Waits until all are over; ends as the worst of them has.
+/// Waits until all jobs are over. Returns the exit code of the first one that did not end well.
 pub(super) fn wait_for(
     client: &ServiceClient,
     ids: &[String],
@@ -276,7 +276,7 @@ pub(super) fn wait_for(
         }
         Ok((last, over))
     };
-    // The first answer tells whether there is a service at all; later it may be starting again.
+    // If the first question fails, there is no service. If a later one fails, the service may be restarting.
     let mut looked = look(&left)?;
     loop {
         let (last, over) = looked;
@@ -293,7 +293,7 @@ pub(super) fn wait_for(
         if left.is_empty() {
             return Ok(named(worst));
         }
-        // What has happened since before the look is heard, too.
+        // Events since `last`, which is older than the answers, so none is missed.
         let has_ended = client.events("/events", Some(last), |told| {
             let concerns = told.kind == "gap"
                 || told.kind == "job"
@@ -302,7 +302,7 @@ pub(super) fn wait_for(
             if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let mut is_there = has_ended.map(|has_ended| !has_ended);
-        // A service that restarts goes on with its jobs.
+        // A service that restarts goes on with its jobs, so it is asked until it answers.
         looked = loop {
             match is_there {
                 Ok(true) => {}
@@ -318,7 +318,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// How long a service that has gone is given to come again, each time.
+/// How long to wait before a service that does not answer is asked again.
 const RESTART_TIME: Duration = Duration::from_secs(1);
 
 fn ended(job: &Value) -> String {
@@ -327,11 +327,11 @@ fn ended(job: &Value) -> String {
     format!("{state}{why}")
 }
 
-/// What `farhaul cp` would have ended with.
+/// Returns the exit code that `farhaul cp` would have ended with.
 fn exit_code(job: &Value) -> u8 {
     let of_error = job["error"]["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
     match JobState::of_name(text(&job["state"])) {
-        // All of it is there; some metadata may not be.
+        // All content has arrived; the error may be about metadata.
         Some(JobState::Done) => of_error.unwrap_or(ExitCode::Ok as u8),
         Some(JobState::PartlyFailed) => ExitCode::SomeFailed as u8,
         Some(JobState::Cancelled) => ExitCode::Interrupted as u8,
@@ -356,7 +356,7 @@ fn named(code: u8) -> ExitCode {
     all.into_iter().find(|one| *one as u8 == code).unwrap_or(ExitCode::Internal)
 }
 
-/// For scripts that act on several.
+/// A list of jobs for scripts.
 pub(super) fn as_list(jobs: &[Value]) -> Value {
     json!(jobs)
 }

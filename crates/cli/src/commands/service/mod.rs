@@ -1,4 +1,4 @@
-//! The verbs that ask a service. Each takes its arguments, asks, and prints what comes back.
+//! The verbs that ask a service. Each takes its arguments, asks, and prints the answer.
 
 mod cap;
 mod history;
@@ -32,10 +32,10 @@ pub use token::token;
 pub use top::top;
 pub use watch::watch;
 
-/// Bytes of a file with a token.
+/// The most bytes of a token file that are read.
 const TOKEN_MAX: u64 = 4096;
 
-/// The service that is asked.
+/// Returns a client for the service that the options name.
 fn client(api: &ApiArgs) -> Result<ServiceClient, Error> {
     let address = match &api.api {
         Some(text) => ServiceAddress::parse(text, api.ca.as_deref())?,
@@ -48,7 +48,7 @@ fn client(api: &ApiArgs) -> Result<ServiceClient, Error> {
     ServiceClient::new(address, token)
 }
 
-/// That of this user's service: the one that is there.
+/// Returns the socket of this user's service: the first one that exists.
 fn own_socket() -> PathBuf {
     let mut all = default_sockets();
     match all.iter().position(|path| path.exists()) {
@@ -64,27 +64,27 @@ fn token_of(file: Option<&Path>) -> Result<String, Error> {
     let read = std::fs::File::open(&file).and_then(|opened| opened.take(TOKEN_MAX).read_to_string(&mut text));
     read.map_err(|error| {
         Error::new(Code::NoToken, format!("cannot read the token in {}: {error}", file.display())).with_hint(
-            "put one there (farhaul token create, on the service's host), or name a file with --token-file",
+            "write a token to this file (farhaul token create makes one on the service's host), or name another file with --token-file",
         )
     })?;
     Ok(text.trim().to_string())
 }
 
-/// As a part of an address.
+/// Returns the text quoted for a part of a URL.
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let quote = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(quote).collect()
 }
 
-/// `?a=b&c=d` of what there is.
+/// `?a=b&c=d` of the parts that have a value.
 fn query(parts: &[(&str, Option<String>)]) -> String {
     let given = parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", quoted(value))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-/// Lists of words as the service takes them; none if there are none.
+/// Joins words with commas, as the service takes lists. Returns `None` if there are none.
 fn joined(words: &[String]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(","))
 }

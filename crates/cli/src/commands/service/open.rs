@@ -1,4 +1,4 @@
-//! `farhaul open`: the page of this user's service in a browser, logged in by a code that works once.
+//! `farhaul open`: opens the page of this user's service in a browser, logged in by a code that works once.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ pub fn open(args: &OpenArgs) -> Result<(), Error> {
     let made: Value = client(&args.shown.api)?.post("/login-codes", &json!({"scopes": args.scope}))?;
     let pages: Vec<&str> = made["pages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let has_display = has_display();
-    let no_page = || Error::new(Code::NoService, "the service's answer names no address of its page");
+    let no_page = || Error::new(Code::NoService, "the service has named no address for its page");
     let page = best(&pages, has_display).ok_or_else(no_page)?;
     let address = format!("{page}#code={}", made["code"].as_str().unwrap_or_default());
     if args.shown.json {
@@ -30,7 +30,7 @@ pub fn open(args: &OpenArgs) -> Result<(), Error> {
             && let Some(Err(error)) = shown
         {
             printer::line(&format!(
-                "no browser was opened ({error}): open the address yourself, within a minute"
+                "cannot open a browser ({error}); open the address yourself within a minute"
             ));
         }
     }
@@ -42,8 +42,8 @@ fn has_display() -> bool {
     is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")
 }
 
-/// A browser of this host goes to it over loopback; who reads the address elsewhere needs one that is reached
-/// from there.
+/// Chooses an address of the page: for a browser on this host one over loopback, else one that other hosts
+/// can reach.
 fn best<'a>(pages: &[&'a str], is_here: bool) -> Option<&'a str> {
     let is_loopback = |page: &&&str| {
         let host = page.split_once("://").map_or("", |(_, rest)| rest);
@@ -53,14 +53,15 @@ fn best<'a>(pages: &[&'a str], is_here: bool) -> Option<&'a str> {
     fits.or(pages.first()).copied()
 }
 
-/// The folder that only this user can read, of those who have a screen.
+/// Returns this user's own folder for temporary data. Only this user can read it, and users with a graphical
+/// screen have one.
 fn runtime_folder() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
     folder.is_absolute().then(|| folder.join("farhaul"))
 }
 
-/// Everybody on the host sees the arguments of programs, so the browser is given a file of our own which leads
-/// to the address.
+/// Opens the address in a browser. Everybody on the host sees the arguments of programs, so the browser gets
+/// the name of a private file that redirects to the address.
 fn show(folder: &Path, address: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join("open.html");
@@ -76,7 +77,7 @@ fn show(folder: &Path, address: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes())?;
     let mut browser = Command::new("xdg-open");
     browser.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Some browsers stay in the foreground; nobody waits for one.
+    // Some browsers stay in the foreground, so nothing waits for the program to end.
     browser.spawn().map(|_| ())
 }
 

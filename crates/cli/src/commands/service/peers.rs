@@ -1,4 +1,4 @@
-//! `farhaul peers`.
+//! `farhaul peers`: lists the other hosts of jobs, or shows one.
 
 use farhaul::Error;
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub fn peers(args: &PeersArgs) -> Result<(), Error> {
     printer::data(shown.as_bytes())
 }
 
-/// A line for each field that says something.
+/// A line for each field that has a value.
 fn one(peer: &Value) -> String {
     let mut table = TextTable::new(&[]);
     for (name, value) in peer.as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! `farhaul store`.
+//! `farhaul store`: backs up or checks the service's store.
 
 use farhaul::{Code, Error};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub fn store(args: &StoreArgs) -> Result<(), Error> {
             match findings.first().and_then(Value::as_str) {
                 None if shown.json || shown.quiet => Ok(()),
                 None => {
-                    printer::line("the store is sound");
+                    printer::line("the store has no faults");
                     Ok(())
                 }
                 Some(first) => {

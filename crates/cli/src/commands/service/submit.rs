@@ -1,4 +1,4 @@
-//! `farhaul submit`: from a command line, or a document, to a job of the service.
+//! `farhaul submit`: makes a job of the service from a command line or a document.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use crate::args::service::{GivenOptions, SubmitArgs};
 use crate::selection;
 use crate::ui::printer;
 
-/// Bytes of a document.
+/// The most bytes of a document.
 const SPEC_MAX: u64 = 8 << 20;
 
 pub fn submit(args: &SubmitArgs) -> Result<ExitCode, Error> {
@@ -45,7 +45,7 @@ pub fn submit(args: &SubmitArgs) -> Result<ExitCode, Error> {
     if args.wait { jobs::wait_for(&client, &[id], args.json, args.quiet) } else { Ok(ExitCode::Ok) }
 }
 
-/// What it says is judged by the service.
+/// Reads the document of a job. The service judges its content.
 fn document(file: &Path) -> Result<Value, Error> {
     let mut text = Vec::new();
     let read = if file.as_os_str() == "-" {
@@ -56,17 +56,17 @@ fn document(file: &Path) -> Result<Value, Error> {
     };
     let cannot = |why: String| Error::new(Code::BadOption, format!("--spec {}: {why}", file.display()));
     read.map_err(|error| cannot(error.to_string()))?;
-    // Here, so that a line and a column are told.
+    // It is parsed here, so that an error names the line and the column.
     serde_json::from_slice(&text).map_err(|error| cannot(error.to_string()))
 }
 
-/// The job as its document, which can be kept and sent again.
+/// Returns the job that the command line describes.
 fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     let bad = |what: &str| Err(Error::new(Code::BadOption, what));
     refuse_what_is_not_for_a_job(&args.given)?;
     let Some((destination, sources)) = args.locations.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
-        return bad("a source and a destination are needed");
+        return bad("name a source and a destination");
     };
     let sources = sources.iter().map(|text| absolute(text)).collect::<Result<_, _>>()?;
     let kind = if args.sync { JobKind::Sync } else { JobKind::Copy };
@@ -93,7 +93,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     if args.sync {
         spec.options.sync = Some(likeness);
     } else if (SyncOptions { checksum: false, ..likeness }) != SyncOptions::default() {
-        return bad("the options of a sync need --sync");
+        return bad("--delete and --detect-renames need --sync");
     } else if likeness.checksum {
         spec.options.files.overwrite = OverwriteMode::Content;
     }
@@ -116,19 +116,19 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     spec.checked()
 }
 
-/// Refuses what is not for a job, by the table that the service has of all options.
+/// Refuses options that a job cannot have, by the service's table of all options.
 fn refuse_what_is_not_for_a_job(given: &GivenOptions) -> Result<(), Error> {
     let command = Cli::command();
     let options = command.find_subcommand("submit").into_iter().flat_map(clap::Command::get_arguments);
     for option in options.filter(|option| given.0.iter().any(|id| option.get_id() == id)) {
         let flag = flag_of(option);
-        // Options of submit itself are not in it.
+        // The table has no options of submit itself.
         JobOption::of_flag(&flag).map_or(Ok(()), |rule| rule.check(&flag))?;
     }
     Ok(())
 }
 
-/// An option as users write it: its long form, if there is one.
+/// Returns an option as users write it: its long form, if it has one.
 fn flag_of(option: &clap::Arg) -> String {
     match (option.get_long(), option.get_short()) {
         (Some(long), _) => format!("--{long}"),
@@ -139,7 +139,7 @@ fn flag_of(option: &clap::Arg) -> String {
     }
 }
 
-/// The location as the service reads it, which has another current directory.
+/// Makes a local path absolute, as the service has another current directory.
 pub(super) fn absolute(text: &OsStr) -> Result<String, Error> {
     let place = LocationSpec::parse(text)?;
     let cannot =
@@ -148,7 +148,7 @@ pub(super) fn absolute(text: &OsStr) -> Result<String, Error> {
         LocationSpec::Local(path) if !place.is_sink() && !place.is_made() => {
             let whole = std::path::absolute(path).map_err(cannot)?;
             let mut whole: PathBuf = whole;
-            // `dir/` is what is in it.
+            // `dir/` means the contents of `dir`, and `absolute` removes the slash.
             if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
                 whole.push("");
             }
@@ -182,7 +182,8 @@ mod tests {
         }
     }
 
-    /// Who adds an option to cp or sync says in the service's table who may ask for it in a job.
+    /// An option that is added to cp or sync needs a rule in the service's table that says who may ask for it
+    /// in a job.
     #[test]
     fn every_option_of_cp_and_sync_has_a_rule_for_jobs() {
         let ours = flags("submit");
@@ -191,12 +192,12 @@ mod tests {
         for flag in &all {
             let option = JobOption::of_flag(flag);
             let option =
-                option.unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS says not who may ask for it in a job"));
+                option.unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS does not say who may ask for it in a job"));
             let is_for_jobs = matches!(
                 option.rule,
                 OptionRule::Anyone | OptionRule::Reach | OptionRule::Admin | OptionRule::Submitter
             );
-            assert!(!is_for_jobs || ours.contains(flag), "{flag} is for jobs, and submit does not take it");
+            assert!(!is_for_jobs || ours.contains(flag), "a job can have {flag}, but submit does not take it");
         }
         let in_table = JOB_OPTIONS.iter().flat_map(|option| option.flags).copied().collect::<Vec<_>>();
         let unknown: Vec<_> =

@@ -1,8 +1,8 @@
-//! Tables for terminals: columns as wide as what is in them, the last one as long as it likes.
+//! Tables for terminals. Each column is as wide as its widest cell.
 
 use crate::ui::printer;
 
-/// Rows under a line of names.
+/// A table: rows below a line of names.
 pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }
@@ -16,7 +16,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// As text, in which a terminal finds nothing to act on.
+    /// Returns the table as text that is harmless to a terminal.
     pub(super) fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |row: &Vec<String>| row.iter().map(|cell| printer::harmless(cell)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! `farhaul token`.
+//! `farhaul token`: makes, lists and revokes tokens.
 
 use farhaul::{Code, Error};
 use farhaul_service::ServiceClient;
@@ -25,7 +25,7 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
             }
             if !shown.quiet {
                 printer::line(&format!(
-                    "token {}; it is shown this once",
+                    "token {}; its secret is shown only this once",
                     made["id"].as_str().unwrap_or_default()
                 ));
             }
@@ -36,11 +36,11 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
     }
 }
 
-/// `hpc:/incoming/a`, each.
+/// Reads the values of `--peer`, such as `hpc:/incoming/a`: for each peer its directories.
 fn peers(texts: &[String]) -> Result<Value, Error> {
     let mut peers = json!({});
     for text in texts {
-        // The directory begins with the slash behind the last colon before it.
+        // The directory begins at the first slash that follows a colon.
         let host = text.strip_prefix("ssh://").unwrap_or(text);
         let scheme_len = text.len() - host.len();
         let at = host.find(":/").map(|at| scheme_len + at).ok_or_else(|| {

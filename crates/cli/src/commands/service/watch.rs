@@ -1,4 +1,4 @@
-//! `farhaul watch`.
+//! `farhaul watch`: adds, lists and removes watched folders, and shows their files.
 
 use farhaul::{Code, Error};
 use farhaul_service::{AfterAction, JobSpan, Labels};
@@ -48,7 +48,7 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
     }
 }
 
-/// What the service is asked for.
+/// Returns the request for a new watched folder.
 fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
     let labels = add.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?;
     let span = |span: Option<JobSpan>| span.map(|span| span.to_string());

@@ -1,4 +1,5 @@
-//! The lower part of the screen: the selected job, the stages of this end, its paths, its last lines.
+//! The lower part of the screen: the selected job, its stages at this end, its paths, and the last lines of
+//! its log.
 
 use farhaul_service::JobState;
 use ratatui::buffer::Buffer;
@@ -10,11 +11,11 @@ use super::paint::{self, TerminalAbility, Tone, put};
 use super::screen::{moment, tone_of};
 use crate::ui::units;
 
-/// From here on stages, paths and log stand beside each other.
+/// From this width on, stages, paths and log are side by side.
 const WIDE: u16 = 120;
-/// Columns of a stage: its name, its bar, its share.
+/// Columns of a stage: its name, and its bar.
 const STAGE: (usize, usize) = (18, 10);
-/// With a space behind it.
+/// Columns of a stage with its percentage and a space after it.
 const STAGE_WIDTH: u16 = 38;
 
 pub fn draw(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
@@ -104,7 +105,7 @@ fn below(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffe
         put(buffer, (x, y), width, text, look.style(tone));
     };
     if area.width >= WIDE {
-        // Stages at the left, paths and log at the right.
+        // Stages are on the left, paths and log on the right.
         let left = if stages.is_empty() { 0 } else { STAGE_WIDTH };
         for (y, text) in (area.y..area.bottom()).zip(&stages) {
             write(area.x + 1, y, STAGE_WIDTH, text, Tone::Bar);
@@ -122,7 +123,8 @@ fn below(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffe
         }
         return;
     }
-    // Stages in as many columns as there is room for, at most half of the lines; then paths, then the log.
+    // Stages come first, in as many columns as there is room for and in at most half of the lines; then
+    // paths, then the log.
     let columns = usize::from((area.width / STAGE_WIDTH).max(1));
     let rows = stages.len().div_ceil(columns).min(usize::from(area.height.div_ceil(2)));
     for (index, text) in stages.iter().take(rows * columns).enumerate() {
@@ -142,7 +144,8 @@ fn below(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffe
     }
 }
 
-/// The busiest ones first would jump about: they stand in the order of the content's way, then what a sender waits for.
+/// The stages, in the order in which content passes through them, then what a sender waits for. Sorted by how
+/// busy they are, they would jump about.
 fn stages(model: &TopModel, look: TerminalAbility) -> Vec<String> {
     let mut all: Vec<_> = model.detail.stages.iter().collect();
     const WAY: [&str; 13] = [

@@ -1,4 +1,5 @@
-//! The threads that ask the service: one hears events, and begins anew when the service does; one asks for what the user wants.
+//! The threads that talk to the service. One hears events, and connects again when the service has restarted.
+//! The other one asks what the model wants to know and does what the user wants.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,18 +14,18 @@ use super::super::{client, quoted};
 use super::model::{Input, Inquiry, JobInquiry, JobList};
 use crate::args::service::ApiArgs;
 
-/// Jobs that are not over and are shown at most; of more only those that run or come next matter.
+/// The most unfinished jobs that are loaded. If there are more, only those that run or come next matter.
 const JOBS_MAX: usize = 2000;
-/// What the service gives at a time.
+/// The most jobs or lines that the service gives in one answer.
 const PAGE: usize = 1000;
-/// Pause before the service is tried again, which doubles up to the second one.
+/// The pause before the service is tried again. It doubles up to `AGAIN_MAX`.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 
-/// All that is shown at the beginning.
+/// Loads everything that is shown at the beginning.
 pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
     let mut jobs: Vec<Value> = Vec::new();
-    // Those that run are there however many wait.
+    // Running jobs come first, so that they are loaded however many jobs wait.
     for states in ["running,paused", "queued,retrying,waiting"] {
         let mut cursor = String::new();
         while jobs.len() < JOBS_MAX {
@@ -39,7 +40,7 @@ pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
     Ok(JobList { jobs, counts: counts(client).unwrap_or_default(), caps: caps(client) })
 }
 
-/// None at a service that has nothing of the name.
+/// Returns the caps; an empty list if the service does not know them.
 fn caps(client: &ServiceClient) -> Vec<Value> {
     let caps = client.get::<Value>("/caps").unwrap_or_default();
     caps["caps"].as_array().cloned().unwrap_or_default()
@@ -51,7 +52,7 @@ fn counts(client: &ServiceClient) -> Result<BTreeMap<String, u64>, Error> {
     Ok(counts.map(|(state, count)| (state.clone(), count.as_u64().unwrap_or(0))).collect())
 }
 
-/// Starts both threads; what is wished goes to the channel that this returns.
+/// Starts both threads. Inquiries go to the channel that this returns.
 pub fn start(
     client_of_worker: ServiceClient,
     api: &ApiArgs,
@@ -78,7 +79,7 @@ pub fn start(
     Ok(wishes)
 }
 
-/// Hears until nobody listens.
+/// Passes events on until the receiver is gone.
 fn hear(client: &ServiceClient, inputs: &Sender<Input>) {
     let mut last = None;
     let mut pause = AGAIN;
@@ -106,7 +107,7 @@ fn hear(client: &ServiceClient, inputs: &Sender<Input>) {
     }
 }
 
-/// How much of the selected job's log is known.
+/// Up to which line the log of the selected job is known.
 #[derive(Debug, Default)]
 pub struct LogPosition {
     id: String,
@@ -142,11 +143,11 @@ fn grant(client: &ServiceClient, looking: &mut LogPosition, wish: Inquiry) -> Op
         Err(error) => Input::Notice(format!("not done: {error}")),
     };
     match wish {
-        // That the service does not answer is told by the other thread.
+        // The other thread reports that the service does not answer.
         Inquiry::Load => load(client).ok().map(Input::Loaded),
         Inquiry::Count => Some(match counts(client) {
             Ok(counts) => Input::Counted(counts),
-            // Such as a store that cannot be written.
+            // The service may answer with an error, such as a store that cannot be written.
             Err(error) => Input::Notice(error.to_string()),
         }),
         Inquiry::Caps => Some(Input::Capped(caps(client))),

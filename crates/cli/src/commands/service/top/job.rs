@@ -1,4 +1,4 @@
-//! One job as the service tells it. Texts are harmless to a terminal from here on.
+//! One job, as the service describes it. Its texts are made harmless to a terminal here.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::ui::printer;
 
-/// Values of a curve.
+/// The most values of a curve.
 pub const CURVE: usize = 120;
 
 /// One job.
@@ -18,7 +18,7 @@ pub struct JobLine {
     pub is_stopping: bool,
     pub kind: String,
     pub owner: String,
-    /// From where to where.
+    /// Sources and destination.
     pub what: String,
     pub labels: String,
     pub priority: u8,
@@ -35,14 +35,15 @@ pub struct JobLine {
     pub progress: Option<LineProgress>,
     /// Content bits a second, once a second, the newest last.
     pub curve: VecDeque<f64>,
-    /// When it was seen to end, counted by the model.
+    /// A number that the model gives to jobs as they end: the highest has ended last. 0 if the job is not
+    /// over.
     pub ended: u64,
 }
 
-/// Where a job stands in the list.
+/// The key by which the list is sorted.
 pub type JobOrder = (u8, u64, u8, Option<String>, i64, String);
 
-/// How far it is.
+/// How far a job is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LineProgress {
     pub bytes_total: u64,
@@ -60,7 +61,7 @@ pub struct LineProgress {
     pub seconds_left: Option<u64>,
 }
 
-/// A text of the service's, in which a terminal finds nothing to act on.
+/// Returns a text of the service's, made harmless to a terminal.
 pub fn safe(value: &Value) -> String {
     printer::harmless(value.as_str().unwrap_or_default())
 }
@@ -90,7 +91,7 @@ impl LineProgress {
 }
 
 impl JobLine {
-    /// None of what is no job of a service that this program knows.
+    /// Returns `None` if the value is not a job, or has a state that this program does not know.
     pub fn of(value: &Value) -> Option<JobLine> {
         let texts = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
         let more = if texts.len() > 1 { format!(" and {} more", texts.len() - 1) } else { String::new() };
@@ -128,7 +129,7 @@ impl JobLine {
         })
     }
 
-    /// How far it is now.
+    /// Takes the newest progress.
     pub fn goes_on(&mut self, progress: LineProgress) {
         self.curve.push_back(progress.goodput_bps);
         while self.curve.len() > CURVE {
@@ -141,14 +142,15 @@ impl JobLine {
         if self.is_stopping && !self.state.is_final() { "stopping" } else { self.state.words() }
     }
 
-    /// What a filter looks at.
+    /// Returns whether the filter `text` matches this job.
     pub fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let places = [&self.id, &self.what, &self.labels, &self.owner];
         places.iter().any(|place| place.to_lowercase().contains(&text)) || self.state_words().contains(&text)
     }
 
-    /// Those that run come first, then those that may, then what has ended; within them as the service would start them.
+    /// Running jobs come first, then those that may still run, then those that have ended. Jobs of one kind
+    /// are in the order in which the service would start them.
     pub fn order(&self) -> JobOrder {
         let group = match self.state {
             JobState::Running => 0,
@@ -159,12 +161,12 @@ impl JobLine {
             JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled => 5,
         };
         let due = if group == 4 || group == 3 { self.due.clone() } else { None };
-        // What has ended last is the first of those.
+        // Of the jobs that are over, the one that has ended last comes first.
         (group, u64::MAX - self.ended, 9 - self.priority, due, self.position, self.id.clone())
     }
 }
 
-/// What limits a transfer, in words.
+/// Says in words what limits a transfer.
 pub fn limit_words(limit: &str) -> String {
     let stage = |end: &str, stage: &str| {
         let words = match stage {

@@ -1,8 +1,9 @@
-//! `farhaul top`: the jobs of a service on one screen, as they are now.
+//! `farhaul top`: shows the jobs of a service on one screen, as they are now.
 //!
-//! How to read it: `model.rs` is what is known and what keys mean, without a terminal or a service; `job.rs` one job in it;
-//! `screen.rs` draws a model, `detail.rs` the lower part of the screen, `paint.rs` bars, curves and numbers; `feed.rs` are the
-//! threads that ask the service, `terminal.rs` has the terminal, which is as before when the program ends, however it does.
+//! How to read it: `model.rs` has what is known and what keys mean, without a terminal or a service; `job.rs`
+//! is one job of it. `screen.rs` draws a model, `detail.rs` the lower part of the screen, `paint.rs` bars,
+//! curves and numbers. `feed.rs` has the threads that talk to the service. `terminal.rs` takes the terminal
+//! and restores it when the program ends.
 
 mod detail;
 mod feed;
@@ -28,9 +29,9 @@ use model::{Input, Inquiry, TopModel};
 use paint::TerminalAbility;
 use terminal::{TerminalScreen, TopEnd};
 
-/// The screen is drawn at most so often.
+/// The shortest time between two drawings of the screen.
 const DRAW_EVERY: Duration = Duration::from_millis(50);
-/// What is selected is looked at again, and old notices go, so often.
+/// How often the selected job is looked at again and old notices go.
 const TICK: Duration = Duration::from_secs(1);
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Error> {
@@ -67,27 +68,27 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Error> {
         Ok(TopEnd::Quit) => Ok(ExitCode::Ok),
         Ok(TopEnd::Signal) => Ok(ExitCode::Interrupted),
         Ok(TopEnd::Fault) => Err(Error::bug("farhaul top")),
-        Err(error) => Err(Error::with_source(Code::OutputLost, "the terminal is gone", error)),
+        Err(error) => Err(Error::with_source(Code::OutputLost, "cannot draw on the terminal", error)),
     }
 }
 
-/// Nothing is asked for that could not be shown.
+/// Returns an error if this is not a terminal that the screen can be drawn on.
 fn check_terminal() -> Result<(), Error> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        let what = "farhaul top draws on a terminal, and this is none";
+        let what = "farhaul top needs a terminal for input and output";
         return Err(Error::new(Code::BadOption, what)
-            .with_hint("farhaul top --once prints the screen as text, farhaul jobs --json is for programs"));
+            .with_hint("use farhaul top --once to print the screen as text, or farhaul jobs --json for programs"));
     }
     if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
-        let what = "farhaul top needs a terminal on which text can be placed, and TERM is dumb";
+        let what = "farhaul top needs a terminal with cursor control, but TERM is dumb";
         return Err(
-            Error::new(Code::BadOption, what).with_hint("farhaul top --once prints the screen as text")
+            Error::new(Code::BadOption, what).with_hint("use farhaul top --once to print the screen as text")
         );
     }
     Ok(())
 }
 
-/// Takes what comes, and draws, until the user has had enough.
+/// Takes inputs and draws, until the user quits.
 fn run(
     screen: &mut TerminalScreen,
     model: &mut TopModel,
@@ -105,7 +106,7 @@ fn run(
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Ok(TopEnd::Fault),
         };
-        // What comes within a moment is drawn together.
+        // Inputs that come within `DRAW_EVERY` are drawn together.
         let drawn = Instant::now();
         loop {
             if ticked.elapsed() >= TICK {
@@ -122,7 +123,7 @@ fn run(
                     Inquiry::Suspend => screen.suspend()?,
                     Inquiry::Redraw => screen.enter_again()?,
                     wish => {
-                        // Without the worker nothing is asked; that it has ended is seen above.
+                        // The worker ends early only by a panic, which `has_panicked` notices above.
                         let _ = worker.send(wish);
                     }
                 }
@@ -132,7 +133,7 @@ fn run(
     }
 }
 
-/// One screen as plain text, as wide as the terminal.
+/// Prints one screen as plain text, as wide as the terminal.
 fn once(model: &TopModel, look: TerminalAbility) -> Result<(), Error> {
     const WIDTH: u16 = 100;
     const HEIGHT: u16 = 40;

@@ -1,6 +1,7 @@
-//! What is known of the service, what the user has chosen, and what follows from what happens: events in, wishes out.
+//! The model: what is known of the service, what the user has chosen, and how both change. It takes inputs
+//! and returns inquiries.
 //!
-//! Always true: what is kept is bounded; what is selected stays selected wherever it moves to.
+//! Always true: everything that is kept is bounded; the selected job stays selected wherever it moves to.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,20 +11,20 @@ use serde_json::Value;
 
 use super::job::{CURVE, JobLine, JobOrder, LineProgress, safe};
 
-/// Jobs that are known: of more, only those that run.
+/// The most jobs that are kept. Beyond it, only running jobs are added.
 const JOBS_MAX: usize = 5000;
-/// Jobs that have ended and are still shown.
+/// The most jobs that have ended and are still shown.
 const ENDED_MAX: usize = 50;
-/// Lines of the selected job's log.
+/// The most lines of the selected job's log.
 const LOG_MAX: usize = 200;
-/// The rate of a cap is that of so many ticks.
+/// The number of ticks over which the rate of a cap is measured.
 const CAP_TICKS: u64 = 3;
-/// A notice is shown for so many ticks.
+/// The number of ticks for which a notice is shown.
 const NOTICE_TICKS: u8 = 6;
-/// Jobs that a key pages over.
+/// The number of jobs by which page up and page down move.
 const PAGE: isize = 10;
 
-/// What happens.
+/// Something that happens.
 #[derive(Debug)]
 pub enum Input {
     Key(KeyEvent),
@@ -38,30 +39,30 @@ pub enum Input {
     /// The caps.
     Capped(Vec<Value>),
     Told(ServiceEvent),
-    /// Events come.
+    /// The connection for events is up.
     Up,
-    /// They do not, and why.
+    /// It is down, for this reason.
     Down(String),
-    /// What became of something that was asked for.
+    /// The outcome of something that the user asked for.
     Notice(String),
-    /// SIGTERM and its kin, or the terminal is gone.
+    /// A signal such as SIGTERM, or the terminal is gone.
     End,
-    /// Somebody wants the program to stop for a while (SIGTSTP).
+    /// The program is to be suspended (SIGTSTP).
     Stop,
-    /// It goes on after that.
+    /// The program goes on after it was suspended (SIGCONT).
     Continued,
 }
 
-/// What is wanted of others.
+/// What the model wants from the loop or the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inquiry {
     Quit,
     Interrupt,
     Suspend,
     Redraw,
-    /// All jobs anew.
+    /// Load all jobs again.
     Load,
-    /// What there is on one job.
+    /// Look at one job in detail.
     Look(String),
     /// Jobs by state.
     Count,
@@ -77,7 +78,7 @@ pub enum Inquiry {
     },
 }
 
-/// All jobs that are not over.
+/// All jobs that are not over, with counts and caps.
 #[derive(Debug, Default)]
 pub struct JobList {
     pub jobs: Vec<Value>,
@@ -85,12 +86,12 @@ pub struct JobList {
     pub caps: Vec<Value>,
 }
 
-/// More on one job.
+/// The details of one job.
 #[derive(Debug, Default)]
 pub struct JobInquiry {
     pub id: String,
     pub job: Value,
-    /// New lines of its log; all of them if it was not looked at before.
+    /// New lines of its log, or all lines if `is_anew`.
     pub lines: Vec<Value>,
     pub is_anew: bool,
 }
@@ -115,12 +116,12 @@ pub struct StageLine {
 pub struct CapLine {
     pub name: String,
     pub limit_bps: Option<f64>,
-    /// Bytes that had gone through it, at the last ticks.
+    /// At the last ticks: the tick, and the bytes that had gone through the cap by then.
     moved: VecDeque<(u64, u64)>,
 }
 
 impl CapLine {
-    /// What goes through it, over the last ticks, which are a second each.
+    /// The rate of what goes through the cap, over the last ticks. A tick is a second.
     pub fn rate_bps(&self) -> f64 {
         match (self.moved.front(), self.moved.back()) {
             (Some((from, before)), Some((to, now))) if to > from => {
@@ -138,11 +139,11 @@ pub enum Mode {
     Help,
     /// A filter is being written.
     Filter,
-    /// Whether this job is really to be cancelled.
+    /// The user is asked whether to cancel this job.
     Cancel(String),
 }
 
-/// Whether events come.
+/// The state of the connection for events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventLink {
     Connecting,
@@ -160,14 +161,14 @@ pub struct TopModel {
     pub detail: Detail,
     pub caps: Vec<CapLine>,
     pub counts: BTreeMap<String, u64>,
-    /// Content bits a second of all together, once a second.
+    /// Content bits a second of all jobs together, once a second.
     pub curve: VecDeque<f64>,
     pub notice: Option<(String, u8)>,
     jobs: BTreeMap<String, JobLine>,
     selected: Option<String>,
     ends: u64,
     ticks: u64,
-    /// Counts are to be asked for at the next tick.
+    /// Whether to ask for the counts at the next tick.
     is_count_old: bool,
 }
 
@@ -208,7 +209,7 @@ impl TopModel {
         self.jobs.get(self.selected.as_ref()?)
     }
 
-    /// Content bits a second of all that run.
+    /// Content bits a second of all running jobs.
     pub fn rate(&self) -> f64 {
         let rates = self.jobs.values().filter_map(|job| job.progress.as_ref()).map(|job| job.goodput_bps);
         rates.filter(|rate| rate.is_finite()).sum()
@@ -220,13 +221,13 @@ impl TopModel {
 
     // ---- what happens ----------------------------------------------------------------------------------------------
 
-    /// Takes one thing that has happened; yields what follows from it.
+    /// Takes one input; returns the inquiries that follow from it.
     pub fn take(&mut self, input: Input) -> Vec<Inquiry> {
         let before = self.selected.clone();
         let place = self.selected().map(JobLine::order);
         let mut wishes = match input {
             Input::Key(key) => self.key(key),
-            // Whatever happens, the screen is drawn behind it.
+            // The loop draws the screen after every input.
             Input::Resized => Vec::new(),
             Input::Continued => vec![Inquiry::Redraw],
             Input::Tick => self.tick(),
@@ -253,12 +254,12 @@ impl TopModel {
                 if was_down {
                     self.tell("the service answers again".into());
                 }
-                // What has happened since the last look is in no event.
+                // There were no events while the connection was down, so load everything again.
                 vec![Inquiry::Load]
             }
             Input::Down(why) => {
                 self.link = EventLink::Down(crate::ui::printer::harmless(&why));
-                // Nobody knows how fast it is now.
+                // The rates of now are not known.
                 for job in self.jobs.values_mut() {
                     job.curve.clear();
                     if let Some(progress) = &mut job.progress {
@@ -288,7 +289,7 @@ impl TopModel {
         self.notice = Some((text, NOTICE_TICKS));
     }
 
-    /// What is selected is visible: the same job, or the one that has come into its place.
+    /// Makes sure that the selected job is visible: the same job, or the one that has come into its place.
     fn keep_selected(&mut self, place: Option<JobOrder>) {
         if self.selected().is_some_and(|job| self.is_visible(job)) {
             return;
@@ -318,7 +319,7 @@ impl TopModel {
         if std::mem::take(&mut self.is_count_old) {
             wishes.push(Inquiry::Count);
         }
-        // What goes through them changes without anybody telling.
+        // There are no events for the bytes that go through a cap.
         if !self.caps.is_empty() {
             wishes.push(Inquiry::Caps);
         }
@@ -330,12 +331,13 @@ impl TopModel {
 
     fn load(&mut self, loaded: JobList) {
         let jobs: Vec<JobLine> = loaded.jobs.iter().filter_map(JobLine::of).collect();
-        // What was not over and is not among them is over, and how is not known.
+        // A job that was not over and is not in the list is over now. How it has ended is not known, so it
+        // goes.
         self.jobs.retain(|id, job| job.state.is_final() || jobs.iter().any(|new| new.id == *id));
         for job in jobs {
             self.put(job);
         }
-        // A service whose store fails does not say.
+        // A service whose store fails gives no counts.
         if !loaded.counts.is_empty() {
             self.counts = loaded.counts;
         }
@@ -350,7 +352,7 @@ impl TopModel {
             let name = safe(&value["name"]);
             let mut moved = before.remove(&name).map(|cap| cap.moved).unwrap_or_default();
             let bytes = value["moved_bytes"].as_u64().unwrap_or(0);
-            // One that was made anew counts anew, and what comes within a tick says nothing of a rate.
+            // A cap that was made again counts from 0 again. Two counts within one tick give no rate.
             if moved.back().is_some_and(|(_, last)| *last > bytes) {
                 moved.clear();
             }
@@ -362,7 +364,7 @@ impl TopModel {
             }
             CapLine { name, limit_bps: value["now_bps"].as_f64(), moved }
         };
-        // One without a limit limits nothing now.
+        // A cap without a limit at present is not shown.
         self.caps = caps.iter().map(cap).filter(|cap| cap.limit_bps.is_some()).collect();
     }
 
@@ -414,7 +416,7 @@ impl TopModel {
             let at = line["at_ms"]
                 .as_i64()
                 .map_or(String::new(), |ms| crate::ui::units::date(ms.div_euclid(1000)));
-            // The day is seldom another one.
+            // The time of day is enough: the day is seldom another one.
             let time = at.get(11..19).unwrap_or_default().to_string();
             let level = match line["level"].as_str() {
                 Some("warning") => "warning: ",
@@ -435,7 +437,7 @@ impl TopModel {
                 let before = self.jobs.get(&job.id);
                 let is_other = before.is_none_or(|before| before.state != job.state);
                 self.is_count_old |= is_other;
-                // What is told of a change has no curve, and may have no progress yet.
+                // The event of a change may have no progress yet.
                 if job.state == JobState::Running && job.progress.is_none() {
                     job.progress = before.and_then(|before| before.progress.clone());
                 }

@@ -1,4 +1,5 @@
-//! Bars, curves, and numbers of a bounded width: a number that changes moves nothing beside it, and is never cut.
+//! Bars, curves, and numbers of a bounded width: when a number changes, nothing beside it moves, and no
+//! number is cut.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ pub struct TerminalAbility {
     pub colours: bool,
     /// Blocks and arrows beyond ASCII.
     pub unicode: bool,
-    /// A line at the bottom says which keys there are.
+    /// Whether to show a line at the bottom with the keys.
     pub keys: bool,
 }
 
-/// What a text is, which is more than it looks like only where there are colours.
+/// The meaning of a text, by which it gets its style. Without colours some tones look the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -31,7 +32,7 @@ pub enum Tone {
 }
 
 impl TerminalAbility {
-    /// By NO_COLOR (no-color.org), TERM and the locale.
+    /// Decides by NO_COLOR (no-color.org), TERM and the locale.
     pub fn of_environment() -> TerminalAbility {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let plain = |term: &str| ["dumb", "vt100", "vt102", "vt220", "xterm-mono", "linux-m"].contains(&term);
@@ -53,13 +54,13 @@ impl TerminalAbility {
             Tone::Good => coloured(Color::Green),
             Tone::Held => coloured(Color::Yellow),
             Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
-            // Some terminals show nothing of what is dim.
+            // Some terminals do not show dim text at all, so this is a colour.
             Tone::Faint => coloured(Color::DarkGray),
             Tone::Bar => coloured(Color::Cyan),
         }
     }
 
-    /// A share of 0 to 1 as a bar of so many columns.
+    /// A share of 0 to 1 as a bar of `width` columns.
     pub fn bar(self, share: f64, width: usize) -> String {
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
         if !self.unicode {
@@ -75,7 +76,8 @@ impl TerminalAbility {
         bar + &"░".repeat(width.saturating_sub(there))
     }
 
-    /// The last values as a curve of so many columns, the newest at the right; the highest of them fills the line.
+    /// The last values as a curve of `width` columns, the newest on the right. The highest value fills the
+    /// line.
     pub fn curve(self, values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
         let steps: [char; 8] = if self.unicode {
             ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -94,7 +96,7 @@ impl TerminalAbility {
         if self.unicode { "…" } else { "~" }
     }
 
-    /// As much of the text as fits, with a mark if that is not all.
+    /// As much of the text as fits, with a mark if something is cut.
     pub fn cut(self, text: &str, width: usize) -> String {
         if Span::raw(text).width() <= width {
             return text.to_string();
@@ -115,7 +117,7 @@ impl TerminalAbility {
         out
     }
 
-    /// The beginning and the end of a text: of a path the end says more.
+    /// The beginning and the end of a text. Most of it is the end, as the end of a path says more.
     pub fn cut_middle(self, text: &str, width: usize) -> String {
         let wide = Span::raw(text).width();
         if wide <= width || width < 8 {
@@ -135,7 +137,8 @@ impl TerminalAbility {
     }
 }
 
-/// The pieces on lines of at most so many columns, cut only where one of them is too long for a line.
+/// Puts the pieces on lines of at most `width` columns. A piece that is longer gets a line of its own and is
+/// not cut.
 pub fn wrapped(pieces: &[String], between: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for piece in pieces {
@@ -150,7 +153,7 @@ pub fn wrapped(pieces: &[String], between: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Writes at most `width` columns; yields where it has ended.
+/// Writes at most `width` columns; returns the column after the text.
 pub fn put(buffer: &mut Buffer, (x, y): (u16, u16), width: u16, text: &str, style: Style) -> u16 {
     let area = buffer.area;
     if y >= area.bottom() || x >= area.right() {
@@ -160,7 +163,7 @@ pub fn put(buffer: &mut Buffer, (x, y): (u16, u16), width: u16, text: &str, styl
     buffer.set_stringn(x, y, text, usize::from(width), style).0
 }
 
-/// All of it as text, without spaces at the ends of lines.
+/// Returns the screen as text, without spaces at the ends of lines.
 pub fn text(buffer: &Buffer) -> String {
     let area = buffer.area;
     let mut out = String::new();
@@ -184,7 +187,7 @@ pub fn text(buffer: &Buffer) -> String {
 
 /// `9.99 Gbit/s`, at most 11 columns.
 pub fn rate(bps: f64) -> String {
-    // Nobody knows it while the service does not answer.
+    // The rate is not known while the service does not answer.
     if bps.is_nan() { "-".into() } else { units::rate(bps) }
 }
 
@@ -203,7 +206,7 @@ pub fn loss(fraction: f64) -> String {
     summary::loss(if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 })
 }
 
-/// `45 %`, at most 5 columns; all of it only when nothing is missing.
+/// `45 %`, at most 5 columns; 100 % only if nothing is missing.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".into(),

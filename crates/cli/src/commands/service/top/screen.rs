@@ -1,7 +1,7 @@
-//! The screen: totals, the list of jobs, and below it what there is on the selected one.
+//! The screen: totals, the list of jobs, and below it the selected job.
 //!
-//! Always true: a column is as wide as its widest number, so that nothing moves but the numbers themselves, and none is cut: where
-//! there is no room for a column it is left out. Colours repeat what is said in words.
+//! Always true: a column is as wide as its widest number, so nothing moves but the numbers themselves. No
+//! number is cut: a column for which there is no room is left out. Colours say only what words say, too.
 
 use farhaul_service::JobState;
 use ratatui::buffer::Buffer;
@@ -14,16 +14,16 @@ use super::model::{EventLink, Mode, TopModel};
 use super::paint::{self, TerminalAbility, Tone, put};
 use crate::ui::units;
 
-/// Below it only what matters most is shown.
+/// On a narrower screen, only the most important columns are shown.
 const NARROW: u16 = 60;
-/// From here on there is room for what the network does.
+/// From this width on, there is room for columns about the network.
 const WIDE: u16 = 120;
-/// Lines from which the selected job has a part of its own.
+/// From this height on, the selected job has its own part of the screen.
 const TALL: u16 = 16;
-/// Caps that are shown.
+/// The most caps that are shown.
 const CAPS_MAX: usize = 4;
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub fn draw(model: &TopModel, look: TerminalAbility, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < 10 || area.height < 3 {
@@ -106,7 +106,7 @@ fn totals(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buff
     put(buffer, (begin, area.y), width, &rates, look.style(Tone::Head));
 }
 
-/// A count in three columns as long as that goes: there are sites with a million jobs behind them.
+/// A count in three columns if possible. Some sites have had a million jobs.
 fn short(count: u64) -> String {
     match count {
         0..1000 => count.to_string(),
@@ -118,7 +118,7 @@ fn short(count: u64) -> String {
 
 // ---- the list ---------------------------------------------------------------------------------------------------------
 
-/// One column: its name, its width, and whether it stands at the right of it.
+/// One column of the list. With `right`, its cells are aligned to the right.
 struct Column {
     name: &'static str,
     width: u16,
@@ -126,7 +126,7 @@ struct Column {
     cell: fn(&JobLine, &LineProgress, TerminalAbility) -> (String, Tone),
 }
 
-/// What there is room for.
+/// Returns the columns for which there is room.
 fn columns(width: u16) -> Vec<Column> {
     let column = |name, width, right, cell| Column { name, width, right, cell };
     let rate = column("RATE", 11, true, |_, progress, _| (paint::rate(progress.goodput_bps), Tone::Head));
@@ -137,7 +137,7 @@ fn columns(width: u16) -> Vec<Column> {
     let mut all = vec![
         column("", 8, false, |_, progress, look| {
             if !progress.totals_known {
-                // Of what is not known yet there is no share.
+                // While the total is not known, there is no share to show.
                 return (format!("{:>8}", units::size(progress.bytes_done)), Tone::Plain);
             }
             (look.bar(progress.bytes_done as f64 / progress.bytes_total.max(1) as f64, 8), Tone::Bar)
@@ -164,9 +164,9 @@ fn share(progress: &LineProgress) -> String {
     if progress.totals_known { paint::percent(progress.bytes_done, progress.bytes_total) } else { "-".into() }
 }
 
-/// Columns before those that a job has only while it runs.
+/// The width before the columns that a job has only while it runs.
 fn head_width(width: u16) -> u16 {
-    // Mark, id, space; and priority, space, state, space.
+    // Mark, id and space take 18; priority and space 2; state and space 9.
     if width < NARROW { 18 } else { 18 + 2 + 9 }
 }
 
@@ -191,7 +191,7 @@ fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer
     let rows = usize::from(area.height.saturating_sub(1));
     let selected = model.selected().map(|job| job.id.as_str());
     let place = all.iter().position(|job| Some(job.id.as_str()) == selected).unwrap_or(0);
-    // The list stands still while what is selected is on the screen.
+    // The list scrolls only as far as the selected job needs to be on the screen.
     let first = (place + 1).saturating_sub(rows);
     for (index, job) in all.iter().skip(first).take(rows).enumerate() {
         let y = area.y + 1 + index as u16;
@@ -212,7 +212,7 @@ fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// What limits it, and what it is, share what is left of a line.
+/// Divides the rest of a line between what limits a job and what the job is.
 fn tail_widths(room: u16) -> (u16, u16) {
     match room {
         0..44 => (room, 0),
@@ -255,22 +255,22 @@ fn row(job: &JobLine, look: TerminalAbility, columns: &[Column], area: Rect, buf
     }
 }
 
-/// A job in which nothing moves: why, or until when.
+/// Draws a job that does not run: why, or until when.
 fn still(job: &JobLine, look: TerminalAbility, (begin, tone): (u16, Tone), area: Rect, buffer: &mut Buffer) {
     let mut text = why(job);
     let mut x = begin;
     if area.width < NARROW {
-        // A time is whole or not there: what zone it is in says the screen of a wider terminal.
+        // There is no room for the time zone, which a wider screen shows.
         let due = job.due.as_deref().filter(|_| matches!(job.state, JobState::Waiting | JobState::Retrying));
         let short = due.map_or(text, |due| moment(due).trim_end_matches(" UTC").to_string());
         text = format!("{} {short}", job.state_words());
     } else if job.state == JobState::PartlyFailed {
-        // Its state is longer than the others.
+        // Its state takes more columns than the others.
         x += 5;
     }
     let mut room = area.right().saturating_sub(x);
     if area.width >= WIDE && room > 60 {
-        // What it is stands where it stands for others.
+        // What the job is goes into the same column as for running jobs.
         let others = columns(area.width).iter().map(|column| column.width + 1).sum::<u16>();
         let (limit, what) = tail_widths(area.right().saturating_sub(begin + others));
         if what > 0 {
@@ -307,7 +307,7 @@ fn why(job: &JobLine) -> String {
     }
 }
 
-/// `11-28 06:00 UTC` of a time as the API writes it.
+/// `11-28 06:00 UTC`, from a time as the API writes it.
 pub fn moment(text: &str) -> String {
     match (text.get(5..10), text.get(11..16)) {
         (Some(day), Some(time)) => format!("{day} {time} UTC"),
@@ -353,10 +353,10 @@ const KEYS: [(&str, &str); 10] = [
     ("r", "resume it"),
     ("c", "cancel it, after a question; what has arrived stays"),
     ("+, -", "raise or lower its priority"),
-    ("/", "show only jobs with a text in id, places, labels, owner, state"),
-    ("esc", "show all again"),
-    ("ctrl-l", "draw the screen anew"),
-    ("ctrl-z", "leave for a moment; fg comes back"),
+    ("/", "show only jobs with a text in id, locations, labels, owner, state"),
+    ("esc", "show all jobs again"),
+    ("ctrl-l", "redraw the screen"),
+    ("ctrl-z", "suspend; fg comes back"),
     ("q", "quit; jobs go on"),
 ];
 

@@ -1,7 +1,7 @@
-//! The terminal: taken, drawn on, given back.
+//! The terminal: takes it over, draws on it, restores it.
 //!
-//! Always true: whatever ends the program but SIGKILL, the terminal is as it was: the guard gives it back when it is dropped, a panic's
-//! hook before the panic is told, signals are inputs like keys.
+//! Always true: the terminal is restored, whatever ends the program, except SIGKILL. `TerminalScreen`
+//! restores it when it is dropped, a panic hook before the panic is printed; signals are inputs like keys.
 
 use std::io::{self, Stdout, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,7 +26,7 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 pub enum TopEnd {
     Quit,
     Signal,
-    /// A thread of its own has panicked.
+    /// A thread of this program has panicked.
     Fault,
 }
 
@@ -34,7 +34,7 @@ pub fn has_panicked() -> bool {
     PANICKED.load(Relaxed)
 }
 
-/// The screen while it is ours.
+/// The screen while this program has the terminal.
 pub struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     look: TerminalAbility,
@@ -64,22 +64,22 @@ impl TerminalScreen {
         self.terminal.draw(|frame| paint(look, frame.buffer_mut())).map(|_| ())
     }
 
-    /// Gives the terminal back and stops, until somebody lets the process go on.
+    /// Restores the terminal and stops the process until it is continued.
     pub fn suspend(&mut self) -> io::Result<()> {
         leave();
-        // SIGTSTP is an input here; SIGSTOP is what stops.
+        // SIGTSTP is only an input here, so the process stops itself by SIGSTOP.
         kill_process(getpid(), Signal::STOP)?;
         self.enter_again()
     }
 
-    /// Whatever the terminal shows now.
+    /// Takes the terminal again, whatever it shows now.
     pub fn enter_again(&mut self) -> io::Result<()> {
-        // What it was meanwhile is not known: another program may have set it.
+        // Another program may have changed the terminal's mode meanwhile.
         let _ = terminal::disable_raw_mode();
         take()?;
         execute!(io::stdout(), terminal::Clear(terminal::ClearType::All))?;
-        // A new one knows nothing of what was on the screen. Asking the old one to forget asks the terminal where its cursor is, and
-        // the answer would go to the thread that reads keys.
+        // A new `Terminal` assumes nothing about what is on the screen. To clear the old one would ask the
+        // terminal for the position of its cursor, and the answer would go to the thread that reads keys.
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
@@ -99,14 +99,15 @@ fn take() -> io::Result<()> {
     execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide)
 }
 
-/// As often as anybody likes. A terminal that is gone cannot be given back.
+/// Restores the terminal. It can be called several times. Errors are ignored, as a terminal that is gone
+/// cannot be restored.
 fn leave() {
     let _ = execute!(io::stdout(), cursor::Show, terminal::LeaveAlternateScreen);
     let _ = io::stdout().flush();
     let _ = terminal::disable_raw_mode();
 }
 
-/// Keys and signals become inputs from now on.
+/// Starts the threads that turn keys and signals into inputs.
 pub fn listen(inputs: Sender<Input>) -> Result<(), Error> {
     let keys = inputs.clone();
     let read = move || {

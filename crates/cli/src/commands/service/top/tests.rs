@@ -1,4 +1,5 @@
-//! Screens as golden texts in tests/golden/top: `GOLDEN=write cargo test -p farhaul-cli top` writes them anew. Look at them.
+//! Compares screens with golden texts in tests/golden/top. `GOLDEN=write cargo test -p farhaul-cli top`
+//! writes them; then look at them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -112,7 +113,7 @@ fn busy() -> TopModel {
         line(2, "warning", "the socket buffers are small: 208 KiB"),
         line(3, "info", "what limits it is the rate that was set"),
     ];
-    // The job of priority 9 is the first.
+    // The job of priority 9 is the first one, and so the selected one.
     model.take(Input::Looked(JobInquiry { id: id(2), job: looked, lines, is_anew: true }));
     model
 }
@@ -123,7 +124,7 @@ fn drawn(model: &TopModel, look: TerminalAbility, (width, height): (u16, u16)) -
     terminal.backend().buffer().clone()
 }
 
-/// Text, then what of each line is not plain.
+/// The text, then which parts of each line are not plain.
 fn golden_of(buffer: &Buffer) -> String {
     let mut out = paint::text(buffer);
     out.push_str("\n---- not plain: line, columns, how\n");
@@ -179,13 +180,13 @@ fn screens_are_what_the_golden_files_say() {
     check("empty-80x24", &golden_of(&drawn(&model, FINE, (80, 24))));
 }
 
-/// The page shows what users see.
+/// docs/guide/top.md shows the screen as users see it.
 #[test]
 fn the_page_has_the_screen_of_80_columns() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/top.md");
     let page = std::fs::read_to_string(page).unwrap();
     let screen = paint::text(&drawn(&busy(), FINE, (80, 24)));
-    assert!(page.contains(&screen), "docs/guide/top.md is to have this screen:\n{screen}");
+    assert!(page.contains(&screen), "docs/guide/top.md must have this screen:\n{screen}");
 }
 
 #[test]
@@ -203,7 +204,7 @@ fn colours_say_nothing_that_words_do_not() {
     }
 }
 
-/// Where the mark of the selected job stands, and the units of all rates.
+/// The positions of the selected job's mark, and of the slash in the units of all rates.
 fn frame_of(buffer: &Buffer) -> Vec<(u16, u16, String)> {
     let area = buffer.area;
     let cells = (0..area.height).flat_map(|y| (0..area.width).map(move |x| (x, y)));
@@ -341,10 +342,10 @@ fn a_gap_and_a_new_connection_are_reasons_to_ask_again() {
     assert!(asked.contains(&Inquiry::Look(id(2))) && asked.contains(&Inquiry::Caps), "{asked:?}");
     model.take(Input::Down("it has hung up".into()));
     assert!(matches!(&model.link, EventLink::Down(_)) && model.rate() == 0.0);
-    assert_eq!(model.take(Input::Tick), [], "nobody is asked who does not answer");
+    assert_eq!(model.take(Input::Tick), [], "a service that does not answer is not asked");
     assert_eq!(model.take(Input::Up), [Inquiry::Load]);
     assert_eq!(model.notice.as_ref().unwrap().0, "the service answers again");
-    // What was not over and is not told of any more is over.
+    // A job that was not over and is no longer in the list is over.
     model.take(loaded(vec![job(5, "queued")]));
     let left: Vec<String> = model.visible().iter().map(|job| job.id.clone()).collect();
     assert_eq!(left, [id(5), id(9), id(8)]);

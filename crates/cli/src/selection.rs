@@ -93,7 +93,9 @@ fn comment_note(path: &Path, comments: usize) -> String {
     let lines =
         if comments == 1 { "1 line is a comment".into() } else { format!("{comments} lines are comments") };
     let shown = path.display();
-    format!("--files-from {shown}: {lines} (# or ; at the beginning); for a file with such a name write ./#name")
+    format!(
+        "--files-from {shown}: {lines} (# or ; at the beginning); for a file with such a name write ./#name"
+    )
 }
 
 fn list(path: &Path, separator: Separator) -> Result<List, Error> {

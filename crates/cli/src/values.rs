@@ -137,8 +137,11 @@ pub fn byte_range(text: &str) -> Result<ByteRange, String> {
 
 /// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
 pub fn path(text: &str) -> Result<PathChoice, String> {
-    let wrong =
-        || format!("{text:?} is not a path; write LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, or auto");
+    let wrong = || {
+        format!(
+            "{text:?} is not a path; write LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, or auto"
+        )
+    };
     if text == "auto" {
         return Ok(PathChoice::Auto);
     }
@@ -153,7 +156,9 @@ pub fn path(text: &str) -> Result<PathChoice, String> {
         (here, there) => here.or(there),
     };
     if interface.is_some() && ![local, remote].iter().any(is_link_local) {
-        return Err(format!("{text:?} names an interface; only link-local addresses such as fe80::1 take one"));
+        return Err(format!(
+            "{text:?} names an interface; only link-local addresses such as fe80::1 take one"
+        ));
     }
     Ok(PathChoice::Named(PathAddresses { local, remote, interface }))
 }

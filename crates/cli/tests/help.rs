@@ -59,8 +59,14 @@ fn help_is_what_the_golden_files_say() {
             std::fs::write(&golden, &help).unwrap();
         }
         let expected = std::fs::read_to_string(&golden).unwrap();
-        assert_eq!(help, expected, "the help of '{verb}' has changed; if that is right, run with GOLDEN=write");
-        assert!(!help.contains("--fault") && !help.contains("endpoint"), "the help of '{verb}' shows a hidden option or verb");
+        assert_eq!(
+            help, expected,
+            "the help of '{verb}' has changed; if that is right, run with GOLDEN=write"
+        );
+        assert!(
+            !help.contains("--fault") && !help.contains("endpoint"),
+            "the help of '{verb}' shows a hidden option or verb"
+        );
     }
 }
 
@@ -109,7 +115,10 @@ A test makes this page: `GOLDEN=write cargo test -p farhaul-cli --test help`.
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(page == written, "docs/reference/options.md differs from the help of the verbs; run with GOLDEN=write");
+    assert!(
+        page == written,
+        "docs/reference/options.md differs from the help of the verbs; run with GOLDEN=write"
+    );
 }
 
 #[test]

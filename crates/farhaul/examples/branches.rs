@@ -1,5 +1,5 @@
-//! Sums up the 32-bit numbers of every thousandth kilobyte of a file, wherever that is, without copying it: what programs do that
-//! read some branches of a tree or some tiles of an image.
+//! Sums up the 32-bit numbers in every thousandth kilobyte of a file, local or remote, without copying the
+//! file. Programs that read some branches of a tree or some tiles of an image do much the same.
 //!
 //! cargo run --release -p farhaul --example branches -- LOCATION
 //!
@@ -30,7 +30,7 @@ pub fn sum(place: &Remote) -> Result<(u64, usize), Error> {
     let wanted: Vec<_> =
         (0..file.size()).step_by(1000 << 10).map(|offset| FileRange { offset, len: 1 << 10 }).collect();
     let (mut sum, mut count) = (0u64, 0);
-    // All of them are under way at once; the answers come as they are ready.
+    // All ranges are asked for at once; the answers come as they are ready.
     let mut answers = file.read_vectored(&wanted)?;
     while let Some((_, bytes)) = answers.next() {
         for number in bytes?.chunks_exact(4) {

@@ -1,10 +1,10 @@
-//! Detector frames from one process to another, with what is known of each frame as its metadata.
+//! Sends detector frames from one process to another; each frame has a header as its metadata.
 //!
 //! ```text
-//! farhaul keygen                                   # a key of this user's, once
-//! frames receive ADDRESS:PORT AUTHORIZED_KEYS      # one process: prints its address and key, then what has come
-//! frames send HOST:PORT FINGERPRINT 500            # another one, perhaps far away
-//! frames send ssh:HOST /path/to/frames 500         # or over ssh, which starts the receiving process there
+//! farhaul keygen                                   # once: makes a key for this user
+//! frames receive ADDRESS:PORT AUTHORIZED_KEYS      # one process: prints its address and fingerprint, then a result
+//! frames send HOST:PORT FINGERPRINT 500            # another process, perhaps far away
+//! frames send ssh:HOST /path/to/frames 500         # or over ssh, which starts the receiver there
 //! ```
 //!
 //! The keys are those in `FRAMES_KEYS` (a folder), by default the user's own.
@@ -25,13 +25,13 @@ const HEIGHT: usize = 512;
 /// 16 bits a pixel.
 const FRAME_BYTES: usize = WIDTH * HEIGHT * 2;
 
-/// What is known of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     exposure: u64,
-    /// Since the run began.
+    /// Microseconds since the run began.
     taken_us: u64,
-    /// Of all pixels.
+    /// Sum of all pixels.
     sum: u64,
 }
 
@@ -50,7 +50,7 @@ impl Header {
     }
 }
 
-/// What a detector would do: writes a frame into `memory` and says what it was.
+/// Does what a detector would do: writes a frame into `memory` and returns its header.
 fn expose(memory: &mut [u8], exposure: u64, run: Instant) -> Header {
     let mut sum = 0;
     let mut noise = exposure.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -65,13 +65,13 @@ fn expose(memory: &mut [u8], exposure: u64, run: Instant) -> Header {
     Header { exposure, taken_us: run.elapsed().as_micros() as u64, sum }
 }
 
-/// Sends frames until all are taken, or the receiver has had enough.
+/// Sends `frames` frames, or fewer if the receiver says that it has enough.
 fn send(target: &StreamTarget, frames: u64) -> Result<()> {
     let sender = connect_to_send(target, StreamOptions::new(STREAM))?;
     let run = Instant::now();
     let mut sent = 0;
     while sent < frames {
-        // The frame is made where it is sealed: nothing copies it.
+        // The frame is made in the memory that it is sealed in, so nothing copies it.
         let mut block = sender.claim()?;
         block.set_len(FRAME_BYTES);
         let header = expose(block.as_mut_slice(), sent, run);
@@ -87,7 +87,7 @@ fn send(target: &StreamTarget, frames: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes frames, looks at every pixel of them where they lie, and says what has come.
+/// Takes frames, reads every pixel in place, and returns a summary.
 fn receive(receiver: StreamReceiver) -> Result<String> {
     let (mut frames, mut total) = (0_u64, 0_u64);
     while let Some(frame) = receiver.next()? {
@@ -116,15 +116,17 @@ fn listen(address: &str, authorized_keys: &str) -> Result<()> {
     let listener = StreamListener::bind(options)?;
     println!("listening {} {}", listener.local_addrs()[0], listener.fingerprint());
     let AcceptedStream::Receiver(receiver) = listener.accept()? else {
-        return Err("it sends nothing".into());
+        return Err("the peer wants to receive, and not to send".into());
     };
     println!("{}", receive(receiver)?);
     Ok(())
 }
 
-/// What ssh has started.
+/// Receives in a process that ssh has started.
 fn endpoint() -> Result<()> {
-    let AcceptedStream::Receiver(receiver) = accept_stdio()? else { return Err("it sends nothing".into()) };
+    let AcceptedStream::Receiver(receiver) = accept_stdio()? else {
+        return Err("the peer wants to receive, and not to send".into());
+    };
     eprintln!("{}", receive(receiver)?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Copies a tree and says how far it is: `tree SOURCE DESTINATION`, both written as for `farhaul cp`.
+//! Copies a tree and prints its progress: `tree SOURCE DESTINATION`, both written as for `farhaul cp`.
 
 use std::time::Duration;
 

@@ -2,15 +2,17 @@
 //!
 //! # Files
 //!
-//! [`copy()`], [`sync`] and [`verify()`] do what `farhaul cp`, `farhaul sync` and `farhaul verify` do. `run` waits for the end; `start`
-//! yields a [`RunningTransfer`], whose [`Handle`] shows, steers and stops it: [`Handle::snapshot`], [`Handle::events`],
-//! [`Handle::set_rate`], [`Handle::pause`], [`Handle::cancel`]. `examples/tree.rs` copies a tree and says how far it is.
+//! [`copy()`], [`sync`] and [`verify()`] do what `farhaul cp`, `farhaul sync` and `farhaul verify` do. `run`
+//! waits for the end; `start` returns a [`RunningTransfer`], whose [`Handle`] shows, controls and stops it:
+//! [`Handle::snapshot`], [`Handle::events`], [`Handle::set_rate`], [`Handle::pause`], [`Handle::cancel`].
+//! `examples/tree.rs` copies a tree and prints its progress.
 //!
 //! # A program's own data
 //!
-//! Detector frames, columns of a table, volumes of a simulation: this is the transport of `farhaul cp` for programs: what it does about loss, rate, several flows and paths, blocked
-//! UDP and lost connections, streams have too. A stream carries blocks of up to 1 MiB, which are filled and read in
-//! the memory that the cipher works on.
+//! A program can send its own data, such as detector frames, columns of a table or volumes of a simulation,
+//! by the transport of `farhaul cp`. A stream handles loss, rate, several flows and paths, blocked UDP and
+//! lost connections as a copy does. It carries blocks of up to 1 MiB, which programs fill and read in the
+//! memory that the cipher works on.
 //!
 //! `examples/frames.rs` moves generated detector frames between two processes. In short:
 //!
@@ -40,7 +42,7 @@
 //! while let AcceptedStream::Receiver(receiver) = listener.accept()? {
 //!     while let Some(block) = receiver.next()? {
 //!         println!("frame {:?}: {} bytes", block.metadata(), block.len());
-//!         // Dropping the block says that it is taken care of.
+//!         // Dropping the block tells the sender that it has been processed.
 //!     }
 //!     receiver.finish()?;
 //! }

@@ -1,5 +1,5 @@
-//! Copies, syncs and verifications for programs: what is to be done is put together, then run to its end or started and held
-//! by its handle.
+//! Copies, syncs and verifications for programs. A program describes what to do, then runs it to its end, or
+//! starts it and keeps its handle.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,13 +15,13 @@ use farhaul_copy::{
 use farhaul_session::{Error, EventLevel, Handle, SessionLimits, Snapshot, TimedEvent, contained};
 use farhaul_volume::Algorithm;
 
-/// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
-/// over SSH, `fh://host[:port]/path` at a daemon. Both may be at daemons.
+/// Copies files and trees, as `farhaul cp` does. Sources and destination are written as on its command line:
+/// a local path, `[user@]host:path` over SSH, `fh://host[:port]/path` at a daemon. Both may be at daemons.
 ///
 /// ```no_run
 /// let report = farhaul::copy(["run7/"], "archive:/data/run7").run()?;
 /// println!("{} files", report.files);
-/// # Ok::<(), farhaul::Failed<farhaul::Report>>(())
+/// # Ok::<(), farhaul::TransferFailure<farhaul::Report>>(())
 /// ```
 pub fn copy<S: AsRef<OsStr>>(
     sources: impl IntoIterator<Item = S>,
@@ -36,8 +36,8 @@ pub fn copy<S: AsRef<OsStr>>(
     }
 }
 
-/// Runs a job to its end. Between two daemons one of them sends to the other, and no content comes here. The
-/// report is filled as far as the transfer went, also when there is an error.
+/// Runs a job to its end. In a copy between two daemons, one of them sends to the other and no content passes
+/// through this process. The report is filled as far as the transfer went, also when there is an error.
 pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     match BetweenJob::is_one(&job) {
         true => farhaul_control::copy(job, handle),
@@ -45,8 +45,8 @@ pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     }
 }
 
-/// Makes the destination like what the source directory contains, as `farhaul sync` does. Nothing is deleted unless
-/// [`Transfer::sync_options`] says so.
+/// Makes the destination like the contents of the source directory, as `farhaul sync` does. Nothing is
+/// deleted unless [`Transfer::sync_options`] says so.
 pub fn sync(source: impl AsRef<OsStr>, destination: impl AsRef<OsStr>) -> Transfer {
     copy([source], destination).sync_options(SyncOptions::default())
 }
@@ -84,16 +84,16 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
     }
 }
 
-/// A copy or a sync that is yet to be run.
+/// A copy or a sync that has not been started yet.
 #[must_use = "nothing is copied until it is run or started"]
 pub struct Transfer {
-    /// Or what is wrong with the names.
+    /// The job, or the error in the names of its locations.
     job: Result<CopyJob, Error>,
     watch: Callbacks,
 }
 
 impl Transfer {
-    /// With all of these options in place of the usual ones.
+    /// Replaces all options by these. The options of a sync stay if the new ones have none.
     pub fn options(mut self, options: TransferOptions) -> Transfer {
         if let Ok(job) = &mut self.job {
             let sync = job.options.sync.take();
@@ -103,7 +103,7 @@ impl Transfer {
         self
     }
 
-    /// As a sync, with these options.
+    /// Makes it a sync with these options.
     pub fn sync_options(mut self, sync: SyncOptions) -> Transfer {
         if let Ok(job) = &mut self.job {
             job.options.sync = Some(sync);
@@ -111,7 +111,7 @@ impl Transfer {
         self
     }
 
-    /// Changes anything of the job, such as the key file of a target or the manifest.
+    /// Lets `change` change anything in the job, such as the key file of a target or the manifest.
     pub fn with(mut self, change: impl FnOnce(&mut CopyJob)) -> Transfer {
         if let Ok(job) = &mut self.job {
             change(job);
@@ -119,8 +119,8 @@ impl Transfer {
         self
     }
 
-    /// Within these caps on the rate and this budget, whichever end sends: of the rate it has the part that its weight says, which
-    /// [`Handle::set_weight`] changes while it runs.
+    /// Puts the transfer under these caps on the rate and this budget, whichever end sends. Its weight
+    /// decides its share of the rate; [`Handle::set_weight`] changes that while the transfer runs.
     pub fn within(mut self, within: SessionLimits) -> Transfer {
         if let Ok(job) = &mut self.job {
             job.means = within;
@@ -128,31 +128,31 @@ impl Transfer {
         self
     }
 
-    /// Calls `see` so often while it runs, and once at the end.
+    /// Calls `see` at intervals of `every` while the transfer runs, and once at the end.
     pub fn on_progress(mut self, every: Duration, see: impl FnMut(&Snapshot) + Send + 'static) -> Transfer {
         self.watch.see = Some((every, Box::new(see)));
         self
     }
 
-    /// Calls `hear` with each event.
+    /// Calls `hear` with each event of the transfer.
     pub fn on_event(mut self, hear: impl FnMut(&TimedEvent) + Send + 'static) -> Transfer {
         self.watch.hear = Some(Box::new(hear));
         self
     }
 
-    /// Runs it to its end in this thread.
+    /// Runs the transfer and waits for its end.
     pub fn run(self) -> Result<Report, TransferFailure<Report>> {
         self.start()?.wait()
     }
 
-    /// Starts it in a thread of its own.
+    /// Starts the transfer in a thread of its own.
     pub fn start(self) -> Result<RunningTransfer<Report>, TransferFailure<Report>> {
         let job = self.job.map_err(TransferFailure::early)?;
         start(self.watch, move |handle| run_copy(job, handle))
     }
 }
 
-/// A verification that is yet to be run.
+/// A verification that has not been started yet.
 #[must_use = "nothing is verified until it is run or started"]
 pub struct Verification {
     job: VerifyJob,
@@ -160,25 +160,25 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Also what is in the directory and not in the list is a finding.
+    /// Also reports entries that are in the directory but not in the list.
     pub fn extra(mut self, extra: bool) -> Verification {
         self.job.extra = extra;
         self
     }
 
-    /// Modes and modification times are compared, too.
+    /// Also compares modes and modification times.
     pub fn metadata(mut self, metadata: bool) -> Verification {
         self.job.metadata = metadata;
         self
     }
 
-    /// Only what needs no reading is compared, such as sizes.
+    /// Compares only what needs no reading of contents, such as sizes.
     pub fn quick(mut self, quick: bool) -> Verification {
         self.job.quick = quick;
         self
     }
 
-    /// What the digests of a list that is no manifest are, if its lines do not say it.
+    /// Sets the algorithm of the digests in a list that is not a manifest, if its lines do not say it.
     pub fn algorithm(mut self, algorithm: Algorithm) -> Verification {
         self.job.algorithm = algorithm;
         self
@@ -194,19 +194,19 @@ impl Verification {
         self
     }
 
-    /// Runs it to its end. That something differs is a failure, whose report has the findings.
+    /// Runs the verification to its end. A difference is a failure, whose report has the findings.
     pub fn run(self) -> Result<VerifyReport, TransferFailure<VerifyReport>> {
         self.start()?.wait()
     }
 
-    /// Starts it in a thread of its own.
+    /// Starts the verification in a thread of its own.
     pub fn start(self) -> Result<RunningTransfer<VerifyReport>, TransferFailure<VerifyReport>> {
         let job = self.job;
         start(self.watch, move |handle| farhaul_copy::verify(&job, handle, &mut |_| {}))
     }
 }
 
-/// A transfer or a verification that runs. Dropped, it is cancelled and waited for.
+/// A transfer or a verification that runs. Dropping it cancels it and waits for its end.
 pub struct RunningTransfer<R> {
     handle: Handle,
     work: Option<JoinHandle<(R, Option<Error>)>>,
@@ -214,17 +214,17 @@ pub struct RunningTransfer<R> {
 }
 
 impl<R: ReportVerdict> RunningTransfer<R> {
-    /// To see, steer and stop it.
+    /// Returns the handle that shows, controls and stops it.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub fn is_finished(&self) -> bool {
         self.work.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end.
+    /// Waits for its end and returns the report.
     pub fn wait(mut self) -> Result<R, TransferFailure<R>> {
         let (report, error) = self.join().unwrap_or_else(|| R::of(Error::interrupted()));
         match error {
@@ -239,7 +239,7 @@ impl<R> RunningTransfer<R> {
         let ended = self.work.take().and_then(|work| work.join().ok());
         if let Some((stop, watching)) = self.watching.take() {
             drop(stop);
-            // A callback that panicked is its program's own affair.
+            // A panic of a callback does not make the transfer fail.
             let _ = watching.join();
         }
         ended
@@ -255,12 +255,13 @@ impl<R> Drop for RunningTransfer<R> {
     }
 }
 
-/// Why not all is as it was wanted. Of a transfer that failed for some entries, all others are there.
+/// Why a transfer or a verification has not succeeded. If only some entries of a transfer failed, all others
+/// have arrived.
 #[derive(Debug)]
 pub struct TransferFailure<R> {
-    /// What has come of it nevertheless.
+    /// The report, filled as far as it went.
     pub report: Box<R>,
-    /// Why it ended early, if it did.
+    /// Why it ended early, if it did; `None` if only entries failed or differ.
     pub error: Option<Error>,
 }
 
@@ -282,13 +283,13 @@ impl<R: ReportVerdict> fmt::Display for TransferFailure<R> {
 
 impl<R: ReportVerdict + fmt::Debug> std::error::Error for TransferFailure<R> {}
 
-/// What reports have in common.
+/// What the reports of transfers and verifications have in common.
 pub trait ReportVerdict: Sized + Send + 'static {
-    /// All is as it was wanted.
+    /// Returns whether everything succeeded.
     fn is_ok(&self) -> bool;
-    /// What is not, in a line.
+    /// Says in one line what has not succeeded.
     fn complaint(&self) -> String;
-    /// Of what ended before it began.
+    /// Returns the report of something that ended with this error before it began.
     #[doc(hidden)]
     fn of(error: Error) -> (Self, Option<Error>);
 }
@@ -345,17 +346,17 @@ impl ReportVerdict for VerifyReport {
 
 type SnapshotCallback = Box<dyn FnMut(&Snapshot) + Send>;
 type EventCallback = Box<dyn FnMut(&TimedEvent) + Send>;
-/// The thread that watches, which ends when the other end of this is dropped.
+/// The thread that calls the callbacks, and a sender: dropping the sender ends the thread.
 type WatchThread = (Sender<()>, JoinHandle<()>);
 
-/// What a program is told while it waits.
+/// The callbacks of a program.
 #[derive(Default)]
 struct Callbacks {
     see: Option<(Duration, SnapshotCallback)>,
     hear: Option<EventCallback>,
 }
 
-/// How soon a program hears of an event.
+/// How often to look for events, and so how late a program hears of one at most.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Callbacks {

@@ -1,4 +1,4 @@
-//! The example, run as two processes: over a listening program's port, and as ssh would start it.
+//! Runs the example `frames` as two processes: one listens on a port, or ssh starts it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const FRAMES: u64 = 150;
 
-/// Built beside the tests.
+/// Returns the path of the example, which cargo builds beside the tests.
 fn example() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.ancestors().nth(2).unwrap().join("examples/frames");
@@ -24,7 +24,7 @@ impl Drop for RunningProcess {
     }
 }
 
-/// Runs with the home in `folder`, and without what else is set for whoever runs the tests.
+/// Returns a command that runs the example with `folder` as its home and no other variables than PATH.
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(example());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -69,7 +69,7 @@ fn frames_arrive_in_another_process_that_listens() {
 #[test]
 fn frames_arrive_in_a_program_that_ssh_starts() {
     let folder = tempfile::tempdir().unwrap();
-    // It finds the host here, and runs what it was told to run there.
+    // This stand-in for ssh says that the host is this one, and runs the remote command here.
     let ssh = folder.path().join("ssh");
     let script = "#!/bin/sh\n\
         if [ \"$1\" = -G ]; then echo user x; echo hostname 127.0.0.1; exit 0; fi\n\

@@ -1,4 +1,4 @@
-//! Files read where they are, by the public crate alone.
+//! Reads files in place, with nothing but the public crate.
 
 use farhaul::{Code, Depth, FileRange, ListItem, Remote};
 

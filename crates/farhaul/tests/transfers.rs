@@ -1,4 +1,4 @@
-//! Copies, syncs and verifications as a program does them, and the example as a process.
+//! Runs copies, syncs and verifications as a program does, and the example `tree` as a process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farhaul::{DeleteOptions, Event, EventLevel, ExitCode, ManifestOptions, SyncOptions, TransferState};
 
-/// A tree of some files, and a place to copy it to.
+/// Makes a tree of some files, and a folder to copy it to.
 fn tree() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
@@ -97,7 +97,7 @@ fn a_copy_is_held_by_its_handle() {
     }
     handle.pause();
     await_event(&|event| matches!(event, Event::Paused { by_peer: false }));
-    // What was under way arrives, and then nothing more does.
+    // What is on the way still arrives; after that, nothing more does.
     let mut before = handle.snapshot();
     loop {
         std::thread::sleep(Duration::from_millis(200));

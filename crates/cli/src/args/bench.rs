@@ -139,7 +139,8 @@ pub struct TransferBenchArgs {
     pub output: BenchOutputArgs,
 }
 
-const TRANSFER: &str = "Without --write, only memory to memory is measured, and with --from also disk to memory.";
+const TRANSFER: &str =
+    "Without --write, only memory to memory is measured, and with --from also disk to memory.";
 
 /// Measure random reads of a file at the far end, many at a time
 #[derive(Group, Debug)]

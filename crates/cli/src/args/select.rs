@@ -70,7 +70,12 @@ const ORIGINS: [(RuleOption, &str, &str, &str); 5] = [
         "PATTERN",
         "Leave out what matches; nothing below a directory that is left out is looked at",
     ),
-    (RuleOption::Filter, "filter", "RULE", "A filter rule as in rsync, such as '+ *.c', '- *.o', 'merge FILE' or '!'"),
+    (
+        RuleOption::Filter,
+        "filter",
+        "RULE",
+        "A filter rule as in rsync, such as '+ *.c', '- *.o', 'merge FILE' or '!'",
+    ),
     (RuleOption::IncludeFrom, "include-from", "FILE", "Patterns to take, one a line; - is stdin"),
     (RuleOption::ExcludeFrom, "exclude-from", "FILE", "Patterns to leave out, one a line; - is stdin"),
 ];

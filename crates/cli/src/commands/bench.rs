@@ -126,7 +126,10 @@ fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
 
 fn read_config(args: &ReadBenchArgs) -> Result<read::ReadConfig, Error> {
     let [location] = &args.look.locations[..] else {
-        return Err(Error::new(Code::BadLocation, "farhaul bench read measures one file; name only one location"));
+        return Err(Error::new(
+            Code::BadLocation,
+            "farhaul bench read measures one file; name only one location",
+        ));
     };
     Ok(read::ReadConfig {
         location: super::cp::location(

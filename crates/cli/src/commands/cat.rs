@@ -8,7 +8,8 @@ use crate::values::ByteRange;
 
 pub fn run(args: &CatArgs) -> ExitCode {
     if args.look.json {
-        let what = "contents go to stdout, so there is no place for --json; farhaul stat --json describes a file";
+        let what =
+            "contents go to stdout, so there is no place for --json; farhaul stat --json describes a file";
         let error = Error::new(Code::BadOption, what);
         crate::ui::printer::error(&error, None);
         return error.exit_code();

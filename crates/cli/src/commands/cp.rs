@@ -281,7 +281,9 @@ fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputAr
     }
     for (is_set, option) in [(output.json, "--json"), (output.events, "--events")] {
         if *destination == LocationSpec::Pipe && is_set {
-            return usage(&format!("{option} and - as the destination both need stdout; leave one of them out"));
+            return usage(&format!(
+                "{option} and - as the destination both need stdout; leave one of them out"
+            ));
         }
     }
     if sources.iter().any(LocationSpec::is_input) {

@@ -92,7 +92,10 @@ fn all(
     let places =
         look.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
     if places.iter().any(|place| *place == LocationSpec::Pipe || place.is_made() || place.is_sink()) {
-        return Err(Error::new(Code::BadLocation, "pipes and null:, zero: or random: cannot be looked at; name files or directories"));
+        return Err(Error::new(
+            Code::BadLocation,
+            "pipes and null:, zero: or random: cannot be looked at; name files or directories",
+        ));
     }
     let mut hosts: Vec<(LocationSpec, Remote)> = Vec::new();
     for place in &places {

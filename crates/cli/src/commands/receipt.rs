@@ -117,7 +117,11 @@ fn summary(receipt: &Receipt, checked: &CheckedReceipt, has_manifest: bool) -> V
         format!("sent by {}", key(&checked.sender)),
         format!("received and synced by {}", key(&checked.receiver)),
         format!("{} files, {} entries, {}", received.files, received.entries, units::size(received.bytes)),
-        format!("tree root {}{}", received.tree_root, if has_manifest { ", the same as in the manifest" } else { "" }),
+        format!(
+            "tree root {}{}",
+            received.tree_root,
+            if has_manifest { ", the same as in the manifest" } else { "" }
+        ),
     ];
     if received.unread > 0 {
         lines.push(format!(
@@ -126,10 +130,7 @@ fn summary(receipt: &Receipt, checked: &CheckedReceipt, has_manifest: bool) -> V
         ));
     }
     if sent.digests_told > 0 {
-        lines.push(format!(
-            "the digests of {} files were computed by the receiver only",
-            sent.digests_told
-        ));
+        lines.push(format!("the digests of {} files were computed by the receiver only", sent.digests_told));
     }
     if received.failed > 0 {
         lines.push(format!("{} entries failed and are not part of the receipt", received.failed));

@@ -24,7 +24,8 @@ pub fn run(args: &SumArgs) -> ExitCode {
             return Ok(());
         }
         if !args.recursive {
-            return Err(Error::new(Code::BadPath, "it is a directory").with_hint("-r prints the digests of all files in it"));
+            return Err(Error::new(Code::BadPath, "it is a directory")
+                .with_hint("-r prints the digests of all files in it"));
         }
         let mut files = files(named, outcome)?;
         files.sort_unstable();

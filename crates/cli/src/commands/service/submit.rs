@@ -191,13 +191,16 @@ mod tests {
         assert!(all.len() > 60, "{all:?}");
         for flag in &all {
             let option = JobOption::of_flag(flag);
-            let option =
-                option.unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS does not say who may ask for it in a job"));
+            let option = option
+                .unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS does not say who may ask for it in a job"));
             let is_for_jobs = matches!(
                 option.rule,
                 OptionRule::Anyone | OptionRule::Reach | OptionRule::Admin | OptionRule::Submitter
             );
-            assert!(!is_for_jobs || ours.contains(flag), "a job can have {flag}, but submit does not take it");
+            assert!(
+                !is_for_jobs || ours.contains(flag),
+                "a job can have {flag}, but submit does not take it"
+            );
         }
         let in_table = JOB_OPTIONS.iter().flat_map(|option| option.flags).copied().collect::<Vec<_>>();
         let unknown: Vec<_> =

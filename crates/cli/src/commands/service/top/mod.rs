@@ -76,8 +76,9 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Error> {
 fn check_terminal() -> Result<(), Error> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         let what = "farhaul top needs a terminal for input and output";
-        return Err(Error::new(Code::BadOption, what)
-            .with_hint("use farhaul top --once to print the screen as text, or farhaul jobs --json for programs"));
+        return Err(Error::new(Code::BadOption, what).with_hint(
+            "use farhaul top --once to print the screen as text, or farhaul jobs --json for programs",
+        ));
     }
     if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
         let what = "farhaul top needs a terminal with cursor control, but TERM is dumb";

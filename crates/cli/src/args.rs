@@ -439,7 +439,7 @@ pub struct ServeArgs {
     /// Let clients read, but not write
     #[arg(long)]
     pub read_only: bool,
-    /// Memory for all transfers together; a client for which there is none left waits or has to try again
+    /// Memory for all transfers together; when it is used up, further clients wait or have to try again
     /// [default: half of this host's memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory: Option<u64>,

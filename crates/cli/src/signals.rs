@@ -66,11 +66,11 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
     Ok(())
 }
 
-/// What a signal asks for.
+/// The effect of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     End,
-    /// It belongs to the first one.
+    /// None: it counts as one with the first signal.
     Same,
     EndAtOnce,
 }

@@ -97,7 +97,7 @@ pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
 }
 
-/// The value of `--path`: the two ends of one path, or that the hosts find the paths themselves.
+/// The value of `--path`: the two ends of one path, or `auto`, by which the hosts find the paths themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathChoice {
     Auto,

@@ -30,7 +30,7 @@ pub struct VerifyArgs {
     /// Read no files: compare only which entries exist, and sizes
     #[arg(long)]
     pub quick: bool,
-    /// What a digest of 64 digits is, in a list that is not a manifest: sha256 or blake3
+    /// Algorithm of digests with 64 digits in a list that is not a manifest: sha256 or blake3
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = values::algorithm)]
     pub algorithm: Algorithm,
     /// Print a report as one JSON object on stdout, instead of a line for each difference

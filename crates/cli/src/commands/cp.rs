@@ -58,7 +58,7 @@ pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     finish(&outcome, &seen, &args)
 }
 
-/// What the engine returns.
+/// The report of the engine, and the error that has ended the copy, if any.
 type CopyAnswer = (Report, Option<Error>);
 
 /// Runs the job with a display beside it. Also returns the warnings that the display has shown.

@@ -10,7 +10,7 @@ use super::read_verbs::{LookOutcome, each};
 use crate::args::read_verbs::DuArgs;
 use crate::ui::units;
 
-/// What is in a directory and below it.
+/// The counts of a directory and everything below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Amount {
     files: u64,

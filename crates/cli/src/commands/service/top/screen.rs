@@ -212,7 +212,7 @@ fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Divides the rest of a line between what limits a job and what the job is.
+/// Divides the rest of a line between what limits a job and the job's locations.
 fn tail_widths(room: u16) -> (u16, u16) {
     match room {
         0..44 => (room, 0),
@@ -270,7 +270,7 @@ fn still(job: &JobLine, look: TerminalAbility, (begin, tone): (u16, Tone), area:
     }
     let mut room = area.right().saturating_sub(x);
     if area.width >= WIDE && room > 60 {
-        // What the job is goes into the same column as for running jobs.
+        // The job's locations go into the column in which running jobs have them.
         let others = columns(area.width).iter().map(|column| column.width + 1).sum::<u16>();
         let (limit, what) = tail_widths(area.right().saturating_sub(begin + others));
         if what > 0 {

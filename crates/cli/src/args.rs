@@ -305,8 +305,9 @@ pub struct TransferArgs {
     /// [default: 1]
     #[arg(long, value_name = "N|auto", value_parser = values::flows, help_heading = TRANSFER)]
     pub flows: Option<FlowCount>,
-    /// Send from this address of this host to that address of the far end; repeat the option to use several
-    /// such paths at once, each at its own rate; auto = find all paths between the interfaces of both hosts
+    /// Use the path between this address of this host and that address of the far end; repeat the option to
+    /// use several paths at once, each at its own rate; auto = the path of the connection itself and one for
+    /// each further subnet that both hosts share
     #[arg(long = "path", value_name = "LOCAL=REMOTE|auto", value_parser = values::path, help_heading = TRANSFER)]
     pub paths: Vec<PathChoice>,
     /// Use these directories, each on a device of its own, as one: the files of a location in one of them are

@@ -181,7 +181,7 @@ pub struct LabLinkArgs {
     /// Share of packets lost at random, such as 1%
     #[arg(long, value_name = "SHARE", help_heading = LINK, value_parser = one("loss"))]
     pub loss: Option<String>,
-    /// Where packets are lost at random: behind the bottleneck, or front for before it
+    /// Where packets are lost at random: behind (after the bottleneck) or front (before it)
     #[arg(long, value_name = "PLACE", help_heading = LINK, value_parser = one("loss-place"))]
     pub loss_place: Option<String>,
     /// Losses in bursts: SHARE:PACKETS, where PACKETS is the mean length of a burst, or off

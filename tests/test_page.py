@@ -163,7 +163,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     page.get_by_label("Take sample.bam").check()
     choose_place(page, "To", place.far.url(""))
     # The far end is browsed through the service.
-    expect(page.get_by_text("It is empty.")).to_be_visible()
+    expect(page.get_by_text("This directory is empty.")).to_be_visible()
     page.get_by_label("Labels").fill("run=7 kind=form")
     page.get_by_text("Network", exact=True).click()
     page.get_by_label("Highest rate").fill("8M")
@@ -264,7 +264,7 @@ def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
     expect(page.get_by_role("table")).not_to_contain_text("good")
     (blocked / "full").unlink()
     blocked.rmdir()
-    page.get_by_role("button", name="Try again what failed").click()
+    page.get_by_role("button", name="Retry what failed").click()
     wait_until(lambda: place.state(id) == "done", what="it has worked")
     expect(page.get_by_text("done").first).to_be_visible()
     assert blocked.stat().st_size == 1000
@@ -370,7 +370,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     page.get_by_label("Name").fill("uplink")
     page.get_by_label("Rate in bits a second").fill("50M")
     page.get_by_label(re.compile("Other rates")).fill("mon-sun 09:00-18:00 wrong")
-    expect(page.get_by_text("is no window")).to_be_visible()
+    expect(page.get_by_text("is not a time window")).to_be_visible()
     page.get_by_label(re.compile("Other rates")).fill("daily 00:00-24:00 40M")
     page.get_by_role("button", name="Save").click()
     cap = page.get_by_role("article", name="Cap uplink")

@@ -1,4 +1,5 @@
-"""What interrupted transfers leave: told from users' files by what it is, not by its name; found, shown and removed."""
+"""What interrupted transfers leave: farhaul tells it from users' files by its content, not by its name, and
+can list and remove it."""
 
 import json
 import os
@@ -23,7 +24,7 @@ def ours(root):
 
 
 def interrupted(road, source, url, folder, *arguments, chunks=5):
-    """Kills a copy of a large file when some of it is there, and returns its partial file."""
+    """Kills a copy of a large file when a part of it has arrived, and returns its partial file."""
     before = set(ours(folder))
     process = road.start("--rate", "200M", *arguments, source, url)
 
@@ -69,7 +70,7 @@ def test_one_of_them_arrives_by_its_name(road, near):
 
 
 def test_what_a_run_has_left_is_not_copied_on(road, near):
-    """And a copy of it, by whatever means, is a file of whoever made it."""
+    """A copy of a partial file, made by any means, is a file of the user."""
     source = make_file(near / "file", 64 * MIB)
     (road.far / "tree").mkdir()
     part = interrupted(road, source, road.url("tree/file"), road.far / "tree")
@@ -83,7 +84,8 @@ def test_what_a_run_has_left_is_not_copied_on(road, near):
 
 
 def test_what_is_in_the_way_stays_and_blocks_nothing(road, near):
-    """In a directory with a sticky bit, others' files cannot be removed. The names depend on the directory."""
+    """In a directory with a sticky bit, files of other users cannot be removed. The names depend on the
+    directory."""
     source = make_file(near / "file", 64 * MIB)
     part = interrupted(road, source, road.url("file"), road.far)
     for path in ours(road.far):
@@ -100,7 +102,7 @@ def test_what_is_in_the_way_stays_and_blocks_nothing(road, near):
 
 
 def test_nothing_is_left_of_files_that_nothing_could_resume(road, near):
-    """They have no name before they are whole."""
+    """Such files have no name before they are complete."""
     road.cp(make_file(near / "file", 3 * MIB), road.url("replaced"))
     before = road.net.beta.counter("rx_bytes")
     with open("/dev/zero", "rb") as endless:

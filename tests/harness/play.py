@@ -113,8 +113,8 @@ def attach(net, ticket, index):
 
 @contextlib.contextmanager
 def other_daemon(net, port, script=None, alpn="farhaul"):
-    """A program on a TCP port of beta that speaks the TLS of a daemon. `script` gets the stream; the exported
-    secret is read."""
+    """A program on a TCP port of beta that speaks the TLS of a daemon. `script` gets the stream behind the
+    exported secret."""
     key = net.folder("identity") / "key"
     net.beta.run(["farhaul", "keygen", "-f", key], check=True)
     argv = [tls_pipe(), "listen", f"{net.beta.v4}:{port}", key, alpn]

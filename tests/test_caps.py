@@ -2,7 +2,8 @@
 are made later.
 
 Rates are the bytes of the service's network device over the time that has really passed: a slow machine moves
-less, never more. """
+less, never more.
+"""
 
 import contextlib
 import json

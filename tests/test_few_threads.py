@@ -2,7 +2,8 @@
 one line, and does not wait for its other threads.
 
 The limit is the kernel's (RLIMIT_NPROC). It counts all threads of a user and does not hold for root, so the
-binary runs as a user of its own. """
+binary runs as a user of its own.
+"""
 
 import os
 import pathlib

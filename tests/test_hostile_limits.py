@@ -1,5 +1,6 @@
 """How much an authenticated peer can make the other end keep in memory. Everything has a limit: there the
-session ends with one line, or waits, and the memory is free again. """
+session ends with one line, or waits, and the memory is free again.
+"""
 
 import contextlib
 import dataclasses

@@ -1,7 +1,8 @@
 """An authenticated peer that lies: what it can create, and how the other end ends the session.
 
 The peer is harness/peer.py; the real binary is at the other end. In each case only what was asked for is made
-or changed, the exit code is the documented one, one line says why, and nothing panics. """
+or changed, the exit code is the documented one, one line says why, and nothing panics.
+"""
 
 import contextlib
 import os

@@ -2,7 +2,8 @@
 uses.
 
 Whatever it sends, nothing panics, the session ends with the documented code and one line, its threads end
-with it, and a daemon goes on as before. """
+with it, and a daemon goes on as before.
+"""
 
 import os
 

@@ -1,7 +1,8 @@
 """The lab: the emulated link does what its options say, servers are ready, nothing is left behind.
 
 Measurements here are short, and their bounds are wide enough for a busy machine; bench/fidelity.py measures
-well. """
+well.
+"""
 
 import hashlib
 import json

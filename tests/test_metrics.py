@@ -1,4 +1,5 @@
-"""What collectors are told over the service's socket: jobs and clients are counted, and clients have records in the history."""
+"""What the service tells collectors over its socket: jobs and clients are counted, and clients have records
+in the history."""
 
 import json
 import re
@@ -116,7 +117,7 @@ def test_what_two_daemons_do_for_a_client_is_recorded_at_both():
         assert (sent["direction"], sent["source"], sent["bytes"], sent["state"]) == ("third", "a", 2 * MIB, "done")
         assert sent["destination"].startswith("fh://") and sent["destination"].endswith(f":{net.c.port}/b")
         assert (received["direction"], received["destination"], received["bytes"]) == ("push", "b", 2 * MIB)
-        # Both were done for the same client.
+        # Both records are for the same client.
         assert sent["owner"] == received["owner"]
     finally:
         net.pair.close()

@@ -2,7 +2,8 @@
 for the next.
 
 So a test can count round trips; a clock would only measure how fast the machine is. The ferry writes a line
-to stdout for each crossing: how many datagrams went to the daemon, and how many came back. """
+to stdout for each crossing: how many datagrams went to the daemon, and how many came back.
+"""
 
 import select
 import socket

@@ -5,7 +5,8 @@ next mount replays the log as far as it was written, as after a real power failu
 the disk's own volatile cache; this one cannot.
 
 Always true: mounts lie below the pair's directory and are removed with it; loop devices are removed with
-their mounts. """
+their mounts.
+"""
 
 import contextlib
 import fcntl

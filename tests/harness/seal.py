@@ -1,7 +1,8 @@
 """ChaCha20-Poly1305 (RFC 8439), HKDF-Expand (RFC 5869) and BLAKE3, as far as a peer for tests needs them.
 
 In plain Python, so that the tests need nothing but the standard library. It does some hundred KiB a second,
-and must not be used to protect real data. """
+and must not be used to protect real data.
+"""
 
 import hashlib
 import hmac

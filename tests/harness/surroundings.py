@@ -3,7 +3,8 @@ else.
 
 Always true: no test sees a farhaul that is installed on the machine, nor the home directory, settings and
 limits of the user who runs the tests. Variables that are meant for the tests stay: FARHAUL_BIN,
-FARHAUL_TEST_SEED, TMPDIR and those of Python. """
+FARHAUL_TEST_SEED, TMPDIR and those of Python.
+"""
 
 import atexit
 import contextlib

@@ -1,7 +1,8 @@
 """Three hosts on one switch: `alpha` runs the client, `beta` and `gamma` a daemon each.
 
 Always true: the only interface of a host carries what that host itself sends and receives, and no traffic
-between the others. """
+between the others.
+"""
 
 from . import play, product
 from .hosts import Host, Pair, call

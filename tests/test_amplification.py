@@ -79,7 +79,7 @@ def test_an_address_that_falls_silent_gets_little(victims_net, name):
     make_file(road.far / "file", 60 * MIB)
     process = road.start("--rate", "100M", "--path", f"{VICTIM}={road.net.beta.v4}", road.url("file"), near / "copy")
     wait_until(lambda: any(near.iterdir()), what="content comes")
-    # Nothing that the client sends gets out, over TCP and ssh neither, and no error of its kernel does.
+    # Nothing that the client sends gets out, also not over TCP and ssh, and neither do errors of its kernel.
     with road.alpha.dropping(f"ip saddr {{ {VICTIM}, {road.alpha.v4} }}", hook="output"):
         before = start_capture(road.alpha, 4, count=100_000)
         before()

@@ -127,7 +127,7 @@ def test_what_is_mounted_is_not_renamed(way, mount):
 
 
 def test_each_disk_of_a_spread_destination_is_its_own(net, ssh_road, near):
-    """The second directory is another file system than the first, which is no border; what is mounted in it is one."""
+    """That the second directory is another file system than the first is no border. A mount in it is one."""
     far = ssh_road.far
     fill(near, "tree/a")
     fill(far, "one/tree/old two/tree/")

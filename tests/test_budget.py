@@ -90,7 +90,7 @@ def test_a_rate_next_to_none_is_refused(own_net):
         assert reply["refusal"] is None, reply
         outcome = cp(net.alpha, "--accept-new", "--busy-wait", "1s", source, net.daemon.url("x"), user=USER, expect=EXIT_CONNECT)
         assert "the rate of this daemon is used up (15000 bit/s)" in outcome.error_line, outcome
-    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("x"), user=USER, check=False).code == EXIT_OK, what="it serves")
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("x"), user=USER, check=False).code == EXIT_OK, what="the daemon serves")
 
 
 def test_who_comes_when_there_is_no_memory_is_refused_or_waits(own_net):
@@ -104,7 +104,7 @@ def test_who_comes_when_there_is_no_memory_is_refused_or_waits(own_net):
         assert "the memory of this daemon is used up (24 MiB)" in outcome.error_line and "hint" in outcome.stderr, outcome
         refused = net.daemon.log_text().count("memory of this daemon is used up")
         waiting = start_cp(net.alpha, *command, user=USER)
-        wait_until(lambda: net.daemon.log_text().count("memory of this daemon is used up") > refused, what="another one is turned away")
+        wait_until(lambda: net.daemon.log_text().count("memory of this daemon is used up") > refused, what="another client is turned away")
     assert finish(waiting).code == EXIT_OK and sha256(net.daemon.root / "x") == sha256(source)
 
 
@@ -119,5 +119,5 @@ def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
         replies = [sessions.enter_context(daemon_session(net, peer.request("push", "")))[0]["refusal"] for _ in range(7)]
         assert replies[:6] == [None] * 6 and replies[6]["code"] == "FH-BUSY", replies
         assert "the open files and sockets of this process are used up (48)" in replies[6]["text"], replies
-    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="it serves")
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="the daemon serves")
     assert sha256(net.daemon.root / "after") == sha256(source)

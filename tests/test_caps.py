@@ -23,7 +23,7 @@ from harness.trees import make_file, sha256
 FAST, SLOW = "40M", 4_000_000
 #: Far more than the slow rate, less than the fast one.
 BETWEEN = 12e6
-#: How many times the cap the device may carry, in one second and in five seconds.
+#: The largest ratio of what the device carries to the cap, over one second and over five.
 OVER_SECOND, OVER = 1.10, 1.02
 
 
@@ -43,12 +43,12 @@ def rate(host, seconds):
 
 
 def until_fast(service):
-    wait_until(lambda: rate(service.host, 0.5) > BETWEEN, 60, 0, "it is fast")
+    wait_until(lambda: rate(service.host, 0.5) > BETWEEN, 60, 0, "the rate is high")
 
 
 def until_slow(service):
     """Waits until the rate is below the cap; then it must stay there, and content must still move."""
-    wait_until(lambda: rate(service.host, 1) <= OVER_SECOND * SLOW, 20, 0, "it is slow")
+    wait_until(lambda: rate(service.host, 1) <= OVER_SECOND * SLOW, 20, 0, "the rate is below the cap")
     assert 0.2 * SLOW < rate(service.host, 5) <= OVER * SLOW
 
 

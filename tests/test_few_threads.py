@@ -144,7 +144,7 @@ def test_a_daemon_goes_on_when_a_session_gets_no_threads(folder):
             if outcome.returncode == EXIT_OK:
                 subprocess.run(["diff", "-r", source, folder / f"pulled{own + more}"], check=True)
             assert b"panicked" not in outcome.stderr, outcome
-            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) <= own, what="its threads end")
+            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) <= own, what="the session's threads end")
         assert pull(1000).returncode == EXIT_OK
         assert daemon.poll() is None and "panicked" not in log()
     finally:

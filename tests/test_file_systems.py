@@ -421,6 +421,6 @@ def wait_for_part(folder, process):
     def has_come():
         parts = [path for path in leftovers(folder) if path.suffix == ".fhpart"]
         return process.poll() is not None or parts and parts[0].stat().st_size > 8 * MIB
-    wait_until(has_come, seconds=60, what="some of it has come")
+    wait_until(has_come, seconds=60, what="a part of the file has arrived")
     assert process.poll() is None, "it has ended before it was killed"
     return leftovers(folder)

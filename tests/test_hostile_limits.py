@@ -157,7 +157,7 @@ def works(net):
     make_file(net.daemon.root / "well", 3 * CHUNK)
     for arguments in ([net.daemon.url("well", net.beta.v4), net.folder("well")],
                       [net.daemon.root / "well", net.daemon.url("pushed", net.beta.v4)]):
-        wait_until(lambda: cp(net.alpha, "--accept-new", *arguments, check=False).code == EXIT_OK, what="it serves")
+        wait_until(lambda: cp(net.alpha, "--accept-new", *arguments, check=False).code == EXIT_OK, what="the daemon serves")
 
 
 def test_large_files_go_both_ways_with_little_memory(small):
@@ -213,8 +213,8 @@ def test_what_patterns_find_is_counted(small):
 
 
 def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
-    """A session too many is told in words that the daemon is busy. When another one has ended, the next is
-    let in."""
+    """One session too many is told, in words, that the daemon is busy. When another one has ended, the next
+    is let in."""
     with contextlib.ExitStack() as sessions:
         replies = []
         for _ in range(6):

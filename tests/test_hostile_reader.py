@@ -294,7 +294,7 @@ def test_who_goes_without_a_word_leaves_nothing_behind(net, guarded):
             for _ in range(200):
                 far.begin_read(far.begin_open(guarded.path("huge")), (0, HUGE))
             far.open(guarded.path("file"))
-    wait_until(lambda: all(now <= then + 4 for now, then in zip(count(), before)), what="all is closed")
+    wait_until(lambda: all(now <= then + 4 for now, then in zip(count(), before)), what="descriptors and threads are free")
 
 
 # ---- who takes nothing -----------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_a_sync_that_fails_on_the_way_fails_the_file(net, near, thin):
     thin.fill()
     size = journal_bytes()
     # Waits for longer than one checkpoint, unless the copy ends before.
-    wait_until(lambda: process.poll() is not None or journal_bytes() > size + 56 * 60, seconds=60, what="it goes on")
+    wait_until(lambda: process.poll() is not None or journal_bytes() > size + 56 * 60, seconds=60, what="the copy goes on")
     thin.make_room()
     outcome = finish(process)
     check_failed(outcome, thin.path, codes=(EXIT_FILES,))

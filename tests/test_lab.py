@@ -281,7 +281,7 @@ def test_kill_9_while_it_is_being_built():
         process.wait()
         lab.wait_gone(pids)
         # A process that was just being started is not in the list of children yet.
-        wait_until(lambda: traces(name) == [], what="what was just being started has ended, too")
+        wait_until(lambda: traces(name) == [], what="the last process of the lab has ended")
 
 
 def test_an_ordinary_user_gets_a_lab_or_hears_what_is_missing(tmp_path):

@@ -254,7 +254,7 @@ def test_a_file_that_changed_while_it_was_read_has_one_line(way, net, size):
     way.source.mkdir()
     big = make_file(way.source / "big", 60 * MIB)
     run = way.start("--rate", "150M")
-    wait_until(lambda: list(way.target.glob(".*.fhpart")), what="something arrives")
+    wait_until(lambda: list(way.target.glob(".*.fhpart")), what="a part of the file arrives")
     time.sleep(0.5)
     os.truncate(big, size)
     done = finish(run)

@@ -130,8 +130,8 @@ def test_names_that_the_file_system_does_not_take(folding):
     report = folding.source.parent / "report.json"
     report.write_text(json.dumps(outcome.report) + "\n")
     # A daemon's session has directories open until a moment after its client has gone.
-    wait_until(lambda: subprocess.run(["umount", folding.target], check=False).returncode == 0, what="it is unmounted")
-    wait_until(lambda: not os.path.ismount(folding.target), what="it is gone")
+    wait_until(lambda: subprocess.run(["umount", folding.target], check=False).returncode == 0, what="it can be unmounted")
+    wait_until(lambda: not os.path.ismount(folding.target), what="the mount is gone")
     folding.sync("--retry-failed", report, slash="/")
     fill(folding.target, "plain sub/ok")
     folding.sync(slash="/")

@@ -162,14 +162,14 @@ def test_a_peer_has_as_many_places_as_its_table_says(configurable):
     configured(service, peer.format(1))
     endless = [service.submit("random:8G", *service.to_far(f"null{n}"), "--rate", "8M") for n in range(3)]
     states = lambda: sorted(service.job(id)["state"] for id in endless)
-    wait_until(lambda: states() == ["queued", "queued", "running"], 20, 0.1, "one has a place")
+    wait_until(lambda: states() == ["queued", "queued", "running"], 20, 0.1, "one job runs")
     # Another peer has places of its own, and a copy within the host needs no place.
     service.submit("zero:5", "null:", "--wait")
     assert states() == ["queued", "queued", "running"]
     configured(service, peer.format(2))
-    wait_until(lambda: states() == ["queued", "running", "running"], 20, 0.1, "two have one")
+    wait_until(lambda: states() == ["queued", "running", "running"], 20, 0.1, "two jobs run")
     configured(service, "")
-    wait_until(lambda: states() == ["running"] * 3, 20, 0.1, "as many as is usual")
+    wait_until(lambda: states() == ["running"] * 3, 20, 0.1, "all three jobs run")
     service.run("cancel", *endless)
 
 
@@ -180,11 +180,11 @@ def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
                f'[peers.far]\nhost = "beta"\nfingerprint = "{far.fingerprint}"\ncap = "uplink"\n')
     job = service.submit("random:8G", far.url("in"))
     sessions = lambda: {cap["name"]: cap["sessions"] for cap in service.json("cap", "list")}["uplink"]
-    wait_until(lambda: sessions() == 1, 20, 0.1, "the job is in it")
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the job is in the cap")
     service.daemon.keys.write_text(far.identity.with_suffix(".pub").read_text())
     client = start_cp(service.net.beta, "-i", far.identity, "--fingerprint", service.daemon.fingerprint, "random:8G",
                       service.daemon.url("in", host="alpha"))
-    wait_until(lambda: sessions() == 2, 20, 0.1, "so is the node there when it comes as a client")
+    wait_until(lambda: sessions() == 2, 20, 0.1, "the client is in the cap")
     client.terminate()
     assert finish(client).code == EXIT_TERMINATED
     # The peer stays in the cap when somebody sets another rate.
@@ -192,7 +192,7 @@ def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
     subprocess.run(["curl", "-sS", "--fail-with-body", "-X", "PUT", "--unix-socket", service.socket, "-H", "Content-Type: application/json",
                     "-d", '{"rate_bps": 30000000}', "http://localhost/api/v1/caps/uplink"], check=True)
     job = service.submit("random:8G", far.url("in"))
-    wait_until(lambda: sessions() == 1, 20, 0.1, "the next job is in it")
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the next job is in the cap")
     service.run("cancel", job)
     service.config.write_text('[peers.far]\nhost = "beta"\ncap = "uplnk"\n[caps.uplink]\nrate = "40M"\n')
     checked = service.host.run(["farhaul", "config", "check", "--config", service.config])
@@ -231,7 +231,7 @@ def test_metrics_have_addresses_of_their_own_with_the_rules_of_the_api(own_net):
         one.connect(os.fspath(service.socket))
     assert ask("/metrics", bearer) == "000"
     held[0].close()
-    wait_until(lambda: ask("/metrics", bearer) == "200", 20, 0.1, "there is room again")
+    wait_until(lambda: ask("/metrics", bearer) == "200", 20, 0.1, "a connection is free")
 
 
 def test_a_hook_is_told_of_as_many_files_as_it_wants(configurable):
@@ -268,7 +268,7 @@ def test_sockets_of_the_service_manager_are_taken(own_net, user):
     api = folder / "api.sock"
     sockets = [*at("[::]:34001", "udp", "tcp"), f"farhaul.socket=unix:{api}", "api=tcp:[::1]:34002", "metrics=tcp:[::1]:34003"]
     daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=34001, user=user, listen="[::]:34009", sockets=sockets)
-    wait_until(lambda: " serving " in daemon.log_text(), what="it serves")
+    wait_until(lambda: " serving " in daemon.log_text(), what="the daemon serves")
     assert "[::]:34001" in daemon.log_text() and "34009" not in daemon.log_text()
     source = make_file(own_net.folder("source") / "a", 3 * MIB)
     trust = ["--fingerprint", daemon.fingerprint]

@@ -200,9 +200,9 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     wait_until(lambda: place.state(id) == "running", what="the job goes on")
 
     page.get_by_label("Priority").select_option("8")
-    wait_until(lambda: place.service.job(id)["priority"] == 8, what="the priority is another one")
+    wait_until(lambda: place.service.job(id)["priority"] == 8, what="the priority has changed")
     page.get_by_label("Policy").select_option("high")
-    wait_until(lambda: place.service.job(id)["policy"] == "high", what="the policy is another one")
+    wait_until(lambda: place.service.job(id)["policy"] == "high", what="the policy has changed")
     page.get_by_role("slider").press("End")
     wait_until(lambda: place.service.job(id)["rate_bps"] is None, what="there is no limit")
     wait_until(lambda: place.state(id) == "done", 60, what="the job is done")
@@ -221,7 +221,7 @@ def test_a_dry_run_changes_nothing(place, visitor):
     page.get_by_role("button", name="Dry run first").click()
     page.get_by_role("heading", name="dry").wait_for()
     id = page.url.rpartition("/")[2]
-    wait_until(lambda: place.state(id) == "done", what="it has been tried")
+    wait_until(lambda: place.state(id) == "done", what="the dry run is done")
     assert not (place.far.root / folder.name).exists()
 
 
@@ -230,11 +230,11 @@ def test_a_cancellation_can_be_taken_back_for_a_while(place, visitor):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="nothing more of it moves")
+    wait_until(lambda: place.state(id) == "paused", what="the job is held")
     page.get_by_role("button", name="Undo").click()
-    wait_until(lambda: place.state(id) == "running", what="it goes on")
+    wait_until(lambda: place.state(id) == "running", what="the job goes on")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "cancelled", 15, what="it is cancelled")
+    wait_until(lambda: place.state(id) == "cancelled", 15, what="the job is cancelled")
     expect(page.get_by_text("cancelled").first).to_be_visible()
 
 
@@ -242,9 +242,9 @@ def test_who_leaves_the_page_has_not_taken_it_back(place, visitor):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
     visitor.page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="nothing more of it moves")
+    wait_until(lambda: place.state(id) == "paused", what="the job is held")
     visitor.page.goto("about:blank")
-    wait_until(lambda: place.state(id) == "cancelled", 15, what="it is cancelled")
+    wait_until(lambda: place.state(id) == "cancelled", 15, what="the job is cancelled")
 
 
 def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
@@ -266,7 +266,7 @@ def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
     (blocked / "full").unlink()
     blocked.rmdir()
     page.get_by_role("button", name="Retry what failed").click()
-    wait_until(lambda: place.state(id) == "done", what="it has worked")
+    wait_until(lambda: place.state(id) == "done", what="the second run has succeeded")
     expect(page.get_by_text("done").first).to_be_visible()
     assert blocked.stat().st_size == 1000
 
@@ -353,7 +353,7 @@ def test_the_queue_is_put_in_another_order(place, visitor):
     lines.nth(3).get_by_role("button", name=re.compile("Move")).press("Alt+ArrowUp")
     wait_until(lambda: order() == ["1", "2", "4", "3"], what="the last one goes before the third")
     lines.nth(0).get_by_role("button", name="Later").click()
-    wait_until(lambda: order() == ["2", "1", "4", "3"], what="the first one goes behind the second")
+    wait_until(lambda: order() == ["2", "1", "4", "3"], what="the first job goes behind the second")
     lines.nth(3).get_by_role("button", name=re.compile("Move")).drag_to(lines.nth(0))
     wait_until(lambda: order() == ["3", "2", "1", "4"], what="the last one goes to the beginning")
     lines.nth(3).get_by_label(re.compile("Priority of")).select_option("9")
@@ -381,7 +381,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     page.get_by_label(re.compile("Other rates")).fill("")
     page.get_by_role("button", name="Save").click()
     expect(cap).to_contain_text("of 50.0 Mbit/s")
-    # The host's cap is changed where it stands.
+    # The cap of the host itself can be changed, too.
     page.get_by_role("button", name="Change host").click()
     page.get_by_label("Rate in bits a second").fill("90M")
     page.get_by_role("button", name="Save").click()

@@ -207,7 +207,7 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     browser.api("POST", "/login", {"code": node.run("open", "--print").strip().split("=")[1]})
     job = browser.api("POST", "/jobs", {"schema": 1, "sources": ["zero:"], "destination": "null:"}, expect=201)["id"]
     curve = lambda: browser.api("GET", f"/jobs/{job}/curve")
-    wait_until(lambda: len(curve()["at_s"]) >= 3, 30, 0.2, "it has a curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 3, 30, 0.2, "the job has a curve")
     seen = curve()
     assert {len(seen[name]) for name in seen if name != "paths"} == {len(seen["at_s"])}
     assert seen["at_s"] == sorted(seen["at_s"]) and max(seen["goodput_bps"]) > 1e6, seen
@@ -224,7 +224,7 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     browser.api("POST", f"/jobs/{job}/pause")
     assert browser.api("GET", f"/jobs/{job}")["state"] == "paused"
     browser.api("POST", f"/jobs/{job}/cancel")
-    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="it is cancelled")
+    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="the job is cancelled")
     assert curve()["at_s"] == []
 
 
@@ -246,7 +246,7 @@ def test_a_curve_has_what_the_network_does(own_net):
     service = Service(own_net, own_net.alpha, far=own_net.daemon)
     id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
     curve = lambda: over_socket(service.socket, f"/jobs/{id}/curve")
-    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "it has a curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "the job has a curve")
     seen = curve()
     # On a link without delay, at some moments nothing is in flight, so only the maximum counts.
     assert seen["rtt_ms"][-1] > 0 and max(seen["in_flight_bytes"]) > 0 and seen["paths"] == [], seen

@@ -144,7 +144,7 @@ def test_nothing_is_compared_where_nothing_has_moved(own_road):
     first = min(chunks_there(run.folder))
     before = journal_of(run.folder).stat().st_size
     outcome = own_road.start("-W", "--rate", "400M", *run.ends)
-    wait_until(lambda: journal_of(run.folder).stat().st_size > before + 56 * 5, what="it goes on")
+    wait_until(lambda: journal_of(run.folder).stat().st_size > before + 56 * 5, what="the copy goes on")
     os.kill(outcome.pid, signal.SIGKILL)
     outcome.wait()
     text = journal_of(run.folder).read_bytes()[72:]

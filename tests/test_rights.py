@@ -313,7 +313,7 @@ def test_narrowing_a_key_ends_its_sessions_and_the_same_command_goes_on(served, 
     target = (there if direction == "push" else here).parent
     # The journal has a header, and one record for each chunk.
     booked = lambda: sum(path.stat().st_size for path in target.glob(".*.fhjournal")) > 72 + 56 * 2
-    wait_until(booked, what="something has arrived")
+    wait_until(booked, what="a part of the file has arrived")
     served.allow(narrower.format(served.root))
     outcome = finish(running, timeout=20)
     # More than two seconds of the transfer were left, so it cannot have ended before.
@@ -337,6 +337,6 @@ def test_a_line_that_allows_as_much_or_more_ends_nothing(served):
         before = served.log().count("authorized keys have changed")
         served.daemon.keys.write_text(line)
         wait_until(lambda: served.log().count("authorized keys have changed") > before or running.poll() is not None,
-                   what="the change is seen")
+                   what="the daemon sees the change")
     outcome = finish(running)
     assert outcome.code == EXIT_OK and sha256(served.root / "file") == sha256(source), outcome

@@ -79,7 +79,7 @@ def test_nothing_of_a_session_stays_in_a_daemons_memory(own_net, monkeypatch):
         return not seen
 
     with contextlib.suppress(Exception):
-        wait_until(is_wiped, 5, what="all is wiped")
+        wait_until(is_wiped, 5, what="all secrets are wiped")
     assert not seen, "\n".join(f"{name}: {place}" for name, where in seen.items() for place in where)
 
 
@@ -116,7 +116,7 @@ def test_no_core_of_who_holds_keys_and_all_works_for_an_ordinary_user(own_net):
     cp(pair.alpha, "-X", "-A", daemon.url("tree"), near / "back", user=USER)
     assert differences(tree, near / "back") == []
     running = start_cp(pair.alpha, "--rate", "8M", tree / "large", daemon.url("slow"), user=USER)
-    wait_until(lambda: (daemon.root / "slow").exists() or any(daemon.root.glob(".*.fhpart")), what="it is under way")
+    wait_until(lambda: (daemon.root / "slow").exists() or any(daemon.root.glob(".*.fhpart")), what="the slow copy has begun")
     assert not dumpable(running.pid)
     finish(running)
 

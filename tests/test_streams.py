@@ -158,7 +158,7 @@ def test_a_place_that_udp_does_not_reach_is_remembered_until_it_does(own_road):
         far = "beta:null:" if road.name == "ssh" else road.net.daemon.url("null:")
         with log.open("wb") as stderr:
             process = road.start("--rate", "50M", "random:", far, stderr=stderr)
-        until(process, lambda: "last time" in log.read_text(), "it goes on over TCP")
+        until(process, lambda: "last time" in log.read_text(), "the copy goes on over TCP")
     until(process, lambda: "UDP gets through" in log.read_text(), "UDP is taken up")
     process.send_signal(signal.SIGINT)
     outcome = finish(process)

@@ -295,7 +295,7 @@ def test_a_copy_that_is_interrupted_goes_on_where_it_stopped(three):
     make_file(three.b.root / "file", 48 * MIB)
     running = three.start("--rate", "80M", three.b.url("file"), three.c.url("file"))
     journal_bytes = lambda: sum(path.stat().st_size for path in three.c.root.glob(".*.fhjournal"))
-    wait_until(lambda: journal_bytes() > 64 + 56 * 12, what="some of it is there")
+    wait_until(lambda: journal_bytes() > 64 + 56 * 12, what="a part of the file has arrived")
     running.send_signal(signal.SIGINT)
     outcome = finish(running)
     assert outcome.code == EXIT_INTERRUPTED, outcome
@@ -361,7 +361,7 @@ def test_a_copy_ends_when_its_client_is_let_in_no_more(three, whose):
     make_file(three.b.root / "file", 64 * MIB)
     daemon = three.b if whose == "source" else three.c
     running = three.start("--rate", "40M", three.b.url("file"), three.c.url("file"))
-    wait_until(lambda: any(three.c.root.iterdir()), what="it has begun")
+    wait_until(lambda: any(three.c.root.iterdir()), what="the copy has begun")
     daemon.keys.write_text("")
     outcome = finish(running)
     assert outcome.code == EXIT_AUTH and outcome.report["error_detail"]["code"] == "FH-KEY-REVOKED", outcome

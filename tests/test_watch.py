@@ -41,7 +41,7 @@ def test_a_folder_is_watched_and_shown(service):
     (folder / "run7").mkdir()
     make_file(folder / "run7/a.h5", 100 * KIB)
     make_file(folder / "notes.txt", 10)
-    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "it has arrived")
+    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "the file has arrived")
     assert sha256(service.far.root / "in/run7/a.h5") == sha256(folder / "run7/a.h5")
     assert not (service.far.root / "in/notes.txt").exists()
     (job,) = service.json("jobs", "--label", "team=xray", "--label", f"watch={id}")

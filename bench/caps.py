@@ -271,13 +271,13 @@ def judge(results, case, device, cap, whole, done):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     parser.add_argument("--dir", default="/var/tmp", help="where the lab's files lie (default /var/tmp)")
     parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how long each takes (default {SECONDS})")
     parser.add_argument("--rtt", type=lambda text: [float(part) for part in text.split(",")], default=[20.0, 100.0],
                         help="round trips in ms (default 20,100)")
     parser.add_argument("--loss", type=float, default=0, help="loss in per cent each way (default 0)")
-    parser.add_argument("--seed", type=int, default=1, help="of the sizes and ways of the transfers")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sizes and directions of the transfers")
     chosen = parser.parse_args()
     install_signal_handlers()
     results = Results("caps")

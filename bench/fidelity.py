@@ -177,7 +177,7 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each rate, TCP and speed row (default 3)")
-    parser.add_argument("--quick", action="store_true", help="little data, one run: tries the measurement itself")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: only tries the measurement")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"comma-separated: {', '.join(PARTS)}")
     chosen = parser.parse_args()
     results = Results("fidelity")

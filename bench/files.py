@@ -389,7 +389,7 @@ def main():
     parser.add_argument("--files", type=int, default=100_000, help="small files in a tree (default 100,000)")
     parser.add_argument("--entries", type=int, default=10_000_000, help="empty files (default ten million)")
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--no-save", action="store_true", help="leave no result: tries the measurement itself")
+    parser.add_argument("--no-save", action="store_true", help="save no result: only tries the measurement")
     chosen = parser.parse_args()
     pathlib.Path(chosen.dir).mkdir(parents=True, exist_ok=True)
     results = Results("files")

@@ -238,7 +238,7 @@ class MainJob:
 
 def main():
     parser = arguments(__doc__, runs=5)
-    parser.add_argument("--quick", action="store_true", help="small data, one run: tries the measurement itself")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: only tries the measurement")
     parser.add_argument("--only", help="comma-separated: file, loss, kill, small, tree, flood")
     chosen = parser.parse_args()
     runs, shrink = (1, 16) if chosen.quick else (chosen.runs, 1)

@@ -160,9 +160,9 @@ def watching(results, chosen, playwright):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seconds", type=int, default=60, help="seconds of what is measured over time (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of the measurement of an idle page (default 60)")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of jobs (default 15)")
-    parser.add_argument("--gib", type=int, default=8, help="GiB of each (default 8)")
+    parser.add_argument("--gib", type=int, default=8, help="GiB of each job (default 8)")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     chosen = parser.parse_args()
     os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"

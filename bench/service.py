@@ -207,9 +207,9 @@ def watching(results, chosen):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seconds", type=int, default=60, help="seconds of what is measured over time (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of the measurements idle and events (default 60)")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of a job and a copy (default 15)")
-    parser.add_argument("--gib", type=int, default=4, help="GiB of each (default 4)")
+    parser.add_argument("--gib", type=int, default=4, help="GiB of each job and copy (default 4)")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     chosen = parser.parse_args()
     os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"

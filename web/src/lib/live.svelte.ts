@@ -5,7 +5,15 @@
  */
 
 import { SvelteMap } from "svelte/reactivity";
-import { type CapView, client, got, type Job, type LiveCurve, type Progress, type State } from "./api.ts";
+import {
+  type CapView,
+  client,
+  got,
+  type Job,
+  type JobProgress,
+  type JobState,
+  type LiveCurve,
+} from "./api.ts";
 import { Ring } from "./ring.ts";
 import { listen, type Message } from "./stream.ts";
 import { isFinal } from "./words.ts";
@@ -43,7 +51,7 @@ export class Curves {
   /** Grows with each value, so that what draws them sees that they have changed. */
   version = $state(0);
 
-  push(progress: Progress): void {
+  push(progress: JobProgress): void {
     this.goodput.push(progress.goodput_bps);
     this.target.push(progress.target_bps ?? Number.NaN);
     this.rtt.push(progress.rtt_ms || Number.NaN);
@@ -77,7 +85,7 @@ export class Curves {
 /** One job. Its progress changes more often than the rest, and by itself. */
 export class LiveJob {
   view = $state.raw() as Job;
-  progress = $state.raw<Progress | null>(null);
+  progress = $state.raw<JobProgress | null>(null);
   curves = $state.raw<Curves | null>(null);
   /** When the page saw the job end; 0 before that. */
   endedAt = 0;
@@ -247,7 +255,7 @@ class Live {
         this.#put(JSON.parse(data) as Job);
         break;
       case "progress":
-        for (const progress of JSON.parse(data) as Progress[]) {
+        for (const progress of JSON.parse(data) as JobProgress[]) {
           const job = this.jobs.get(progress.job);
           if (!job) continue;
           job.progress = progress;
@@ -284,7 +292,7 @@ class Live {
   }
 
   counts = $derived.by(() => {
-    const counts: Partial<Record<State, number>> = {};
+    const counts: Partial<Record<JobState, number>> = {};
     for (const { view } of this.jobs.values()) counts[view.state] = (counts[view.state] ?? 0) + 1;
     return counts;
   });

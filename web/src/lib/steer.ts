@@ -1,6 +1,6 @@
 /** What the page does to jobs, and the notices that it shows about that. */
 
-import { type Change, client, got, lineOf } from "./api.ts";
+import { client, got, type JobChange, lineOf } from "./api.ts";
 import type { LiveJob } from "./live.svelte.ts";
 import { notices } from "./notices.svelte.ts";
 import { shortName, sourcesWords } from "./words.ts";
@@ -42,7 +42,7 @@ export async function steer(id: string, verb: Verb): Promise<boolean> {
   }
 }
 
-export async function change(id: string, what: Change): Promise<boolean> {
+export async function change(id: string, what: JobChange): Promise<boolean> {
   try {
     await got(client.PATCH("/api/v1/jobs/{id}", { params: { path: { id } }, body: what }));
     return true;

@@ -1,9 +1,9 @@
 /** Words for the short names that the service uses. */
 
-import type { Job, Stage, State } from "./api.ts";
+import type { Job, JobState, Stage } from "./api.ts";
 import { rate } from "./units.ts";
 
-export const STATE_WORDS: Record<State, string> = {
+export const STATE_WORDS: Record<JobState, string> = {
   queued: "queued",
   waiting: "waiting",
   running: "running",
@@ -15,7 +15,7 @@ export const STATE_WORDS: Record<State, string> = {
   cancelled: "cancelled",
 };
 
-export function isFinal(state: State): boolean {
+export function isFinal(state: JobState): boolean {
   return state === "done" || state === "partly_failed" || state === "failed" || state === "cancelled";
 }
 

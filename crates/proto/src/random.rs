@@ -12,7 +12,7 @@ pub(crate) struct HashRandom {
 
 impl std::fmt::Debug for HashRandom {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Random").field("drawn", &self.drawn).finish_non_exhaustive()
+        formatter.debug_struct("HashRandom").field("drawn", &self.drawn).finish_non_exhaustive()
     }
 }
 

@@ -193,7 +193,7 @@ impl Deref for ReceivedBlock {
 
 impl std::fmt::Debug for ReceivedBlock {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Arrived {{ number: {}, len: {} }}", self.label.number, self.label.content)
+        write!(formatter, "ReceivedBlock {{ number: {}, len: {} }}", self.label.number, self.label.content)
     }
 }
 

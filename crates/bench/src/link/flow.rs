@@ -276,9 +276,8 @@ impl BytePacer {
 
     /// Until there is room for `len` bytes, and then some, so that datagrams leave in batches.
     fn pause(&self, seconds: f64, len: usize) -> Duration {
-        let missing = len as f64 - self.allowed - (seconds - self.looked);
-        let seconds = self.rate.map_or(0.0, |rate| missing / rate);
-        Duration::from_secs_f64(seconds.clamp(0.0005, 0.1))
+        let missing_s = self.rate.map_or(0.0, |rate| (len as f64 - self.allowed) / rate) - (seconds - self.looked);
+        Duration::from_secs_f64(missing_s.clamp(0.0005, 0.1))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A process of its own, as a test that makes descriptors inheritable and ignores signals must not disturb
-//! others.
+//! These tests have a process of their own, as they make descriptors inheritable and ignore signals, which
+//! would disturb others.
 #![allow(unsafe_code, reason = "what is to be undone cannot be done without")]
 
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! A daemon's part: it gives grants, and copies with other daemons for its clients.
 //!
-//! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the
-//! session that it was asked in, resumably, and is counted as one of that client's own.
+//! Always true: each operation is checked against what the client may do at that moment; a copy ends with the
+//! session that it was asked for in, so that it can be resumed, and counts as one of that client's own.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -31,62 +31,62 @@ use super::commission::{COMMISSION_MAX, Commission};
 use super::messages::{DOCUMENT_MAX, Message, PART_MAX, Parts, parts};
 use super::told;
 
-/// How often a client is told how its copy stands.
+/// How often a client gets a snapshot of its copy.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Answers that wait until the client takes them.
+/// The most answers that wait until the client takes them.
 const ANSWERS_MAX: usize = 256;
-/// Events that go in one piece.
+/// The most events that are sent in one piece.
 const EVENTS_AT_ONCE: usize = 64;
-/// Threads of a copy beside those of its session.
+/// The number of threads of a copy, beside those of its session.
 const THREADS: u64 = 2;
-/// Bytes of events that wait for a client, which a copy that has more to tell waits for.
+/// The most bytes of events that wait for a client; a copy with more events waits.
 const WAITING_MAX: usize = 1 << 20;
-/// Bytes that a copy takes beside its session, for what it tells.
+/// The bytes that a copy takes beside its session, for its reports.
 const BYTES: u64 = 2 * WAITING_MAX as u64;
-/// What it was asked takes so many times its own bytes while it is read.
+/// While a commission is read, it takes this many times its own bytes.
 const READ_TIMES: u64 = 8;
 
-/// How a daemon serves.
+/// The policy of a serving daemon.
 #[derive(Debug, Clone)]
 pub struct ServerPolicy {
-    /// As for copies that clients make with this daemon.
+    /// The policy for copies, as for those that clients make with this daemon.
     pub copy: farhaul_copy::ServerPolicy,
-    /// By which it shows other daemons who it is.
+    /// The identity by which other daemons know this one.
     pub identity: Identity,
 }
 
-/// A copy with another daemon, for a log.
+/// The description of a copy with another daemon, for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// Push: this daemon sends.
+    /// The direction: with push, this daemon sends.
     pub direction: Direction,
-    /// Here, as the client has named it: the first of the paths, and how many there are.
+    /// The first path at this daemon, as the client has named it.
     pub path: Vec<u8>,
-    /// So many.
+    /// The number of paths at this daemon.
     pub paths: usize,
-    /// At the other one.
+    /// The path at the other daemon.
     pub far_path: Vec<u8>,
-    /// The other one.
+    /// The host of the other daemon.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Fingerprint of the key that it has to have.
+    /// The fingerprint of the key that the other daemon must have.
     pub key: String,
 }
 
-/// Who wants to see what is done for clients.
+/// An observer of what is done for clients.
 pub trait Watch: Sync {
-    /// Who has this key may do that here, for so long.
+    /// A grant was given: the holder of this key may run this errand within this many seconds.
     fn granted(&self, _key: &str, _errand: &Errand, _seconds: u64) {}
 
     /// A copy begins.
     fn begins(&self, _handle: &Handle, _carried: &Carried) {}
 
-    /// It is over.
+    /// A copy has ended.
     fn ended(&self, _handle: &Handle, _carried: &Carried, _report: &Report, _error: Option<&Error>) {}
 }
 
-/// Nobody.
+/// An observer that ignores everything.
 pub struct NoWatch;
 
 impl Watch for NoWatch {}
@@ -94,13 +94,13 @@ impl Watch for NoWatch {}
 /// How a served session ended.
 #[derive(Debug)]
 pub struct Served {
-    /// What the session has to say.
+    /// The report of the session.
     pub report: SessionReport,
     /// Why it ended early, if it did.
     pub error: Option<Error>,
 }
 
-/// Does what a client asks for until it has no more.
+/// Serves a client until it has no more requests.
 pub fn serve(established: Established, policy: &ServerPolicy, watch: &dyn Watch, handle: &Handle) -> Served {
     handle.begin();
     let served = contained(|| run(established, policy, watch, handle)).flatten();
@@ -157,7 +157,7 @@ struct Server<'a> {
 /// The one copy of a session that may run at a time.
 struct Running<'scope> {
     handle: Handle,
-    /// Its client is being told how it has ended, and may ask for the next one.
+    /// Set once the copy has ended: its client is being told how, and may ask for the next one.
     is_over: Arc<AtomicBool>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
@@ -190,9 +190,9 @@ impl Server<'_> {
                         Ok((token, seconds)) => Message::Granted { op, seconds, token },
                         Err(error) => Message::refused(op, &error),
                     };
-                    // Who hears the client does not wait for it to listen.
+                    // This thread reads from the client, so it does not wait for the client to read.
                     answers.try_send(answer).map_err(|_| {
-                        Error::new(Code::Busy, "more was asked than the answers were listened to")
+                        Error::new(Code::Busy, "too many requests: the answers to earlier ones were not read")
                     })?;
                 }
                 Message::Begin { op, is_last, part } => {
@@ -221,7 +221,7 @@ impl Server<'_> {
                         *running = Some(Running { handle, is_over, thread });
                     }
                 }
-                // What they are about may have ended meanwhile.
+                // The copy that this message is about may have ended meanwhile.
                 Message::Hold { is_held } => {
                     if let Some(Running { handle, .. }) = running {
                         if is_held { handle.pause() } else { handle.resume() }
@@ -260,7 +260,7 @@ impl Server<'_> {
         Ok((token, seconds))
     }
 
-    /// Makes a copy with another daemon, tells of it, and says how it has ended.
+    /// Makes a copy with another daemon, sends its events, and reports how it has ended.
     fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
         handle.begin();
         let (report, error) = std::thread::scope(|scope| {
@@ -281,7 +281,7 @@ impl Server<'_> {
                 (report, error)
             });
             let (report, error) = made.unwrap_or_else(failed);
-            // Which ends what is told of it.
+            // This also ends the relay of events.
             handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
             (report, error)
         });
@@ -310,7 +310,7 @@ impl Server<'_> {
         Ok(carry.run(established, Box::new(entries), handle))
     }
 
-    /// Tells the client what happens, and every second how it stands.
+    /// Sends the client the copy's events, and a snapshot every second.
     fn relay(&self, handle: &Handle, events: &Events) {
         let mut due = Instant::now();
         while !self.request.is_stopped() {
@@ -345,7 +345,7 @@ impl Server<'_> {
     }
 }
 
-/// Tells a client the manifest of its copy, which waits while the client does not listen.
+/// Sends a client the manifest of its copy; waits while the client does not read.
 struct ToClient {
     request: Arc<Request>,
     op: u64,
@@ -369,7 +369,7 @@ impl Write for ToClient {
 
 fn carried(Commission { copy, far, .. }: &Commission) -> Carried {
     Carried {
-        // Where the client could have asked to be sent something, this daemon sends.
+        // If the client's request is to receive content, this daemon sends it.
         direction: match copy.direction {
             Direction::Pull => Direction::Push,
             Direction::Push => Direction::Pull,

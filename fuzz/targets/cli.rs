@@ -1,4 +1,4 @@
-//! What stands on the command line, or comes from a script that writes it.
+//! Values of the command line, or of a script that writes one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

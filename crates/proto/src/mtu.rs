@@ -9,7 +9,7 @@
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// How often a size is tried: at 30 % loss, one working size of forty is missed.
+/// How often a size is tried: at 30 % loss, one of forty working sizes is missed.
 const TRIES: u8 = 4;
 /// A black hole is declared after this many large packets lost in a row ...
 const BIG_LOST: u32 = 10;

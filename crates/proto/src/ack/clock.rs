@@ -102,7 +102,7 @@ mod tests {
         let (guess, interval) = (Duration::from_millis(12), Duration::from_millis(1));
         let mut clock = FeedbackClock::default();
         clock.on_first_round_trip(interval);
-        assert_eq!(clock.due(), None, "nothing is to be said");
+        assert_eq!(clock.due(), None, "there is nothing to report");
         clock.want(Timestamp::ZERO, guess, FeedbackCause::Content);
         assert_eq!(clock.take(Timestamp::ZERO, guess, false), Some(false));
         assert_eq!(clock.due(), Some(Timestamp::ZERO + guess));

@@ -239,7 +239,7 @@ mod tests {
             (step * 640..step * 640 + 640).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
             told += u32::from(arrivals.next_ranges(false, ROTATION)[0].start == 0 && step > 20);
         }
-        assert!(told > 5, "the first word was told {told} times");
+        assert!(told > 5, "the first word was reported {told} times");
     }
 
     #[test]

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(SegmentArrival::Completed(10)));
         assert_eq!(give_up(&mut incoming, 9..10), Err(TransportMisbehaviour::GivenUp));
         assert_eq!(give_up(&mut incoming, 1..6), Ok(vec![(1, 3), (4, 6)]));
-        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is told once");
+        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is reported once");
         assert_eq!(incoming.blocks.len(), 7, "one is open");
         assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(SegmentArrival::Known), "a late one");
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::coverage::Coverage;
 use crate::wire::frame;
 use std::collections::BTreeMap;
 
-/// No range of block numbers is longer than this.
+/// Enough to take any range whole: block numbers have 40 bits.
 const ALL: u64 = 1 << 40;
 
 #[derive(Debug, Default)]

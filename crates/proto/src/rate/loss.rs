@@ -21,7 +21,7 @@ const Z_TEST: f64 = 3.0;
 /// Samples from a calm differ by more than this many standard deviations only if the path is another one.
 /// Three would not do: chance exceeds them in one dip of four hundred.
 const Z_CALM: f64 = 4.0;
-/// The share beyond that which is no excess: among a million packets a thousandth is significant, but
+/// This much more loss is no excess either: among a million packets a thousandth is significant, but
 /// harmless.
 const SLIGHT: f64 = 0.002;
 /// The mean length of runs is taken over at least this many.

@@ -163,7 +163,7 @@ fn a_sender_that_stood_still_keeps_its_window_and_a_path_that_slows_down_does_no
     let (stood_still, slower, idle) = (left_after(1.5, 0.1), left_after(1.5, 1.0), left_after(8.0, 0.1));
     assert!(stood_still > 0.95, "{stood_still}");
     assert!(slower < 0.5, "{slower}");
-    assert!(idle < 0.5, "a sender that needs less for long does not keep its window: {idle}");
+    assert!(idle < 0.5, "a sender that needs less for a long time does not keep its window: {idle}");
 }
 
 #[test]

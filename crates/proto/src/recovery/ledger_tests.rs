@@ -211,7 +211,7 @@ fn what_is_found_lost_by_time_is_counted_with_the_arrivals_around_it() {
     assert_eq!(
         (outcome.lost.len(), outcome.settled),
         (1, PacketTally::default()),
-        "5 is lost like 4, not counted yet"
+        "5 is lost as 4 was, but not counted yet"
     );
     let outcome = hear(&mut ledger, 24, 8, 0b1_1100_0111).expect("honest");
     assert_eq!(outcome.settled, PacketTally { arrived: 0, lost: 2, runs: 0 });
@@ -256,7 +256,7 @@ fn what_a_lost_feedback_would_have_told_is_counted_at_its_own_time() {
         let settled = hear_words(&mut ledger, 40, from, to).settled;
         (settled.arrived, settled.lost)
     };
-    assert_eq!(hear(4, 4), (0, 0), "of what was sent two milliseconds before 4 nothing is known");
+    assert_eq!(hear(4, 4), (0, 0), "nothing is known of what was sent 2 ms before 4");
     assert_eq!(hear(2, 4), (0, 0));
     assert_eq!(hear(6, 6), (64, 64), "2 and 3 ms, and not yet 4");
 }
@@ -288,7 +288,7 @@ fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_fou
         let settled = hear_words(&mut ledger, now, newest.saturating_sub(1), newest).settled;
         assert_eq!(
             settled.arrived, settled.lost,
-            "half of the packets are lost at any time, told at {now} ms"
+            "half of the packets are lost at any time, as reported at {now} ms"
         );
         counted += settled.arrived;
     }

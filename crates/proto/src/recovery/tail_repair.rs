@@ -13,8 +13,6 @@
 //!
 //! Always true: at most 10 p of what was outstanding is repeated, and never more than 1.5 times; copies are
 //! counted apart.
-//! Always true: at most 10 p of what was outstanding is repeated, and never more than 1.5 times; copies are
-//! counted apart.
 
 use crate::wire::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

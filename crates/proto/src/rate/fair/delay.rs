@@ -12,9 +12,10 @@ const GAIN: f64 = 0.35;
 /// The round trips after a scavenger's fast growth within which the queue that it has made shows and goes
 /// away again.
 const OWN_QUEUE_ROUNDS: f64 = 8.0;
-/// Seconds: longer than a BBR on a near path pauses to measure the base round trip, which leaves the link
-/// idle. (On a far path a BBR pauses for longer, but loses little: what `low` begins with is a small part of
-/// what the BBR has in flight.)
+/// For how many seconds the link must be idle before a scavenger believes that it is free. A BBR on a near
+/// path pauses for less to measure the base round trip, which leaves the link idle. (On a far path a BBR
+/// pauses for longer, but loses little: what `low` begins with is a small part of what the BBR has in
+/// flight.)
 const PROBE_RTT: f64 = 0.25;
 
 /// The state while the queue guides the window.
@@ -91,8 +92,8 @@ impl FairLaw {
         let part = (dt / round).min(1.0);
         let saturated = self.is_saturated(now);
         let idle = delay.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        // Only from three targets on: with this gain, the queue of a scavenger that is alone would swing
-        // around the target and leave the link idle at times.
+        // A scavenger yields twice as fast, but only from three targets on: near the target, the queue of a
+        // scavenger that is alone would swing around it and leave the link idle at times.
         let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {

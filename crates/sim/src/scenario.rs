@@ -124,7 +124,8 @@ pub struct Scenario {
     pub socket_bytes: Option<usize>,
     /// Virtual seconds to run with endless data; 0 to run until `blocks` have arrived.
     pub seconds: f64,
-    /// The first of these seconds, which are not measured; a negative value means a third of them.
+    /// How many of these seconds pass before the measured time begins; a negative value means a third of
+    /// them.
     pub warmup_s: f64,
     /// Whether our own transfer sends; if not, only the rivals do.
     pub ours: bool,

@@ -5,8 +5,8 @@ use crate::scenario::Scenario;
 use farhaul_motion::{DelayMotion, RateMotion};
 use farhaul_proto::Policy;
 
-/// A scenario that is measured long enough: it begins when the transfer is under way, and ends when the delay
-/// has been everywhere.
+/// The scenario with a measured time that begins when the transfer is under way, and is long enough for the
+/// delay to take all its values.
 fn watched(scenario: Scenario, every_ms: f64) -> Scenario {
     let warmup_s = (12.0 * scenario.rtt_ms / 1e3).max(2.0);
     Scenario { warmup_s, seconds: warmup_s + (20.0 * every_ms / 1e3).max(20.0), ..scenario }

@@ -45,8 +45,8 @@ pub(super) fn newcomer_rows(table: &mut Table) {
         table.row(format!("newcomer: fair beside {name}: share"), Goal::AtLeast(0.2), &cases, |_, end| {
             share(end)
         });
-        // Also in our place, a Cubic that was there first keeps more than half for a minute, which is no
-        // share to aim at.
+        // In our place, too, a Cubic that was there first keeps more than half for a minute. That is no share
+        // to aim at, so at most half is asked for.
         let less = Goal::AtLeast(-0.05);
         table.row(
             format!("newcomer: fair beside {name}: share, less a Cubic's there"),

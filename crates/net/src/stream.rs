@@ -178,8 +178,8 @@ impl StreamLink {
 
     /// Moves as many datagrams from the batch behind the waiting ones as fit.
     fn take(&mut self, batch: &mut SendBatch) {
-        // Not on every call: this way every byte is moved at most once, and the buffer is at most twice as
-        // long as what may wait.
+        // The waiting bytes move to the front only once half of the buffer is written. So every byte is moved
+        // at most once, and the buffer is at most twice as long as what may wait.
         if self.out_start > self.out.len() / 2 {
             self.out.copy_within(self.out_start.., 0);
             self.out.truncate(self.out.len() - self.out_start);

@@ -201,7 +201,8 @@ pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout_ptr = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: PollFd is a transparent pollfd and the slice has as many as said; the timeout is null or live.
+    // SAFETY: PollFd is a transparent pollfd and the slice has as many of them as the call is told; the
+    // timeout is null or live.
     let result =
         unsafe { libc::ppoll(fds.as_mut_ptr().cast(), fds.len() as libc::nfds_t, timeout_ptr, ptr::null()) };
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

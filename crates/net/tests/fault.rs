@@ -174,7 +174,11 @@ fn a_cut_is_for_ever_on_its_side_only() {
     let sent = one.stats().datagrams_sent;
     assert!((2000..2100).contains(&sent), "cut at the end of a batch, not {sent}");
     assert_eq!(one.stats().faults, 3300 - sent);
-    assert_eq!(one.stats().datagrams_received, 200, "what is not sent takes nothing from what is received");
+    assert_eq!(
+        one.stats().datagrams_received,
+        200,
+        "the cut of what is sent does not affect what is received"
+    );
 }
 
 #[test]

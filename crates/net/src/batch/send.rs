@@ -10,8 +10,8 @@ use super::DATAGRAM_LEN_MAX;
 
 /// The longest train: it is the payload of one send call, and must fit the length field of one IP packet.
 const TRAIN_LEN_MAX: usize = DATAGRAM_LEN_MAX;
-/// The most datagrams of a train: UDP_MAX_SEGMENTS of Linux up to 6.8. It is 128 since, but more gains
-/// nothing measurable.
+/// The most datagrams of a train: UDP_MAX_SEGMENTS of Linux up to 6.8. Later kernels take 128, but longer
+/// trains gain nothing measurable.
 pub(crate) const TRAIN_DATAGRAMS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ impl SplitMix64 {
     }
 
     /// The next number, evenly distributed.
-    #[expect(clippy::should_implement_trait, reason = "there is no end of it")]
+    #[expect(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

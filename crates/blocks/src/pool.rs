@@ -20,7 +20,8 @@ use farhaul_handover::Held as _;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE: usize = 4096;
-/// The most blocks, of those never handed out, that get memory ahead. As many do as were used, once two were.
+/// The most blocks, of those never handed out, that get memory ahead. Once two blocks were used, as many
+/// blocks get memory ahead as were used.
 const WARM_AHEAD: usize = 8;
 
 /// A pool of a fixed number of blocks. Clones share it.
@@ -431,7 +432,7 @@ mod tests {
         assert_eq!(pool.available(), 2);
         pool.open_to(1);
         let again: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();
-        assert_eq!(again.len(), 2, "what has memory is used again");
+        assert_eq!(again.len(), 2, "blocks that have memory are used again");
         drop((again, third));
         assert_eq!(pool.available(), 3);
     }
@@ -489,7 +490,7 @@ mod tests {
         assert!(resident(&pool) >= 2 * BLOCK, "{} bytes", resident(&pool));
         blocks.extend([pool.take(), pool.take()]);
         assert!(pool.warm_next(), "the last");
-        assert!(!pool.warm_next(), "there is none left");
+        assert!(!pool.warm_next(), "no block is left to warm");
         blocks.push(pool.take());
         assert!(blocks[2..].iter().all(|block| block.iter().all(|&byte| byte == 0)));
     }

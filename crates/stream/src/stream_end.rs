@@ -258,8 +258,8 @@ impl StreamEnd {
         Ok(())
     }
 
-    /// Tells the receiver how many blocks there are, once no more will be put; before that, for how many
-    /// somebody waits.
+    /// Tells the receiver how many blocks there are, once no more will be put; before that, how many of them
+    /// somebody waits for.
     fn say_put(&self) {
         let mut state = self.state.lock().in_any_case();
         let count = match (state.end, self.finishing.load(Ordering::Acquire)) {
@@ -353,7 +353,7 @@ impl StreamEnd {
 
     /// Waits until the receiver has let go of `count` blocks.
     pub(super) fn wait_confirmed(&self, count: u64) -> Result<(), Error> {
-        // Until then, this thread puts no more blocks.
+        // While it waits, this thread puts no more blocks, so the flows may repair their tails.
         let held = self.unread.lock().in_any_case().take();
         drop(held);
         let mut state = self.state.lock().in_any_case();

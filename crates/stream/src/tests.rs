@@ -212,7 +212,7 @@ fn a_stream_that_is_not_finished_is_no_whole_one() {
     put(&sender, 0, 10);
     drop(receiver.next().unwrap().unwrap());
     drop(sender);
-    assert!(receiver.next().is_err(), "the sender has gone without a word");
+    assert!(receiver.next().is_err(), "the sender has gone without finishing");
 
     let (sender, receiver) = pair(frames()).unwrap();
     drop(receiver);

@@ -21,8 +21,8 @@ const SET_LEN: usize = 8;
 const BY_DEFAULT: [u64; 4] = [0; 4];
 /// The first descriptor that a program does not expect.
 const FIRST: c_uint = 3;
-/// Kernels before 5.11 cannot mark a range of descriptors. There, each of the first this many is marked by
-/// itself.
+/// Kernels before 5.11 cannot mark a range of descriptors. On these, each descriptor below this number is
+/// marked by itself.
 const MARKED_MAX: c_int = 1 << 16;
 
 pub(crate) fn before_exec(command: &mut Command) {

@@ -1,6 +1,6 @@
 //! These tests have a process of their own, as they make descriptors inheritable and ignore signals, which
 //! would disturb others.
-#![allow(unsafe_code, reason = "what is to be undone cannot be done without")]
+#![allow(unsafe_code, reason = "only unsafe calls can set up what the child must not inherit")]
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -35,7 +35,7 @@ struct Slot<T> {
 // SAFETY: a value goes from the thread that put it to the one that takes it, and no reference to it is given
 // out.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; a slot is touched by whoever has the ticket of its turn only, of whom there is one.
+// SAFETY: as above; only the one thread that has the ticket of a slot's turn touches the slot.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {

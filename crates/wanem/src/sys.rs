@@ -176,7 +176,7 @@ pub(crate) fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Keeps programs that are started from now on from inheriting a descriptor that this process was given by
 /// its number.
 pub(crate) fn close_on_exec(number: c_int) -> io::Result<()> {
-    // SAFETY: F_SETFD takes a number and touches no memory; for what is no descriptor it fails.
+    // SAFETY: F_SETFD takes a number and touches no memory; it fails for a number that is not a descriptor.
     done(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })
 }
 

@@ -157,7 +157,7 @@ fn write_all(
                     last = Some(MeasuredFile { size, ..made });
                 }
                 None => {
-                    findings.skip("direct write", "the file system does not take it");
+                    findings.skip("direct write", "the file system does not support it");
                     last = Some(made);
                     break;
                 }
@@ -180,7 +180,7 @@ fn read_all(
             match read(subject, way, shape, config.time, watch)? {
                 Some(row) => findings.rows.push(FindingRow::Disk(row)),
                 None => {
-                    findings.skip("direct read", "the file system does not take it");
+                    findings.skip("direct read", "the file system does not support it");
                     break;
                 }
             }

@@ -186,7 +186,10 @@ impl LinkBench<'_> {
         let fits = |&&packet: &&usize| way.mtu.is_none_or(|mtu| packet <= usize::from(mtu));
         for packet in asked.iter().filter(|packet| !fits(packet)) {
             let mtu = way.mtu.unwrap_or(0);
-            findings.skip(format!("packets of {packet} bytes"), format!("this host's way there takes {mtu}"));
+            findings.skip(
+                format!("packets of {packet} bytes"),
+                format!("the path from this host takes at most {mtu}"),
+            );
         }
         asked.iter().filter(fits).copied().collect()
     }

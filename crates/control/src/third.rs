@@ -1,7 +1,7 @@
 //! What a client does for a copy between two daemons: it asks one for a grant, and lets the other one use it.
 //!
-//! Always true: no content comes here; the key that one daemon is told of the other is the key that the other
-//! has shown to this client itself.
+//! Always true: no content comes here; as the key of the other daemon, each daemon is told the one that the
+//! other has proved to this client itself.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::atomic::Ordering::Relaxed;

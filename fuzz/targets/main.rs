@@ -16,7 +16,7 @@ mod volume;
 mod wanem;
 
 // The command line is a program and not a library, so its readers are included as source, with their tests.
-#[allow(dead_code, reason = "the targets need part of it")]
+#[allow(dead_code, reason = "the targets need only a part of it")]
 #[path = "../../crates/cli/src/values.rs"]
 mod values;
 
@@ -25,7 +25,7 @@ macro_rules! target {
     ($name:ident, $iterations:expr, $work:expr) => {
         #[test]
         fn $name() {
-            #[allow(unused_mut, reason = "some have a state")]
+            #[allow(unused_mut, reason = "some targets have a state")]
             let mut work = $work;
             bolero::check!()
                 .with_iterations($iterations)

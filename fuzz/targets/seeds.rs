@@ -166,7 +166,7 @@ fn frames_and_files() {
         put("reading__hello", &format!("{name}-framed"), frame);
     };
     let needs = Features::of(&["manifest"]);
-    let opening = request.opening(needs.clone()).expect("it can be told");
+    let opening = request.opening(needs.clone()).expect("the request can be encoded");
     let mut hello = Hello::new(opening, needs.and(&["delta"]), vec![7, 8], true);
     hello.secret_half = Some(Token([5; 32]));
     frame("hello", &encode(&hello).expect("it fits"));
@@ -282,8 +282,8 @@ fn small_things() {
     let new = [vec![1; 9000], vec![2; 5000]].concat();
     let old = [vec![1; 9000], vec![3; 5000]].concat();
     let mut out = vec![0; 1 << 20];
-    let len =
-        write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out).expect("most is the same");
+    let len = write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out)
+        .expect("most of both versions is the same, so a patch pays");
     put("volume__patch", "patch", &[&[27][..], &out[..len]].concat());
     put("volume__patch", "versions", b"\x10old and new");
     for cipher in 0..4u8 {

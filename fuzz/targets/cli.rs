@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul::Place;
+use farhaul::LocationSpec;
 
 use crate::{target, values};
 
@@ -12,11 +12,11 @@ target!(places, 5000, |bytes: &[u8]| {
         return;
     }
     let argument = OsStr::from_bytes(bytes);
-    if let Ok(place) = Place::parse(argument) {
+    if let Ok(place) = LocationSpec::parse(argument) {
         assert!(place.is_beside(&place) || place.host().is_none());
         let _ = (place.is_sink(), place.is_made());
     }
-    let _ = Place::parse_host(argument);
+    let _ = LocationSpec::parse_host(argument);
 });
 
 target!(values, 5000, |bytes: &[u8]| {

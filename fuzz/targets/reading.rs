@@ -1,12 +1,12 @@
 //! Frames, messages and files that both ends of a session read.
 
 use farhaul_connect::hello::{self, FirstFrame, HelloError};
-use farhaul_connect::{AuthorizedKeys, Bounds};
+use farhaul_connect::{AuthorizedKeys, KeyBounds};
 use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{ControlSpan, PacketHeader, PlannedPacket};
 use farhaul_session::{Cipher, Handle};
-use farhaul_session::{FlowIdentity, Packets, Payload};
+use farhaul_session::{FlowIdentity, Packets, SegmentPayload};
 use farhaul_volume::Algorithm;
 
 use crate::scratch::Scratch;
@@ -97,7 +97,7 @@ target!(known_hosts, 2000, {
 target!(authorized_keys, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| {
-        let bounds = Bounds { root: vec!["/srv".into()], ..Bounds::default() };
+        let bounds = KeyBounds { root: vec!["/srv".into()], ..KeyBounds::default() };
         let keys = AuthorizedKeys::load(&scratch.file(bytes), bounds);
         assert!(keys.is_err() || keys.is_ok_and(|keys| keys.len() <= bytes.len() / 50));
     }
@@ -196,7 +196,7 @@ target!(datagram, 2000, |bytes: &[u8]| {
     let control = ControlSpan { start: 0, len: bytes.len() as u32 };
     let planned = PlannedPacket { number: 5, control, segment: None, padding: 0 };
     let mut datagram = vec![0; peer.datagram_len(&planned)];
-    peer.seal(&planned, bytes, Payload::Sealed(&[]), &mut datagram);
+    peer.seal(&planned, bytes, SegmentPayload::Sealed(&[]), &mut datagram);
     let mut damaged = datagram.clone();
     let at = usize::from(how) * 31 % damaged.len();
     damaged[at] ^= 0x10;

@@ -7,11 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, Token, encode};
+use farhaul_connect::hello::{Attach, Hello, HelloReply, HelloSecret, Refusal, encode};
 use farhaul_connect::keygen;
-use farhaul_copy::fuzzing::{End, record_session};
+use farhaul_copy::fuzzing::{FuzzedEnd, record_session};
 use farhaul_copy::{
-    CopyJob, CopyRequest, Direction, IntegrityOptions, Location, ManifestOptions, TransferOptions,
+    CopyDirection, CopyJob, CopyRequest, IntegrityOptions, Location, ManifestOptions, TransferOptions,
 };
 use farhaul_session::Handle;
 use farhaul_volume::{Marks, write_patch};
@@ -41,7 +41,9 @@ fn sessions() {
         ("manifest", [8, 0x1c, 2]),
     ];
     for (name, flags) in kinds {
-        for (end, target) in [(End::Receiver, "session__receiver"), (End::Sender, "session__sender")] {
+        for (end, target) in
+            [(FuzzedEnd::Receiver, "session__receiver"), (FuzzedEnd::Sender, "session__sender")]
+        {
             let (from, to) = (scratch::folder(), scratch::folder());
             let from = from.path().join("there");
             source(&from);
@@ -136,7 +138,7 @@ fn rare_messages() {
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     source(&from);
     std::fs::create_dir(&to).expect("it can be made");
-    let (script, _) = record_session(End::Receiver, &[0; 3], FILL, &from, &to);
+    let (script, _) = record_session(FuzzedEnd::Receiver, &[0; 3], FILL, &from, &to);
     let name = b"\x00\nfolder/two";
     let at = script.windows(name.len()).position(|bytes| bytes == name).expect("the file was announced");
     let id = script[at - 1];
@@ -147,7 +149,7 @@ fn rare_messages() {
 #[ignore = "writes the seeds into the source tree"]
 fn frames_and_files() {
     let request = CopyRequest {
-        direction: Direction::Pull,
+        direction: CopyDirection::Pull,
         more_paths: 0,
         paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
         target_is_directory: false,
@@ -168,11 +170,11 @@ fn frames_and_files() {
     let needs = Features::of(&["manifest"]);
     let opening = request.opening(needs.clone()).expect("the request can be encoded");
     let mut hello = Hello::new(opening, needs.and(&["delta"]), vec![7, 8], true);
-    hello.secret_half = Some(Token([5; 32]));
+    hello.secret_half = Some(HelloSecret([5; 32]));
     frame("hello", &encode(&hello).expect("it fits"));
-    frame("attach", &encode(&Attach::new(Token([6; 32]), 9, 11)).expect("it fits"));
+    frame("attach", &encode(&Attach::new(HelloSecret([6; 32]), 9, 11)).expect("it fits"));
     let mut reply = HelloReply::accept(vec![1]);
-    reply.ticket = Some(Token([7; 32]));
+    reply.ticket = Some(HelloSecret([7; 32]));
     frame("reply", &encode(&reply).expect("it fits"));
     let refusal = Refusal::new(farhaul_session::Code::NotFound, "no such path");
     frame("refusal", &encode(&HelloReply::refuse(refusal)).expect("it fits"));

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use farhaul_copy::fuzzing::{End, converse};
+use farhaul_copy::fuzzing::{FuzzedEnd, converse};
 
 use crate::scratch;
 use crate::target;
@@ -18,13 +18,13 @@ target!(receiver, 150, |bytes: &[u8]| {
     std::fs::write(there.join("small"), b"older").expect("it can be made");
     std::fs::create_dir(there.join("surplus")).expect("it can be made");
     std::fs::write(there.join("surplus/file"), b"ssss").expect("it can be made");
-    let _ = converse(End::Receiver, bytes, folder.path());
+    let _ = converse(FuzzedEnd::Receiver, bytes, folder.path());
 });
 
 target!(sender, 100, |bytes: &[u8]| {
     let folder = scratch::folder();
     source(&folder.path().join("there"));
-    let _ = converse(End::Sender, bytes, folder.path());
+    let _ = converse(FuzzedEnd::Sender, bytes, folder.path());
 });
 
 /// The byte that the files of a source are filled with.

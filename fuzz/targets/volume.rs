@@ -2,8 +2,8 @@
 
 use farhaul_text::{escape, unescape};
 use farhaul_volume::{
-    Allowance, Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList,
-    Selection, Separator, Side, expand, leads_out, stands_for, write_patch,
+    CHUNK, ChunkMap, Filter, FilterSide, GeneratedSource, GlobAllowance, GlobBase, Marks, PIECE, Patch,
+    RelPath, Root, RuleList, Selection, Separator, expand, leads_out, stands_for, write_patch,
 };
 
 use crate::scratch::Scratch;
@@ -22,7 +22,7 @@ target!(paths, 5000, |bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = unescape(text);
     }
-    let _ = Generated::parse(bytes);
+    let _ = GeneratedSource::parse(bytes);
     let middle = bytes.len() / 2;
     let _ = leads_out(&bytes[..middle], &bytes[middle..]);
 });
@@ -56,7 +56,7 @@ target!(filter, 3000, |bytes: &[u8]| {
     let _ = Filter::new(&list.lines()).expect("what a client sends is what a far end takes");
     let Ok(filter) = Filter::new(&lines) else { return };
     for path in paths.split(|&byte| byte == b'\n').take(64) {
-        for side in [Side::Sender, Side::Receiver] {
+        for side in [FilterSide::Sender, FilterSide::Receiver] {
             let excluded = filter.excludes(path, false, side);
             assert_eq!(excluded, filter.excludes(path, false, side));
             let _ = filter.excludes(path, true, side);
@@ -70,13 +70,13 @@ target!(glob, 2000, {
     let scratch = Scratch::new();
     std::fs::create_dir_all(scratch.path().join("a/b")).expect("it can be made");
     std::fs::write(scratch.path().join("a/b/[x]"), b"").expect("it can be made");
-    let base = Base::Root(Root::open(scratch.path()).expect("it is there"));
+    let base = GlobBase::Root(Root::open(scratch.path()).expect("it is there"));
     move |bytes: &[u8]| {
         let mut parts = bytes.splitn(2, |&byte| byte == 0);
         let (pattern, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let _ = stands_for(pattern, name);
         if pattern.len() < 200
-            && let Ok(found) = expand(&base, pattern, &mut Allowance::default())
+            && let Ok(found) = expand(&base, pattern, &mut GlobAllowance::default())
         {
             assert!(found.len() <= 64, "more than there is");
         }

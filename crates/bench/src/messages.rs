@@ -4,7 +4,7 @@
 //! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
 //! so that two incompatible versions can say so.
 
-use farhaul_connect::hello::{Refusal, Token};
+use farhaul_connect::hello::{HelloSecret, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::findings::HostFacts;
@@ -55,9 +55,9 @@ pub(crate) enum EndpointAnswer {
 pub(crate) struct CaseOpening {
     pub(crate) case: LinkCase,
     /// The token that an address must show before it is sent to.
-    pub(crate) token: Token,
+    pub(crate) token: HelloSecret,
     /// The secret that packets are sealed with.
-    pub(crate) secret: Token,
+    pub(crate) secret: HelloSecret,
     /// The ports of the near end, one for each flow.
     pub(crate) ports: Vec<u16>,
     /// The first and last port that the far end may use.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error, Location, NetworkOptions, Queue, Range, Remote, RemoteFile};
+use farhaul::{Code, Error, FileRange, Location, NetworkOptions, RangeQueue, Remote, RemoteFile};
 
 use super::findings::{FindingRow, Findings, ReadRow};
 use super::{Monitor, bps};
@@ -66,7 +66,7 @@ pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings
 
 fn read_all(file: &RemoteFile, over: &AtomicBool, bytes: &AtomicU64) {
     while !over.load(Relaxed) {
-        let mut reader = file.reader(Range { offset: 0, len: file.size() });
+        let mut reader = file.reader(FileRange { offset: 0, len: file.size() });
         while let (Ok(Some(chunk)), false) = (reader.next_chunk(), over.load(Relaxed)) {
             bytes.fetch_add(chunk.len() as u64, Relaxed);
         }
@@ -75,7 +75,7 @@ fn read_all(file: &RemoteFile, over: &AtomicBool, bytes: &AtomicU64) {
 
 /// The reads under way, and when each was asked for.
 struct ReadsInFlight {
-    queue: Queue,
+    queue: RangeQueue,
     asked: HashMap<u64, Instant>,
     seed: u64,
     room: u64,
@@ -91,13 +91,13 @@ impl ReadsInFlight {
         Ok(())
     }
 
-    fn random(&mut self) -> Range {
+    fn random(&mut self) -> FileRange {
         // Pseudo-random numbers that are the same in each run (splitmix64).
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.seed;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Range { offset: (mixed ^ (mixed >> 31)) % self.room, len: self.len }
+        FileRange { offset: (mixed ^ (mixed >> 31)) % self.room, len: self.len }
     }
 }
 

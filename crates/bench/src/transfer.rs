@@ -299,7 +299,7 @@ impl<'a> TransferBench<'a> {
             manifest: None,
             within: None,
             receipt: None,
-            means: farhaul::Within::default(),
+            means: farhaul::SessionLimits::default(),
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

@@ -6,30 +6,30 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Cipher, Code, CpuList, DeleteOptions, DeleteWhen, Durable, Error, Fault, FileOptions,
-    IntegrityOptions, ManifestOptions, NetworkOptions, Overwrite, PathAddresses, Policy, SyncOptions,
-    TransferOptions, Verify, flows_for_cores,
+    Algorithm, Cipher, Code, CpuList, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
+    IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, Policy, SyncOptions,
+    TransferOptions, VerifyMode, flows_for_cores,
 };
 
-use crate::values::{self, Flows, PathChoice};
+use crate::values::{self, FlowCount, PathChoice};
 
 pub mod bench;
 pub mod cap;
 pub mod clean;
 pub mod config;
 pub mod lab;
-pub mod look;
+pub mod read_verbs;
 pub mod receipt;
 pub mod select;
 pub mod service;
 pub mod verify;
 
-use select::Select;
+use select::SelectArgs;
 
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
 #[derive(Parser, Debug)]
 #[command(name = "farhaul", version, max_term_width = 100, after_help = EXIT_CODES)]
-pub struct Args {
+pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -45,49 +45,49 @@ root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with anything else 
 
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    Cp(Box<Cp>),
-    Sync(Box<Sync>),
-    Verify(verify::Verify),
-    Ls(Box<look::Ls>),
-    Stat(Box<look::Stat>),
-    Cat(Box<look::Cat>),
-    Du(Box<look::Du>),
-    Sum(Box<look::Sum>),
-    Clean(clean::Clean),
-    Receipt(receipt::Receipt),
-    Serve(Box<Serve>),
-    Submit(Box<service::Submit>),
-    Jobs(service::Jobs),
-    Job(service::Job),
-    Top(service::Top),
-    Open(service::Open),
+    Cp(Box<CpArgs>),
+    Sync(Box<SyncArgs>),
+    Verify(verify::VerifyArgs),
+    Ls(Box<read_verbs::LsArgs>),
+    Stat(Box<read_verbs::StatArgs>),
+    Cat(Box<read_verbs::CatArgs>),
+    Du(Box<read_verbs::DuArgs>),
+    Sum(Box<read_verbs::SumArgs>),
+    Clean(clean::CleanArgs),
+    Receipt(receipt::ReceiptArgs),
+    Serve(Box<ServeArgs>),
+    Submit(Box<service::SubmitArgs>),
+    Jobs(service::JobsArgs),
+    Job(service::JobArgs),
+    Top(service::TopArgs),
+    Open(service::OpenArgs),
     /// Wait until jobs are over; ends with the exit code of one that failed
-    Wait(service::Named),
+    Wait(service::JobIdsArgs),
     /// Hold jobs: nothing new is sent
-    Pause(service::Named),
+    Pause(service::JobIdsArgs),
     /// Let jobs go on that were held
-    Resume(service::Named),
+    Resume(service::JobIdsArgs),
     /// End jobs; what has arrived stays
-    Cancel(service::Named),
+    Cancel(service::JobIdsArgs),
     /// Try jobs again that have ended, or that wait for their next attempt
-    Retry(service::Named),
-    Set(service::Set),
-    Logs(service::Logs),
-    History(service::History),
-    Usage(service::Usage),
-    Peers(service::Peers),
+    Retry(service::JobIdsArgs),
+    Set(service::JobSetArgs),
+    Logs(service::LogsArgs),
+    History(service::HistoryArgs),
+    Usage(service::UsageArgs),
+    Peers(service::PeersArgs),
     Cap(cap::CapArgs),
-    Token(service::Token),
-    Watch(service::Watch),
-    Store(service::Store),
-    Keygen(Keygen),
-    Config(config::Config),
-    Audit(config::Audit),
-    Lab(Box<lab::Lab>),
-    Bench(bench::Bench),
+    Token(service::TokenArgs),
+    Watch(service::WatchArgs),
+    Store(service::StoreArgs),
+    Keygen(KeygenArgs),
+    Config(config::ConfigArgs),
+    Audit(config::AuditArgs),
+    Lab(Box<lab::LabArgs>),
+    Bench(bench::BenchArgs),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
-    Endpoint(Testing),
+    Endpoint(TestingArgs),
     /// Print the completions for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -102,19 +102,19 @@ pub enum Verb {
 /// Copy files and trees to or from another host; goes on where an interrupted run stopped
 #[derive(Group, Debug)]
 #[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
-pub struct Cp {
+pub struct CpArgs {
     /// Sources, then the destination
     #[arg(required = true, num_args = 2.., value_name = "LOCATION")]
     pub locations: Vec<OsString>,
 
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
     #[command(flatten)]
-    pub transfer: Transfer,
+    pub transfer: TransferArgs,
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 
     /// Compare files of the same size by their content, not by their times (scp's -c is --cipher)
     #[arg(short = 'c', long, conflicts_with = "overwrite", help_heading = TRANSFER)]
@@ -130,21 +130,21 @@ pub struct Cp {
 /// Make a directory like another one, here or on another host: what is new or changed is sent
 #[derive(Group, Debug)]
 #[command(after_help = format!("{SYNC_LOCATIONS}\n\n{EXIT_CODES}"))]
-pub struct Sync {
+pub struct SyncArgs {
     /// The source directory, then the destination
     #[arg(required = true, value_name = "LOCATION")]
     pub locations: Vec<OsString>,
 
     #[command(flatten)]
-    pub likeness: Likeness,
+    pub likeness: LikenessArgs,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
     #[command(flatten)]
-    pub transfer: Transfer,
+    pub transfer: TransferArgs,
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 
     /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
     #[arg(short = 'p', help_heading = SCP)]
@@ -153,7 +153,7 @@ pub struct Sync {
 
 /// How a destination is made like a source.
 #[derive(Group, Debug, Default)]
-pub struct Likeness {
+pub struct LikenessArgs {
     /// Compare files of the same size by their content, not by their times
     #[arg(short = 'c', long, help_heading = SYNC)]
     pub checksum: bool,
@@ -180,7 +180,7 @@ pub struct Likeness {
     pub delete_across_mounts: bool,
 }
 
-impl Likeness {
+impl LikenessArgs {
     /// An error if they contradict each other.
     pub fn options(&self) -> Result<SyncOptions, Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, what));
@@ -215,7 +215,7 @@ const MANIFEST: &str = "Manifest";
 const OUTPUT: &str = "Output";
 
 #[derive(Group, Debug, Default)]
-pub struct Connection {
+pub struct ConnectionArgs {
     /// Port of the SSH server (of the daemon, with fh://)
     #[arg(short = 'P', value_name = "PORT", value_parser = values::port, help_heading = SCP)]
     pub port: Option<u16>,
@@ -269,12 +269,12 @@ pub struct Connection {
 }
 
 #[derive(Group, Debug, Default)]
-pub struct Transfer {
+pub struct TransferArgs {
     /// What to do with files that exist: different = replace unless size and time are the same, content = unless the
     /// content is
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
-          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "content", "never"]))]
-    pub overwrite: Overwrite,
+          value_parser = values::choice::<OverwriteMode>(&["always", "older", "different", "content", "never"]))]
+    pub overwrite: OverwriteMode,
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub rate: Option<u64>,
@@ -296,11 +296,11 @@ pub struct Transfer {
     pub cipher: Cipher,
     /// How arrival is verified: the seal of each packet (its checksum, without a cipher), a digest of each file, or reading it back as well
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
-          value_parser = values::choice::<Verify>(&["transit", "digest", "readback"]))]
-    pub verify: Verify,
+          value_parser = values::choice::<VerifyMode>(&["transit", "digest", "readback"]))]
+    pub verify: VerifyMode,
     /// Number of flows on each path, 1 to 16 in all; auto = as many as this host's cores can feed [default: 1]
     #[arg(long, value_name = "N|auto", value_parser = values::flows, help_heading = TRANSFER)]
-    pub flows: Option<Flows>,
+    pub flows: Option<FlowCount>,
     /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own
     /// rate; auto = all that both hosts' interfaces have in common
     #[arg(long = "path", value_name = "LOCAL=REMOTE|auto", value_parser = values::path, help_heading = TRANSFER)]
@@ -308,7 +308,7 @@ pub struct Transfer {
     /// Directories, each on a device of its own, that are one place: a location in one of them is spread over all; repeat it
     /// if the other end has others
     #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
-    pub spread: Vec<values::Directories>,
+    pub spread: Vec<values::DirectoryList>,
     /// Largest packet in bytes [default: found by probing]
     #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
     pub mtu: Option<u16>,
@@ -326,8 +326,8 @@ pub struct Transfer {
     pub udp_only: bool,
     /// Report success only when the data are on the disk: synced at the end, or each file before it counts as arrived
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "end",
-          value_parser = values::choice::<Durable>(&["end", "file"]), help_heading = TRANSFER)]
-    pub durable: Option<Durable>,
+          value_parser = values::choice::<Durability>(&["end", "file"]), help_heading = TRANSFER)]
+    pub durable: Option<Durability>,
     /// Send changed files whole, not only what differs of them
     #[arg(short = 'W', long, overrides_with = "no_whole_file", help_heading = TRANSFER)]
     pub whole_file: bool,
@@ -372,12 +372,12 @@ pub struct Transfer {
     pub files: FileOptions,
 
     #[command(flatten)]
-    pub testing: Testing,
+    pub testing: TestingArgs,
 }
 
 /// What goes wrong in this process, for tests: no far end is told of it.
 #[derive(Group, Debug, Default)]
-pub struct Testing {
+pub struct TestingArgs {
     /// Faults of what this end receives and sends
     #[arg(long, value_name = "FAULT", env = "FARHAUL_FAULT", hide = true)]
     pub fault: Option<Fault>,
@@ -387,15 +387,15 @@ pub struct Testing {
     pub epoch_bits: Option<u32>,
 }
 
-impl Testing {
-    pub fn of_engine(&self) -> farhaul::Testing {
-        let default = farhaul::Testing::default();
-        farhaul::Testing { fault: self.fault, epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits) }
+impl TestingArgs {
+    pub fn of_engine(&self) -> farhaul::TestHooks {
+        let default = farhaul::TestHooks::default();
+        farhaul::TestHooks { fault: self.fault, epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits) }
     }
 }
 
 #[derive(Group, Debug, Default)]
-pub struct Output {
+pub struct OutputArgs {
     /// One JSON report on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
@@ -413,7 +413,7 @@ pub struct Output {
 /// Serve files to clients that hold an authorized key, all under one port number
 #[derive(Group, Debug)]
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
-pub struct Serve {
+pub struct ServeArgs {
     /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
@@ -486,13 +486,13 @@ pub struct Serve {
     #[arg(short = 'v', long)]
     pub verbose: bool,
     #[command(flatten)]
-    pub testing: Testing,
+    pub testing: TestingArgs,
 }
 
 /// Make an Ed25519 key pair for daemons and their clients
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub struct Keygen {
+pub struct KeygenArgs {
     /// File of the private key; the public one gets .pub behind its name [default: ~/.config/farhaul/id_ed25519]
     #[arg(short = 'f', long, value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -558,7 +558,7 @@ impl Verb {
             Verb::Cp(args) => args.transfer.cpus.as_ref(),
             Verb::Sync(args) => args.transfer.cpus.as_ref(),
             Verb::Serve(args) => args.cpus.as_ref(),
-            Verb::Bench(bench::Bench { part: bench::BenchPart::Transfer(args) }) => {
+            Verb::Bench(bench::BenchArgs { part: bench::BenchVerb::Transfer(args) }) => {
                 args.transfer.cpus.as_ref()
             }
             _ => None,
@@ -566,7 +566,7 @@ impl Verb {
     }
 }
 
-impl Transfer {
+impl TransferArgs {
     /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
     pub fn options(&self) -> TransferOptions {
         let files = FileOptions {
@@ -605,8 +605,8 @@ impl Transfer {
             rate_bps: self.rate.or(self.limit),
             rate_min_bps: self.min_rate,
             flows: match self.flows {
-                Some(Flows::Auto) => flows_for_cores(self.paths.len()),
-                Some(Flows::Number(flows)) => flows,
+                Some(FlowCount::Auto) => flows_for_cores(self.paths.len()),
+                Some(FlowCount::Number(flows)) => flows,
                 None => default.flows,
             },
             paths: self.paths.iter().filter_map(named).collect(),
@@ -628,7 +628,7 @@ fn named(path: &PathChoice) -> Option<PathAddresses> {
     }
 }
 
-impl Connection {
+impl ConnectionArgs {
     /// Everything for ssh that has no field of its own, as `-o` options.
     pub fn ssh_options(&self, quiet: bool) -> Vec<String> {
         let mut options = self.ssh_options.clone();
@@ -649,12 +649,12 @@ mod tests {
     use clap::CommandFactory;
     use farhaul::{SelectOptions, SpreadOptions};
 
-    use super::select::Origin;
+    use super::select::RuleOption;
     use super::*;
 
-    fn cp(arguments: &str) -> Result<Cp, clap::Error> {
+    fn cp(arguments: &str) -> Result<CpArgs, clap::Error> {
         let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
-        match Args::try_parse_from(words)?.verb {
+        match Cli::try_parse_from(words)?.verb {
             Verb::Cp(cp) => Ok(*cp),
             other => panic!("{other:?}"),
         }
@@ -662,7 +662,7 @@ mod tests {
 
     #[test]
     fn definitions_hold_together() {
-        Args::command().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]
@@ -698,10 +698,10 @@ mod tests {
                 memory_bytes: 1 << 30,
                 udp_only: true,
                 udp_ports: (5000, 5005),
-                testing: farhaul::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
+                testing: farhaul::TestHooks { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
             },
             files: FileOptions {
-                overwrite: Overwrite::Never,
+                overwrite: OverwriteMode::Never,
                 delta: Some(false),
                 in_place: false,
                 follow_growth_secs: Some(60),
@@ -721,8 +721,8 @@ mod tests {
                 keep_dirlinks: true,
             },
             integrity: IntegrityOptions {
-                verify: Verify::Readback,
-                durable: Durable::File,
+                verify: VerifyMode::Readback,
+                durable: Durability::File,
                 manifest: Some(ManifestOptions {
                     unchanged: true,
                     extra: vec![Algorithm::Sha256, Algorithm::Md5],
@@ -773,7 +773,7 @@ mod tests {
 
     #[test]
     fn rules_keep_their_order_across_options() {
-        let cp = Args::try_parse_from([
+        let cp = Cli::try_parse_from([
             "farhaul",
             "cp",
             "--exclude",
@@ -795,12 +795,12 @@ mod tests {
         let rules: Vec<_> =
             cp.select.rules.0.iter().map(|(origin, text)| (*origin, text.to_str().unwrap())).collect();
         let expected = [
-            (Origin::Exclude, "a"),
-            (Origin::Include, "b"),
-            (Origin::Filter, "- c"),
-            (Origin::Exclude, "- d"),
-            (Origin::ExcludeFrom, "-"),
-            (Origin::Include, "-e"),
+            (RuleOption::Exclude, "a"),
+            (RuleOption::Include, "b"),
+            (RuleOption::Filter, "- c"),
+            (RuleOption::Exclude, "- d"),
+            (RuleOption::ExcludeFrom, "-"),
+            (RuleOption::Include, "-e"),
         ];
         assert_eq!(rules, expected);
         assert_eq!(cp.locations, ["x", "y"]);

@@ -27,7 +27,7 @@ pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::{Action, Code, FailedEntry, Misbehaviour};
+    use farhaul::{Code, FailedAction, FailedEntry, Misbehaviour};
 
     use super::*;
 
@@ -63,7 +63,7 @@ mod tests {
             path: "a".into(),
             code: Code::FilesFailed,
             reason: "b".into(),
-            action: Action::Copy,
+            action: FailedAction::Copy,
         });
         assert_eq!(code_of_copy(&report, None) as u8, 1);
         report.not_set_count = 1;

@@ -1,7 +1,7 @@
 //! `farhaul`, the one binary. It parses, builds the job, calls engine, daemon, service, bench or wanem, and shows what comes out.
 //!
-//! How to read it: `args.rs` has every option once; help, man page and completions come from it. `location.rs` says
-//! what `user@host:path` and `fh://` mean. `commands/` has a file a verb, the only places that call the engine,
+//! How to read it: `args.rs` has every option once; help, man page and completions come from it. `selection.rs` turns
+//! the options that choose files into the engine's words. `commands/` has a file a verb, the only places that call the engine,
 //! the daemon, bench or wanem. `ui/` turns counters and reports into lines. stdout is data, everything else goes to stderr.
 #![deny(unsafe_code)]
 
@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         printer::error(&error, None);
         return exit::process_code(error.exit_code());
     }
-    match args::Args::try_parse() {
+    match args::Cli::try_parse() {
         Ok(args) => {
             if args.verb.holds_keys() {
                 stay_out_of_dumps();

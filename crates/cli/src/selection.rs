@@ -13,25 +13,28 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator};
 
-use crate::args::select::{Origin, Rules, Select};
+use crate::args::select::{OrderedRules, RuleOption, SelectArgs};
 use crate::descriptors;
 
 /// Twice what the engine takes of names: comments, and what JSON adds.
 const NAMES_FILE_MAX: u64 = 64 << 20;
 
-type Names = Vec<Vec<u8>>;
+type NameList = Vec<Vec<u8>>;
 
 /// What a list of names says.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct List {
-    names: Names,
+    names: NameList,
     /// Lines that were taken for comments.
     comments: usize,
 }
 
 /// What is chosen, and the names if it is by name. `note` gets a line on what of a list was taken for
 /// comments: rsync leaves such lines out, too, but a file may be called so.
-pub fn read(select: &Select, note: impl FnOnce(&str)) -> Result<(SelectOptions, Option<Names>), Error> {
+pub fn read(
+    select: &SelectArgs,
+    note: impl FnOnce(&str),
+) -> Result<(SelectOptions, Option<NameList>), Error> {
     if reads_stdin(select) {
         descriptors::input()?;
     }
@@ -58,26 +61,26 @@ pub fn read(select: &Select, note: impl FnOnce(&str)) -> Result<(SelectOptions, 
 }
 
 /// An empty list of names, or of patterns, is a list.
-fn reads_stdin(select: &Select) -> bool {
-    let is_read = |(origin, value): &(Origin, OsString)| match origin {
-        Origin::IncludeFrom | Origin::ExcludeFrom => value == "-",
+fn reads_stdin(select: &SelectArgs) -> bool {
+    let is_read = |(origin, value): &(RuleOption, OsString)| match origin {
+        RuleOption::IncludeFrom | RuleOption::ExcludeFrom => value == "-",
         // A rule that merges a file ends with its name.
-        Origin::Filter => value.as_bytes().ends_with(b" -"),
-        Origin::Include | Origin::Exclude => false,
+        RuleOption::Filter => value.as_bytes().ends_with(b" -"),
+        RuleOption::Include | RuleOption::Exclude => false,
     };
     select.files_from.as_deref().is_some_and(|path| path.as_os_str() == "-")
         || select.rules.0.iter().any(is_read)
 }
 
-fn rules(rules: &Rules, separator: Separator) -> Result<RuleList, FilterError> {
+fn rules(rules: &OrderedRules, separator: Separator) -> Result<RuleList, FilterError> {
     let mut list = RuleList::new(separator);
     for (origin, value) in &rules.0 {
         match origin {
-            Origin::Include => list.include(value.as_bytes())?,
-            Origin::Exclude => list.exclude(value.as_bytes())?,
-            Origin::Filter => list.rule(value.as_bytes())?,
-            Origin::IncludeFrom => list.include_from(Path::new(value))?,
-            Origin::ExcludeFrom => list.exclude_from(Path::new(value))?,
+            RuleOption::Include => list.include(value.as_bytes())?,
+            RuleOption::Exclude => list.exclude(value.as_bytes())?,
+            RuleOption::Filter => list.rule(value.as_bytes())?,
+            RuleOption::IncludeFrom => list.include_from(Path::new(value))?,
+            RuleOption::ExcludeFrom => list.exclude_from(Path::new(value))?,
         }
     }
     Ok(list)
@@ -142,7 +145,7 @@ fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
         return Ok(List { names: names.collect::<Result<_, _>>()?, comments: 0 });
     }
     let is_comment = |line: &[u8]| matches!(line[0], b'#' | b';');
-    let (comments, names): (Names, Names) =
+    let (comments, names): (NameList, NameList) =
         numbered.map(|(_, line)| line.to_vec()).partition(|line| is_comment(line));
     Ok(List { names, comments: comments.len() })
 }
@@ -186,7 +189,7 @@ mod tests {
         let path = temp.path().join("names");
         let told = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            let select = Select { files_from: Some(path.clone()), ..Select::default() };
+            let select = SelectArgs { files_from: Some(path.clone()), ..SelectArgs::default() };
             let mut told = String::new();
             let (_, names) = read(&select, |note| told = note.to_string()).unwrap();
             (names.unwrap(), told)
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_wrong_usage() {
-        let select = |files_from: &str| Select { files_from: Some(files_from.into()), ..Select::default() };
+        let select =
+            |files_from: &str| SelectArgs { files_from: Some(files_from.into()), ..SelectArgs::default() };
         for file in ["/nonexistent", "/", "/dev/zero"] {
             assert!(
                 matches!(read(&select(file), |_| {}), Err(error) if error.code() == Code::BadList),

@@ -68,16 +68,16 @@ pub fn mask(text: &str) -> Result<u32, String> {
 
 /// How many flows are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flows {
+pub enum FlowCount {
     Auto,
     Number(u16),
 }
 
 /// `4`, `auto`.
-pub fn flows(text: &str) -> Result<Flows, String> {
+pub fn flows(text: &str) -> Result<FlowCount, String> {
     match (text, text.parse()) {
-        ("auto", _) => Ok(Flows::Auto),
-        (_, Ok(flows)) => Ok(Flows::Number(flows)),
+        ("auto", _) => Ok(FlowCount::Auto),
+        (_, Ok(flows)) => Ok(FlowCount::Number(flows)),
         (_, Err(_)) => Err(format!("'{text}' is not a number of flows; write one from 1 to 16, or auto")),
     }
 }
@@ -172,12 +172,12 @@ fn is_link_local(ip: &IpAddr) -> bool {
 
 /// Directories between commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directories(pub Vec<Vec<u8>>);
+pub struct DirectoryList(pub Vec<Vec<u8>>);
 
-pub fn directories(text: &str) -> Result<Directories, String> {
+pub fn directories(text: &str) -> Result<DirectoryList, String> {
     let list: Vec<_> = text.split(',').map(|directory| directory.as_bytes().to_vec()).collect();
     match list.len() >= 2 && !list.contains(&Vec::new()) {
-        true => Ok(Directories(list)),
+        true => Ok(DirectoryList(list)),
         false => Err(format!("{text:?} is no list of directories such as /nvme0,/nvme1")),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_session::budget::{Budget, Limits, MemoryLimits, threads_of_this_process};
+use farhaul_session::budget::{Budget, MemoryLimits, ResourceLimits, threads_of_this_process};
 use farhaul_session::overflow_bytes_max;
 
 use super::principal::PrincipalId;
@@ -24,11 +24,11 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(memory: MemoryLimits, rate_max_bps: Option<u64>) -> Accounts {
-        let limits = Limits {
+        let limits = ResourceLimits {
             overflow_bytes: overflow_bytes_max(memory.process),
             threads: threads_of_this_process(),
             rate_bps: rate_max_bps,
-            ..Limits::memory(memory.process)
+            ..ResourceLimits::memory(memory.process)
         };
         Accounts {
             daemon: Budget::of_process().within("this daemon", limits),
@@ -56,12 +56,12 @@ impl Accounts {
         }
     }
 
-    fn limits(&self, rights: &Rights) -> Limits {
+    fn limits(&self, rights: &Rights) -> ResourceLimits {
         let memory = rights.memory_max.unwrap_or(u64::MAX).min(self.memory_each);
-        Limits {
+        ResourceLimits {
             overflow_bytes: overflow_bytes_max(memory),
             rate_bps: rights.rate_max_bps,
-            ..Limits::memory(memory)
+            ..ResourceLimits::memory(memory)
         }
     }
 }

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use farhaul_session::error::Code;
 
-use super::grants::{Grants, Taken};
-use super::hello::{Refusal, Token};
+use super::grants::{Grants, TakenGrant};
+use super::hello::{HelloSecret, Refusal};
 use super::identity::fingerprint;
-use super::principal::{Authenticated, Authenticator, PrincipalId, Proof};
+use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::registry::Registry;
-use super::rights::{Access, Rights, Way};
+use super::rights::{Access, ContentDirection, Rights};
 
 /// What handshakes ask.
 #[derive(Debug, Clone)]
@@ -25,13 +25,13 @@ pub(crate) struct Callers {
 
 /// A key that has been proved, and is let in as far as its first frame.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ProvenCaller {
     pub(crate) key: PrincipalId,
     /// Who that is by itself; nobody, if it can only come for another.
-    pub(crate) own: Option<Authenticated>,
+    pub(crate) own: Option<AuthenticatedPeer>,
 }
 
-impl Caller {
+impl ProvenCaller {
     /// Of its key.
     pub(crate) fn name(&self) -> String {
         self.key.name()
@@ -40,22 +40,22 @@ impl Caller {
 
 impl Callers {
     /// Who has proved to have this key, if that one is heard; else the key's fingerprint.
-    pub(crate) fn caller(&self, spki: &[u8]) -> Result<Caller, String> {
+    pub(crate) fn caller(&self, spki: &[u8]) -> Result<ProvenCaller, String> {
         let key = PrincipalId::Ed25519(spki.to_vec());
-        let own = self.authenticator.authenticate(Proof::Ed25519(spki));
+        let own = self.authenticator.authenticate(HandshakeProof::Ed25519(spki));
         let name = fingerprint(spki);
         let is_heard =
             own.is_some() || self.grants.knows(&name, Instant::now()) || self.registry.has_session_by(&key);
-        if is_heard { Ok(Caller { key, own }) } else { Err(name) }
+        if is_heard { Ok(ProvenCaller { key, own }) } else { Err(name) }
     }
 
     /// For whom a caller comes, and with which rights: by a grant, if one is shown, with what is left of
     /// those of who gave it.
     pub(crate) fn principal(
         &self,
-        caller: &Caller,
-        grant: Option<&Token>,
-    ) -> Result<(Authenticated, Option<Taken>), Refusal> {
+        caller: &ProvenCaller,
+        grant: Option<&HelloSecret>,
+    ) -> Result<(AuthenticatedPeer, Option<TakenGrant>), Refusal> {
         let Some(token) = grant else {
             let unknown = || {
                 let hint = "add it to the daemon's authorized keys, or come with a grant";
@@ -73,12 +73,12 @@ impl Callers {
             return Err(refuse(format!("who gave this grant may do less here now: {lost}")));
         }
         let access = match taken.errand.way {
-            Way::Read => Access::ReadOnly,
-            Way::Write => Access::WriteOnly,
+            ContentDirection::Read => Access::ReadOnly,
+            ContentDirection::Write => Access::WriteOnly,
         };
         // What who gave it may not do is refused where requests are judged.
         let access = now.access.and(access).unwrap_or(now.access);
         let rights = Rights { access, errand: Some(taken.errand.clone()), ..now };
-        Ok((Authenticated { principal: taken.by.clone(), rights }, Some(taken)))
+        Ok((AuthenticatedPeer { principal: taken.by.clone(), rights }, Some(taken)))
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A client sends the data of a flow from a socket of its own to the daemon's port. Its first datagrams therefore
 //! arrive here, and are handed to the session by flow id, unproven. When one has passed its tag, the session makes a
-//! socket of its own on the same port ([`AcceptSocket`]), connected to where that datagram came from; the kernel then
+//! socket of its own on the same port (`AcceptSocket`), connected to where that datagram came from; the kernel then
 //! gives it all that follows.
 //!
 //! Always true: nothing here answers; a datagram costs one look-up, and memory only in a bounded queue.

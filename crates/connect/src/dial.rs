@@ -12,30 +12,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use farhaul_session::blocked::Blocked;
-use farhaul_session::blocked::{udp_blocked_warning, udp_noted_warning};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
+use farhaul_session::setup::{CarrierFallback, Dial, FlowLink, FlowSetup, ReservedFlow, Setup, Transport};
+use farhaul_session::udp_blocks::UdpBlockNotes;
+use farhaul_session::udp_blocks::{udp_blocked_warning, udp_noted_warning};
 use farhaul_text::printable;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::caller;
 use super::caller::{Apart, Caller, is_wanted};
-use super::early::{FirstUse, Unanswered};
+use super::early_session::{FirstUse, UnansweredHello};
 use super::hello;
-use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, Token};
+use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, HelloSecret, SessionOpening};
 use super::identity::{Identity, PublicKey, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
-use super::race::{Failure, Race, Road};
+use super::race::{Race, RaceFailure, Road};
 use super::tls;
-use super::tls::Pin;
+use super::tls::KeyPin;
 use super::trust;
-use super::trust::Verdict;
+use super::trust::TrustVerdict;
 use super::{
-    Established, GRANTS, HelloParams, Keys, attached_indices, bind_flows, dialled_flows, dialled_spares,
-    direct, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
+    EstablishedSession, GRANTS, HelloParams, SessionKeys, attached_indices, bind_flows, dialled_flows,
+    dialled_spares, direct_tcp, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp,
+    with_session,
 };
 
 /// UDP that has not answered by then is taken for blocked.
@@ -98,18 +99,18 @@ pub struct PinnedTarget {
     /// Fingerprint of its key; no other is let in.
     pub key: String,
     /// What is shown there.
-    pub grant: Token,
+    pub grant: HelloSecret,
 }
 
 /// Opens further TCP connections for a running session.
 pub(crate) struct Dialer {
-    way: Way,
+    way: CarrierRoute,
     indices: FreshIndices,
 }
 
 /// How a further connection is made.
-enum Way {
-    Daemon(DaemonWay),
+enum CarrierRoute {
+    Daemon(DaemonRoute),
     /// To a far end that ssh has started.
     Direct {
         candidates: Vec<SocketAddr>,
@@ -117,12 +118,12 @@ enum Way {
     },
 }
 
-struct DaemonWay {
+struct DaemonRoute {
     remote: SocketAddr,
     identity: Identity,
     /// Fingerprint of the session's server.
     key: String,
-    ticket: Token,
+    ticket: HelloSecret,
     host: String,
 }
 
@@ -151,7 +152,7 @@ pub fn daemon_connect(
     target: &DaemonTarget,
     params: HelloParams,
     caller: &dyn Caller,
-) -> Result<Established, Error> {
+) -> Result<EstablishedSession, Error> {
     let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question, caller) };
     connect_asking(target, params, &ask, caller)
 }
@@ -162,14 +163,14 @@ pub(crate) fn connect_asking(
     params: HelloParams,
     ask: &dyn Fn(&str) -> Option<bool>,
     caller: &dyn Caller,
-) -> Result<Established, Error> {
+) -> Result<EstablishedSession, Error> {
     let host = target.host.trim_start_matches('[').trim_end_matches(']').to_string();
     let identity = Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
     let known_path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
     let mut known = KnownHosts::load(&known_path)?;
     let name = host_name(&host, target.port);
     let addresses = resolve(&host, target.port, caller)?;
-    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
+    let blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -185,7 +186,7 @@ pub(crate) fn connect_asking(
         let (port, is_blocked) = (target.port, blocked.was_noted());
         let attempt = Attempt { host, port, identity, addresses, params, grant: None, takes_tcp, is_blocked };
         match attempt.run(&runtime, &pin, caller) {
-            Ok(Connected { mut established, key, unanswered }) => {
+            Ok(DialedConnection { mut established, key, unanswered }) => {
                 let mut blocked = blocked;
                 match established.session.transport {
                     Transport::Udp => blocked.forget(),
@@ -197,7 +198,7 @@ pub(crate) fn connect_asking(
                 match unanswered {
                     Some(unanswered) => {
                         let first_use = is_first_use.then_some(FirstUse { known, name, key });
-                        let unanswered = Unanswered { first_use, ..unanswered };
+                        let unanswered = UnansweredHello { first_use, ..unanswered };
                         established.session.pending = Some(unanswered.listen(runtime)?);
                     }
                     None if is_first_use => known.append(&name, &key)?,
@@ -205,22 +206,22 @@ pub(crate) fn connect_asking(
                 }
                 return Ok(established);
             }
-            Err(failure @ Failure::TwoKeys(..)) if is_first_use(&known, &name, target) => {
+            Err(failure @ RaceFailure::TwoKeys(..)) if is_first_use(&known, &name, target) => {
                 return Err(failure.into_error(host, target.port, identity));
             }
-            Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
+            Err(RaceFailure::ServerKey(key) | RaceFailure::TwoKeys(key, _)) => {
                 let verdict = trust::judge(&known, &name, target, &key, ask);
                 // Without an answer it is refused, which is not why this ends.
                 is_wanted(caller)?;
                 match verdict {
-                    Verdict::Trust => pin = pin_to(key, &pin)?,
-                    Verdict::Refuse(error) => return Err(error),
+                    TrustVerdict::Trust => pin = pin_to(key, &pin)?,
+                    TrustVerdict::Refuse(error) => return Err(error),
                 }
             }
             // Where a crowd begins to send, a path may lose all that is said over UDP and TCP in ten seconds, but hardly twice.
             Err(failure)
                 if (failure.is_passing()
-                    || matches!(failure, Failure::Silent)
+                    || matches!(failure, RaceFailure::Silent)
                         && tries == 1
                         && !params.opening.network.udp_only)
                     && begin.elapsed() + pause < target.busy_wait =>
@@ -241,7 +242,7 @@ pub fn pinned_connect(
     target: &PinnedTarget,
     mut params: HelloParams,
     caller: &dyn Caller,
-) -> Result<Established, Error> {
+) -> Result<EstablishedSession, Error> {
     let (host, port) = (&target.host[..], target.port);
     let named = resolve(host, port, caller);
     is_wanted(caller)?;
@@ -252,7 +253,7 @@ pub fn pinned_connect(
     if addresses.is_empty() {
         return Err(named.err().unwrap_or_else(|| Error::bug("the addresses of a host")));
     }
-    let mut blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &port.to_string());
+    let mut blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &port.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -260,7 +261,7 @@ pub fn pinned_connect(
     // A daemon that knows of no grants would take us for ourselves.
     params.opening.needs = params.opening.needs.and(&[GRANTS]);
     params.early = false;
-    let pin = Pin::OneOf(vec![target.key.clone()]);
+    let pin = KeyPin::OneOf(vec![target.key.clone()]);
     let (begin, mut pause, mut tries) = (Instant::now(), PAUSES.0, 0);
     loop {
         tries += 1;
@@ -275,7 +276,7 @@ pub fn pinned_connect(
             is_blocked: blocked.was_noted(),
         };
         match attempt.run(&runtime, &pin, caller) {
-            Ok(Connected { mut established, .. }) => {
+            Ok(DialedConnection { mut established, .. }) => {
                 match established.session.transport {
                     Transport::Udp => blocked.forget(),
                     Transport::Tcp if params.udp => blocked.note(),
@@ -284,20 +285,20 @@ pub fn pinned_connect(
                 established.session.blocked = Some(blocked);
                 return Ok(established);
             }
-            Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
+            Err(RaceFailure::ServerKey(key) | RaceFailure::TwoKeys(key, _)) => {
                 let what = format!("port {port} of {} has the key {key}, not {}", shown(host), target.key);
                 let hint =
                     "nothing was sent; somebody may be in between, or the name leads elsewhere from here";
                 return Err(Error::new(Code::HostKeyWrong, what).with_hint(hint));
             }
-            Err(Failure::ClientKey) => {
+            Err(RaceFailure::ClientKey) => {
                 let what =
                     format!("the daemon on {} knows of no grant for {}", shown(host), identity.fingerprint());
                 let hint = "it may have expired long ago, or the daemon has been started anew: run the command again";
                 return Err(Error::new(Code::GrantRefused, what).with_hint(hint));
             }
             Err(failure)
-                if (failure.is_passing() || matches!(failure, Failure::Silent) && tries == 1)
+                if (failure.is_passing() || matches!(failure, RaceFailure::Silent) && tries == 1)
                     && begin.elapsed() + pause < BUSY_WAIT =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
@@ -317,14 +318,14 @@ fn shown(host: &str) -> String {
 }
 
 /// The key that is trusted from now on; the one that was let in before is shown again, or the server has several.
-fn pin_to(key: String, before: &Pin) -> Result<Pin, Error> {
-    let pin = Pin::OneOf(vec![key]);
+fn pin_to(key: String, before: &KeyPin) -> Result<KeyPin, Error> {
+    let pin = KeyPin::OneOf(vec![key]);
     if pin == *before { Err(Error::from(Misbehaviour::KeyChanged)) } else { Ok(pin) }
 }
 
 /// Between half of a pause and one and a half, so that a crowd does not come again all at once.
 fn jittered(pause: Duration) -> Result<Duration, Error> {
-    let random = Token::random()?;
+    let random = HelloSecret::random()?;
     Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
@@ -349,11 +350,11 @@ fn resolve(host: &str, port: u16, caller: &dyn Caller) -> Result<Vec<SocketAddr>
 }
 
 /// What a try yields.
-struct Connected {
-    established: Established,
+struct DialedConnection {
+    established: EstablishedSession,
     /// The server's fingerprint.
     key: String,
-    unanswered: Option<Unanswered>,
+    unanswered: Option<UnansweredHello>,
 }
 
 /// One try with one set of trusted keys.
@@ -363,23 +364,28 @@ struct Attempt<'a> {
     identity: &'a Identity,
     addresses: &'a [SocketAddr],
     params: &'a HelloParams,
-    grant: Option<&'a Token>,
+    grant: Option<&'a HelloSecret>,
     takes_tcp: bool,
     /// UDP did not get through when it was last tried.
     is_blocked: bool,
 }
 
 impl Attempt<'_> {
-    fn run(&self, runtime: &Runtime, pin: &Pin, caller: &dyn Caller) -> Result<Connected, Failure> {
+    fn run(
+        &self,
+        runtime: &Runtime,
+        pin: &KeyPin,
+        caller: &dyn Caller,
+    ) -> Result<DialedConnection, RaceFailure> {
         runtime.block_on(async {
             tokio::select! {
                 connected = self.connect(pin) => connected,
-                error = caller::called_off(caller) => Err(Failure::Engine(error)),
+                error = caller::called_off(caller) => Err(RaceFailure::Engine(error)),
             }
         })
     }
 
-    async fn connect(&self, pin: &Pin) -> Result<Connected, Failure> {
+    async fn connect(&self, pin: &KeyPin) -> Result<DialedConnection, RaceFailure> {
         let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
         let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
         let udp = self.params.udp;
@@ -389,29 +395,34 @@ impl Attempt<'_> {
         let is_early = self.params.early && !self.params.opening.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
             // The handshake passed and then nothing did: the same as if UDP had not answered.
-            Err(Failure::Silent) if is_udp && tcp => {}
-            result => return result.map_err(Failure::of_one_who_is_there),
+            Err(RaceFailure::Silent) if is_udp && tcp => {}
+            result => return result.map_err(RaceFailure::of_one_who_is_there),
         }
         // Who has shown a key once is held to it.
-        let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
+        let same = if *pin == KeyPin::Any { &KeyPin::OneOf(vec![key.clone()]) } else { pin };
         let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp, patience };
         let road = race.run().await.map_err(|failure| match failure {
-            Failure::ServerKey(other) if *pin == Pin::Any => Failure::TwoKeys(key, other),
+            RaceFailure::ServerKey(other) if *pin == KeyPin::Any => RaceFailure::TwoKeys(key, other),
             other => other.of_one_who_is_there(),
         })?;
         let key = road.key()?;
-        self.over_road(road, &key, false).await.map_err(Failure::of_one_who_is_there)
+        self.over_road(road, &key, false).await.map_err(RaceFailure::of_one_who_is_there)
     }
 
-    async fn over_road(&self, road: Road, key: &str, is_early: bool) -> Result<Connected, Failure> {
+    async fn over_road(
+        &self,
+        road: Road,
+        key: &str,
+        is_early: bool,
+    ) -> Result<DialedConnection, RaceFailure> {
         let peer = road.spki().and_then(|spki| PublicKey::from_spki(&spki));
         let (established, unanswered) = match road {
             Road::Udp(connection) => self.over_udp(connection, key, is_early).await?,
             Road::Tcp(tls) => (self.over_tcp(*tls, key).await?, None),
         };
-        let keys = peer.map(|peer| Keys { own: self.identity.clone(), peer });
-        let established = Established { peer_key: Some(key.to_string()), keys, ..established };
-        Ok(Connected { established, key: key.to_string(), unanswered })
+        let keys = peer.map(|peer| SessionKeys { own: self.identity.clone(), peer });
+        let established = EstablishedSession { peer_key: Some(key.to_string()), keys, ..established };
+        Ok(DialedConnection { established, key: key.to_string(), unanswered })
     }
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
@@ -441,7 +452,7 @@ impl Attempt<'_> {
         quic: quic::ClientConnection,
         key: &str,
         is_early: bool,
-    ) -> Result<(Established, Option<Unanswered>), Failure> {
+    ) -> Result<(EstablishedSession, Option<UnansweredHello>), RaceFailure> {
         let hello = self.hello(Some(quic.remote))?;
         let offer = self.offer(quic.remote, key, hello.flow_ids.len());
         let said = async {
@@ -456,7 +467,7 @@ impl Attempt<'_> {
             Ok((receive, body))
         };
         let (receive, body) = match timeout(HELLO_TIME, heard).await {
-            Err(_) => return Err(Failure::Silent),
+            Err(_) => return Err(RaceFailure::Silent),
             Ok(Ok(heard)) => heard,
             Ok(Err(error)) => return Err(quic::cut_off(&quic.connection, error)),
         };
@@ -465,7 +476,7 @@ impl Attempt<'_> {
             let theirs = hello.flow_ids.clone();
             let opening = self.params.opening.clone();
             let established = self.datagrams(master, opening, &hello, &theirs, quic.remote)?;
-            return Ok((established, Some(Unanswered { quic, receive, hello, offer, first_use: None })));
+            return Ok((established, Some(UnansweredHello { quic, receive, hello, offer, first_use: None })));
         };
         let reply = accepted(&body, &hello)?;
         let remote = quic.remote;
@@ -482,24 +493,25 @@ impl Attempt<'_> {
     fn datagrams(
         &self,
         master: Secret,
-        opening: Opening,
+        opening: SessionOpening,
         hello: &Hello,
         theirs: &[u16],
         remote: SocketAddr,
-    ) -> Result<Established, Error> {
+    ) -> Result<EstablishedSession, Error> {
         let options = &opening.network;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
-        let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
+        let reserved =
+            (first..).zip(&ids[first..]).map(|(index, &ids)| ReservedFlow::new(index, ids)).collect();
         let established = self.established(master, flows, Transport::Udp, remote);
         let session = Setup { spares, reserved, ..established.session };
-        Ok(Established { opening, session, ..established })
+        Ok(EstablishedSession { opening, session, ..established })
     }
 
     /// What a hello over a connection to `remote` offers, if it has so many flow ids.
-    fn offer(&self, remote: SocketAddr, key: &str, ids: usize) -> Offer {
-        Offer {
+    fn offer(&self, remote: SocketAddr, key: &str, ids: usize) -> HelloOffer {
+        HelloOffer {
             host: self.host.to_string(),
             remote,
             identity: self.identity.clone(),
@@ -509,15 +521,19 @@ impl Attempt<'_> {
         }
     }
 
-    async fn over_tcp(&self, mut tls: tcp::Tls, key: &str) -> Result<Established, Failure> {
+    async fn over_tcp(
+        &self,
+        mut tls: tcp::TlsConnection,
+        key: &str,
+    ) -> Result<EstablishedSession, RaceFailure> {
         let hello = self.hello(None)?;
         let exchange = async {
             tls.write_frame(&hello).await?;
             tls.read_frame().await
         };
         let body = match timeout(HELLO_TIME, exchange).await {
-            Err(_) => return Err(Failure::Silent),
-            Ok(result) => result.map_err(Failure::of_hello)?,
+            Err(_) => return Err(RaceFailure::Silent),
+            Ok(result) => result.map_err(RaceFailure::of_hello)?,
         };
         let reply = accepted(&body, &hello)?;
         let master = tls.export_secret()?;
@@ -536,7 +552,7 @@ impl Attempt<'_> {
             let options = &self.params.opening.network;
             let first = last - reserved_ids(options);
             session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
-            session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+            session.reserved = (first..last).map(|index| ReservedFlow::new(index, ids[index])).collect();
             let ports = [self.port];
             session.warnings.push(match self.is_blocked {
                 true => udp_noted_warning(self.host, &ports, "TCP"),
@@ -552,9 +568,9 @@ impl Attempt<'_> {
         flows: Vec<FlowSetup>,
         transport: Transport,
         remote: SocketAddr,
-    ) -> Established {
+    ) -> EstablishedSession {
         let session = Setup::new(master, true, flows, transport, self.host.to_string());
-        Established {
+        EstablishedSession {
             session: Setup {
                 udp_ports: vec![self.port],
                 dialled: Some(remote.ip().to_canonical()),
@@ -572,17 +588,17 @@ impl Attempt<'_> {
     }
 }
 
-impl Established {
+impl EstablishedSession {
     /// The same with what the reply says of the far end.
-    fn answered(self, reply: HelloReply) -> Established {
+    fn answered(self, reply: HelloReply) -> EstablishedSession {
         let peer_version = printable(reply.version.as_bytes(), 40);
         let features = self.features.common(&reply.features);
-        Established { peer_version, features, terms: reply.terms, ..self }
+        EstablishedSession { peer_version, features, terms: reply.terms, ..self }
     }
 }
 
 /// Of a hello: what makes further carriers of what the reply says, and errors of what it does not.
-pub(crate) struct Offer {
+pub(crate) struct HelloOffer {
     host: String,
     remote: SocketAddr,
     identity: Identity,
@@ -592,71 +608,74 @@ pub(crate) struct Offer {
     ids: usize,
 }
 
-impl Offer {
-    pub(crate) fn fallback(self, ticket: Option<Token>) -> Fallback {
-        let Offer { host, remote, identity, key, udp_only, ids } = self;
+impl HelloOffer {
+    pub(crate) fn fallback(self, ticket: Option<HelloSecret>) -> CarrierFallback {
+        let HelloOffer { host, remote, identity, key, udp_only, ids } = self;
         match ticket {
             Some(ticket) if !udp_only => {
-                let way = Way::Daemon(DaemonWay { remote, identity, key, ticket, host });
-                Fallback::Dial(Arc::new(Dialer::new(way, ids)))
+                let way = CarrierRoute::Daemon(DaemonRoute { remote, identity, key, ticket, host });
+                CarrierFallback::Dial(Arc::new(Dialer::new(way, ids)))
             }
-            Some(_) | None => Fallback::None,
+            Some(_) | None => CarrierFallback::None,
         }
     }
 
-    pub(crate) fn error(&self, failure: Failure) -> Error {
+    pub(crate) fn error(&self, failure: RaceFailure) -> Error {
         failure.into_error(&self.host, self.remote.port(), &self.identity)
     }
 }
 
 /// A reply to `hello` that agrees, names as many flows, and lacks nothing that is needed.
-pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, Failure> {
+pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFailure> {
     let reply = agreed(body, hello.flow_ids.len())?;
-    reply.features.satisfy(&hello.opening.needs).map_err(|refusal| Failure::Engine(refusal.into_error()))?;
+    reply
+        .features
+        .satisfy(&hello.opening.needs)
+        .map_err(|refusal| RaceFailure::Engine(refusal.into_error()))?;
     Ok(reply)
 }
 
 /// A reply that agrees and names as many flows as were asked for.
-fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
+fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, RaceFailure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
         if refusal.is(Code::Busy) {
-            return Err(Failure::Busy(printable(refusal.text.as_bytes(), 200)));
+            return Err(RaceFailure::Busy(printable(refusal.text.as_bytes(), 200)));
         }
-        return Err(Failure::Engine(refusal.into_error()));
+        return Err(RaceFailure::Engine(refusal.into_error()));
     }
     if reply.flow_ids.len() != flows {
-        return Err(Failure::Engine(Error::from(Misbehaviour::FlowCount)));
+        return Err(RaceFailure::Engine(Error::from(Misbehaviour::FlowCount)));
     }
     Ok(reply)
 }
 
 impl Dialer {
-    fn new(way: Way, flows: usize) -> Dialer {
+    fn new(way: CarrierRoute, flows: usize) -> Dialer {
         Dialer { way, indices: FreshIndices::new(flows) }
     }
 
     /// To a far end that ssh has started and that the session's secret is shared with. The hello had so many
     /// ids.
     pub(super) fn direct(candidates: Vec<SocketAddr>, master: Secret, ids: usize) -> Dialer {
-        Dialer::new(Way::Direct { candidates, master }, ids)
+        Dialer::new(CarrierRoute::Direct { candidates, master }, ids)
     }
 }
 
 impl Dial for Dialer {
-    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`] says that the server knows of no such
+    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`](farhaul_session::ExitCode::Lost) says that the server knows of no such
     /// session (any more).
     fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");
         let take_index = || self.indices.take().ok_or_else(exhausted);
         match &self.way {
-            Way::Daemon(way) => way.dial(take_index),
-            Way::Direct { candidates, master } => direct::dial(candidates, master, take_index),
+            CarrierRoute::Daemon(way) => way.dial(take_index),
+            CarrierRoute::Direct { candidates, master } => direct_tcp::dial(candidates, master, take_index),
         }
     }
 }
 
-impl DaemonWay {
+impl DaemonRoute {
     fn dial(&self, take_index: impl Fn() -> Result<u16, Error>) -> Result<FlowSetup, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -666,10 +685,10 @@ impl DaemonWay {
             Error::new(Code::NoCarrier, format!("cannot reach {} over TCP: {reason}", self.host))
                 .with_hint("run the same command again when it is back; it goes on where it stopped")
         };
-        let (config, refused) = tls::client_config(&self.identity, Pin::OneOf(vec![self.key.clone()]))?;
-        let failed = |failure: Failure| match failure.unless(&refused) {
-            Failure::Engine(error) => error,
-            Failure::ServerKey(key) => Error::new(
+        let (config, refused) = tls::client_config(&self.identity, KeyPin::OneOf(vec![self.key.clone()]))?;
+        let failed = |failure: RaceFailure| match failure.unless(&refused) {
+            RaceFailure::Engine(error) => error,
+            RaceFailure::ServerKey(key) => Error::new(
                 Code::HostKeyWrong,
                 format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
             )
@@ -677,8 +696,8 @@ impl DaemonWay {
             other => gone(other.to_string()),
         };
         let exchange = async {
-            let io = |error: std::io::Error| failed(Failure::of_io(&error));
-            let hello = |error: HelloError| failed(Failure::of_hello(error));
+            let io = |error: std::io::Error| failed(RaceFailure::of_io(&error));
+            let hello = |error: HelloError| failed(RaceFailure::of_hello(error));
             let mut tls = tcp::connect(Arc::new(config), self.remote).await.map_err(io)?;
             // An attempt that failed may have been heard, so that its index is not used again.
             let index = take_index()?;
@@ -703,9 +722,9 @@ mod tests {
     fn a_server_that_agrees_on_other_flows_or_changes_its_key_misbehaves() {
         let reply = hello::encode(&HelloReply::accept(vec![1, 2])).unwrap();
         assert!(agreed(&reply[4..], 2).is_ok());
-        let Err(Failure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
+        let Err(RaceFailure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
         assert_eq!(error.misbehaviour(), Some(Misbehaviour::FlowCount));
-        let one = pin_to("SHA256:one".into(), &Pin::Any).unwrap();
+        let one = pin_to("SHA256:one".into(), &KeyPin::Any).unwrap();
         assert!(pin_to("SHA256:other".into(), &one).is_ok());
         let again = pin_to("SHA256:one".into(), &one);
         assert_eq!(Misbehaviour::of(&again), Some(Misbehaviour::KeyChanged));

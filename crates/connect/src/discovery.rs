@@ -18,20 +18,20 @@ use super::reserved_ids;
 
 /// An interface of the client: its addresses, and how many of their bits name the subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interface(pub Vec<(IpAddr, u8)>);
+pub struct ClientInterface(pub Vec<(IpAddr, u8)>);
 
 /// Interfaces that are looked at, and addresses of each.
 const INTERFACES_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 16;
 
 /// Those of this host; none if the system does not tell.
-pub(super) fn own() -> Vec<Interface> {
+pub(super) fn own() -> Vec<ClientInterface> {
     let found = interfaces().unwrap_or_default();
-    found.into_iter().take(INTERFACES_MAX).map(|interface| Interface(interface.addresses)).collect()
+    found.into_iter().take(INTERFACES_MAX).map(|interface| ClientInterface(interface.addresses)).collect()
 }
 
 /// The most paths that a client with these interfaces can have.
-pub(super) fn most(options: &NetworkOptions, interfaces: &[Interface]) -> usize {
+pub(super) fn most(options: &NetworkOptions, interfaces: &[ClientInterface]) -> usize {
     let most = FLOWS_MAX / usize::from(options.flows).max(1);
     most.saturating_sub(options.further_paths.into()).min(interfaces.len()).max(1)
 }
@@ -46,15 +46,20 @@ pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAd
     pairs(&hello.interfaces, &own(), first, most.min(FLOWS_MAX))
 }
 
-fn pairs(near: &[Interface], far: &[Interface], first: PathAddresses, most: usize) -> Vec<PathAddresses> {
-    let with = |list: &[Interface], ip: IpAddr| {
+fn pairs(
+    near: &[ClientInterface],
+    far: &[ClientInterface],
+    first: PathAddresses,
+    most: usize,
+) -> Vec<PathAddresses> {
+    let with = |list: &[ClientInterface], ip: IpAddr| {
         list.iter().position(|interface| interface.0.iter().any(|&(own, _)| own == ip))
     };
     // Behind a translated address or a jump host it is not known which interfaces are in use.
     let (Some(near_first), Some(far_first)) = (with(near, first.local), with(far, first.remote)) else {
         return Vec::new();
     };
-    let addresses = |interface: &Interface| interface.0.clone().into_iter().take(ADDRESSES_MAX);
+    let addresses = |interface: &ClientInterface| interface.0.clone().into_iter().take(ADDRESSES_MAX);
     let mut subnets: Vec<(IpAddr, u8)> =
         [&near[near_first], &far[far_first]].into_iter().flat_map(addresses).filter_map(subnet).collect();
     let mut taken = vec![far_first];
@@ -80,7 +85,7 @@ fn pairs(near: &[Interface], far: &[Interface], first: PathAddresses, most: usiz
 
 /// The interface of `far` with an address in the subnet of `local`. Two hosts may have the same private address (a bridge
 /// for virtual machines), which leads nowhere.
-fn opposite(far: &[Interface], local: IpAddr, wanted: (IpAddr, u8)) -> Option<(usize, IpAddr)> {
+fn opposite(far: &[ClientInterface], local: IpAddr, wanted: (IpAddr, u8)) -> Option<(usize, IpAddr)> {
     let all = far.iter().enumerate().flat_map(|(number, interface)| {
         interface.0.iter().take(ADDRESSES_MAX).map(move |&address| (number, address))
     });
@@ -151,12 +156,12 @@ pub(super) fn found(options: &mut NetworkOptions, paths: &[PathAddresses]) {
 mod tests {
     use super::*;
 
-    fn list(text: &str) -> Vec<Interface> {
+    fn list(text: &str) -> Vec<ClientInterface> {
         let address = |text: &str| {
             let (ip, bits) = text.split_once('/').unwrap();
             (ip.parse().unwrap(), bits.parse().unwrap())
         };
-        text.split_whitespace().map(|one| Interface(one.split(',').map(address).collect())).collect()
+        text.split_whitespace().map(|one| ClientInterface(one.split(',').map(address).collect())).collect()
     }
 
     fn path(text: &str) -> PathAddresses {

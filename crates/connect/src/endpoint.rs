@@ -12,35 +12,36 @@ use farhaul_net::{Link as _, StreamLink, UdpLink, with_port};
 use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::options::PathAddresses;
 use farhaul_session::setup::{
-    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
+    CarrierFallback, FlowLink, FlowSetup, ReservedFlow, Setup, SpareFlow, SpareLink, StopFlag, Transport,
 };
 use farhaul_text::printable;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::direct::DirectListener;
+use super::direct_tcp::DirectListener;
 use super::hello;
-use super::hello::{Hello, HelloError, HelloReply, Opening, Refusal, Token};
+use super::hello::{Hello, HelloError, HelloReply, HelloSecret, Refusal, SessionOpening};
 use super::ssh::{client_address, server_address, session_secret};
 use super::{
-    Admitted, Established, attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
+    AdmissionReply, EstablishedSession, attached_indices, direct_tcp, discovery, random_flow_ids,
+    reachable_from, reserved_ids,
 };
 
 /// What a session may take to end after its client has gone, before the process ends without it.
 const END_TIME: Duration = Duration::from_secs(30);
 
 /// What a far end says of what its client wants.
-pub type Judge = dyn Fn(&Opening) -> Result<Admitted, Refusal>;
+pub type OpeningJudge = dyn Fn(&SessionOpening) -> Result<AdmissionReply, Refusal>;
 
 /// Answers the client's hello on standard input and output, which become the channel: what the process prints from
 /// here on goes to standard error, so that it cannot damage it. When standard input ends, its session is stopped,
 /// and the process ends half a minute later if it has not by then. An error has been told to the client already.
-pub fn endpoint_stdio(admit: &Judge) -> Result<Established, Error> {
+pub fn endpoint_stdio(admit: &OpeningJudge) -> Result<EstablishedSession, Error> {
     let (stdin, stdout) = take_stdio()?;
     ssh_endpoint(stdin, stdout, admit)
 }
 
 /// As [`endpoint_stdio`], in a program that has something else to do and ends when it wants.
-pub fn endpoint_in_program(admit: &Judge) -> Result<Established, Error> {
+pub fn endpoint_in_program(admit: &OpeningJudge) -> Result<EstablishedSession, Error> {
     let (stdin, stdout) = take_stdio()?;
     establish(stdin, stdout, ssh_connection(), None, admit)
 }
@@ -56,7 +57,11 @@ fn take_stdio() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 /// [`endpoint_stdio`] on other descriptors.
-pub fn ssh_endpoint(stdin: OwnedFd, stdout: OwnedFd, admit: &Judge) -> Result<Established, Error> {
+pub fn ssh_endpoint(
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    admit: &OpeningJudge,
+) -> Result<EstablishedSession, Error> {
     establish(stdin, stdout, ssh_connection(), Some(END_TIME), admit)
 }
 
@@ -69,8 +74,8 @@ pub(super) fn establish(
     stdout: OwnedFd,
     ssh_connection: Option<String>,
     end_time: Option<Duration>,
-    admit: &Judge,
-) -> Result<Established, Error> {
+    admit: &OpeningJudge,
+) -> Result<EstablishedSession, Error> {
     let (mut input, mut output) = (File::from(stdin), File::from(stdout));
     let mut hello = match read_hello(&mut input) {
         Ok(hello) => hello,
@@ -91,7 +96,7 @@ pub(super) fn establish(
     hello::write_frame(&mut output, &reply)?;
     discovery::found(&mut hello.opening.network, &reply.paths);
 
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
     watch(watched.into(), stop.clone(), end_time)?;
     let link = StreamLink::from_fds(input.into(), output.into())
@@ -116,20 +121,20 @@ fn tell(output: &mut File, refusal: Refusal) -> Error {
 }
 
 /// The answer, a socket a flow, and where direct connections are awaited.
-type Prepared = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
+type PreparedReply = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
 
 fn prepare(
     hello: &Hello,
     ssh_connection: Option<String>,
-    Admitted { features, terms }: Admitted,
-) -> Result<Prepared, Error> {
+    AdmissionReply { features, terms }: AdmissionReply,
+) -> Result<PreparedReply, Error> {
     let flows = hello.opening.network.flow_count();
     let ids = flows + reserved_ids(&hello.opening.network);
     if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
         return Err(Error::from(Misbehaviour::PortCount));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
-    reply.secret_half = Some(Token::random()?);
+    reply.secret_half = Some(HelloSecret::random()?);
     (reply.features, reply.terms) = (features, terms);
     let mut sockets = Vec::new();
     if hello.udp {
@@ -156,7 +161,7 @@ fn prepare(
     if hello.udp && !hello.opening.network.udp_only {
         // Where UDP's port is open, TCP's may be. Without any the channel has to do.
         let ports = hello.opening.network.udp_ports;
-        door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
+        door = direct_tcp::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
         reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
     }
     Ok((reply, sockets, door))
@@ -178,12 +183,12 @@ fn join(
     sockets: Vec<UdpLink>,
     door: Option<TcpListener>,
     link: StreamLink,
-    stop: Stop,
-) -> Result<Established, Error> {
+    stop: StopFlag,
+) -> Result<EstablishedSession, Error> {
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let indices = attached_indices(hello.flow_ids.len());
-    let direct = door.map_or(Fallback::None, |door| {
-        Fallback::Listen(Box::new(DirectListener::new(door, master.clone(), indices)))
+    let direct = door.map_or(CarrierFallback::None, |door| {
+        CarrierFallback::Listen(Box::new(DirectListener::new(door, master.clone(), indices)))
     });
     let client = reply.ssh_connection.as_deref().and_then(client_address);
     let shown = client.map(|client| client.ip());
@@ -194,7 +199,7 @@ fn join(
         FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
     };
     let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
-        (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
+        (vec![channel(0)], Vec::new(), Vec::new(), CarrierFallback::None, Transport::Ssh)
     } else {
         let options = &hello.opening.network;
         let (mut flows, mut spares) = (Vec::new(), Vec::new());
@@ -203,7 +208,7 @@ fn join(
         let mut sockets = sockets.into_iter();
         let first_reserved = last - reserved_ids(options);
         let reserved = (first_reserved..last)
-            .map(|position| Reserved::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
+            .map(|position| ReservedFlow::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
             .collect();
         for position in 0..first_reserved {
             let (send_id, recv_id) = ids(position);
@@ -223,14 +228,14 @@ fn join(
                 let candidates = reachable_from(socket.local_addr(), &candidates);
                 flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
             } else if let Some(local) = ports[flow] {
-                spares.push(Spare { index, send_id, recv_id, way: SpareWay::Listen { local } });
+                spares.push(SpareFlow { index, send_id, recv_id, way: SpareLink::Listen { local } });
             }
         }
-        (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
+        (flows, spares, reserved, CarrierFallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
     let peer = shown.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
     let session = Setup::new(master, false, flows, transport, peer);
-    Ok(Established {
+    Ok(EstablishedSession {
         session: Setup {
             spares,
             reserved,
@@ -252,7 +257,7 @@ fn join(
 }
 
 /// Waits for the end of standard input without reading it: sshd gives a socket or a pipe.
-fn watch(input: OwnedFd, stop: Stop, end_time: Option<Duration>) -> Result<(), Error> {
+fn watch(input: OwnedFd, stop: StopFlag, end_time: Option<Duration>) -> Result<(), Error> {
     let wait = move || {
         let mut fds = [PollFd::new(&input, PollFlags::RDHUP)];
         loop {
@@ -282,7 +287,7 @@ mod tests {
     fn a_hello_whose_flows_and_ports_do_not_fit_is_refused() {
         let opening = test_opening(farhaul_session::NetworkOptions { flows: 2, ..Default::default() });
         let mut hello = Hello::new(opening, Features::default(), vec![1; 40], true);
-        let admitted = || Admitted { features: Features::default(), terms: Vec::new() };
+        let admitted = || AdmissionReply { features: Features::default(), terms: Vec::new() };
         for ports in [vec![1], vec![1, 2, 3]] {
             hello.client_udp_ports = ports;
             let prepared = prepare(&hello, None, admitted());

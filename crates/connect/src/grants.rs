@@ -11,7 +11,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
 use sha2::{Digest as _, Sha256};
 
-use super::hello::{Refusal, Token};
+use super::hello::{HelloSecret, Refusal};
 use super::principal::Principal;
 use super::rights::{Errand, Rights};
 
@@ -52,21 +52,21 @@ struct Grant {
     key: String,
     errand: Arc<Errand>,
     until: Instant,
-    state: State,
+    state: GrantState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum GrantState {
     Unused,
     /// Somebody has come with it, whose session has not begun.
     Shown,
     Used,
 }
 
-/// A grant that somebody has come with. Dropped without having been [spent](Taken::spend), it can be shown
+/// A grant that somebody has come with. Dropped without having been [spent](TakenGrant::spend), it can be shown
 /// again.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenGrant {
     grants: Grants,
     digest: [u8; 32],
     /// Who gave it.
@@ -84,8 +84,8 @@ impl Grants {
         rights: &Rights,
         wish: GrantWish,
         now: Instant,
-    ) -> Result<Token, Error> {
-        let token = Token::random()?;
+    ) -> Result<HelloSecret, Error> {
+        let token = HelloSecret::random()?;
         let mut table = self.table();
         forget_old(&mut table, now);
         let full = |what: String| Err(Error::new(Code::Busy, what).with_hint("try again later"));
@@ -103,7 +103,7 @@ impl Grants {
         let GrantWish { key, errand, lifetime } = wish;
         let until = now + lifetime.min(Duration::from_secs(GRANT_SECS_MAX));
         let (by, rights, errand) = (by.clone(), rights.clone(), Arc::new(errand));
-        let grant = Grant { by, rights, key, errand, until, state: State::Unused };
+        let grant = Grant { by, rights, key, errand, until, state: GrantState::Unused };
         table.insert(digest_of(&token), grant);
         Ok(token)
     }
@@ -116,7 +116,7 @@ impl Grants {
     }
 
     /// Takes the grant of this token for who has proved to have this key.
-    pub(crate) fn take(&self, token: &Token, key: &str, now: Instant) -> Result<Taken, Refusal> {
+    pub(crate) fn take(&self, token: &HelloSecret, key: &str, now: Instant) -> Result<TakenGrant, Refusal> {
         let digest = digest_of(token);
         let mut table = self.table();
         forget_old(&mut table, now);
@@ -132,14 +132,16 @@ impl Grants {
             return refuse(Code::GrantRefused, "the grant is for another key");
         }
         match grant.state {
-            State::Used | State::Shown => return refuse(Code::GrantUsed, "the grant has been used"),
-            State::Unused if now >= grant.until => {
+            GrantState::Used | GrantState::Shown => {
+                return refuse(Code::GrantUsed, "the grant has been used");
+            }
+            GrantState::Unused if now >= grant.until => {
                 return refuse(Code::GrantExpired, "the grant has expired");
             }
-            State::Unused => grant.state = State::Shown,
+            GrantState::Unused => grant.state = GrantState::Shown,
         }
         let (by, rights, errand) = (grant.by.clone(), grant.rights.clone(), grant.errand.clone());
-        Ok(Taken { grants: self.clone(), digest, by, rights, errand })
+        Ok(TakenGrant { grants: self.clone(), digest, by, rights, errand })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -149,31 +151,31 @@ impl Grants {
 
 impl Grant {
     fn is_good(&self, now: Instant) -> bool {
-        self.state != State::Used && now < self.until
+        self.state != GrantState::Used && now < self.until
     }
 }
 
-impl Taken {
+impl TakenGrant {
     /// Its session begins: nobody can show it again.
     pub(crate) fn spend(self, now: Instant) {
         if let Some(grant) = self.grants.table().get_mut(&self.digest) {
-            grant.state = State::Used;
+            grant.state = GrantState::Used;
             grant.until = grant.until.min(now);
         }
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenGrant {
     fn drop(&mut self) {
         if let Some(grant) = self.grants.table().get_mut(&self.digest)
-            && grant.state == State::Shown
+            && grant.state == GrantState::Shown
         {
-            grant.state = State::Unused;
+            grant.state = GrantState::Unused;
         }
     }
 }
 
-fn digest_of(token: &Token) -> [u8; 32] {
+fn digest_of(token: &HelloSecret) -> [u8; 32] {
     Sha256::digest(token.0).into()
 }
 
@@ -184,7 +186,7 @@ fn forget_old(table: &mut Table, now: Instant) {
 #[cfg(test)]
 mod tests {
     use super::super::principal::PrincipalId;
-    use super::super::rights::Way;
+    use super::super::rights::ContentDirection;
     use super::*;
 
     fn by(name: &str) -> Principal {
@@ -192,7 +194,8 @@ mod tests {
     }
 
     fn wish(key: &str, secs: u64) -> GrantWish {
-        let errand = Errand { way: Way::Write, path: b"in".to_vec(), deletes: false, follows: false };
+        let errand =
+            Errand { way: ContentDirection::Write, path: b"in".to_vec(), deletes: false, follows: false };
         GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }
     }
 
@@ -207,16 +210,16 @@ mod tests {
             Desk { grants: Grants::default(), now: Instant::now() }
         }
 
-        fn give(&self, name: &str, key: &str, secs: u64) -> Result<Token, Code> {
+        fn give(&self, name: &str, key: &str, secs: u64) -> Result<HelloSecret, Code> {
             let given = self.grants.give(&by(name), &Rights::default(), wish(key, secs), self.now);
             given.map_err(|error| error.code())
         }
 
-        fn take(&self, token: &Token, key: &str) -> Result<Taken, String> {
+        fn take(&self, token: &HelloSecret, key: &str) -> Result<TakenGrant, String> {
             self.grants.take(token, key, self.now).map_err(|refusal| refusal.code)
         }
 
-        fn refused(&self, token: &Token, key: &str) -> String {
+        fn refused(&self, token: &HelloSecret, key: &str) -> String {
             self.take(token, key).expect_err("it is refused")
         }
     }
@@ -226,7 +229,7 @@ mod tests {
         let desk = Desk::new();
         let token = desk.give("alice", "B", 600).unwrap();
         assert!(desk.grants.knows("B", desk.now) && !desk.grants.knows("C", desk.now));
-        assert_eq!(desk.refused(&Token([7; 32]), "B"), "FH-GRANT-REFUSED");
+        assert_eq!(desk.refused(&HelloSecret([7; 32]), "B"), "FH-GRANT-REFUSED");
         assert_eq!(desk.refused(&token, "C"), "FH-GRANT-REFUSED");
         let taken = desk.take(&token, "B").unwrap();
         assert_eq!((&taken.by, &taken.errand.path[..]), (&by("alice"), &b"in"[..]));

@@ -33,7 +33,7 @@ pub(crate) const HANDSHAKE_BYTES: usize = 64 << 10;
 /// What happens to a handshake that wants to begin.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    Enter(Place),
+    Enter(HandshakeSlot),
     /// Let it show first that it receives at its address.
     Validate,
     /// There is no place now; let it come again.
@@ -68,7 +68,7 @@ struct Handshake {
 
 /// One place in the table, given back when dropped unless another has got it by then.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct HandshakeSlot {
     table: HalfOpen,
     address: IpAddr,
     id: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Place {
 }
 
 /// Who has to go so that a newcomer can enter.
-enum Room {
+enum Eviction {
     There,
     InPlaceOf(IpAddr, u64),
     None,
@@ -92,9 +92,9 @@ impl HalfOpen {
             return Admission::Validate;
         }
         match table.room_for(address, now) {
-            Room::There => {}
-            Room::InPlaceOf(other, id) => table.remove((other, id)),
-            Room::None => return Admission::Busy,
+            Eviction::There => {}
+            Eviction::InPlaceOf(other, id) => table.remove((other, id)),
+            Eviction::None => return Admission::Busy,
         }
         let (evict, evicted) = oneshot::channel();
         let id = table.next_id;
@@ -102,7 +102,7 @@ impl HalfOpen {
         table.total += 1;
         let handshake = Handshake { since: now, _evict: evict };
         table.of_address.entry(address).or_default().insert(id, handshake);
-        Admission::Enter(Place { table: self.clone(), address, id, has_shown_a_key: false, evicted })
+        Admission::Enter(HandshakeSlot { table: self.clone(), address, id, has_shown_a_key: false, evicted })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -111,7 +111,7 @@ impl HalfOpen {
 }
 
 impl Table {
-    fn room_for(&self, address: IpAddr, now: Instant) -> Room {
+    fn room_for(&self, address: IpAddr, now: Instant) -> Eviction {
         let own = self.of_address.get(&address).map_or(0, Handshakes::len);
         let from = if own >= PER_ADDRESS_MAX {
             address
@@ -122,19 +122,19 @@ impl Table {
             };
             match self.of_address.iter().max_by_key(|&entry| rank(entry)) {
                 Some((&other, _)) => other,
-                None => return Room::None,
+                None => return Eviction::None,
             }
         } else {
-            return Room::There;
+            return Eviction::There;
         };
-        let Some(held) = self.of_address.get(&from) else { return Room::None };
+        let Some(held) = self.of_address.get(&from) else { return Eviction::None };
         match held.iter().next() {
             Some((&id, oldest))
                 if held.len() > own + 1 || now.saturating_duration_since(oldest.since) >= GRACE =>
             {
-                Room::InPlaceOf(from, id)
+                Eviction::InPlaceOf(from, id)
             }
-            _ => Room::None,
+            _ => Eviction::None,
         }
     }
 
@@ -150,7 +150,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl HandshakeSlot {
     /// Returns once another handshake has got this place; to be awaited to its end at most once.
     pub(crate) async fn evicted(&mut self) {
         // Nothing is ever sent: the error is the signal.
@@ -170,7 +170,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         match self.has_shown_a_key {
@@ -212,7 +212,7 @@ mod tests {
             Door { table: HalfOpen::default(), now: Instant::now() }
         }
 
-        fn admit(&self, address: IpAddr) -> Option<Place> {
+        fn admit(&self, address: IpAddr) -> Option<HandshakeSlot> {
             match self.table.admit(address, true, self.now) {
                 Admission::Enter(place) => Some(place),
                 Admission::Busy => None,
@@ -220,11 +220,11 @@ mod tests {
             }
         }
 
-        fn enter(&self, address: IpAddr) -> Place {
+        fn enter(&self, address: IpAddr) -> HandshakeSlot {
             self.admit(address).unwrap_or_else(|| panic!("{address} was turned away"))
         }
 
-        fn fill(&self, count: usize, address: impl Fn(usize) -> IpAddr) -> Vec<Place> {
+        fn fill(&self, count: usize, address: impl Fn(usize) -> IpAddr) -> Vec<HandshakeSlot> {
             (0..count).map(|n| self.enter(address(n))).collect()
         }
 
@@ -234,8 +234,9 @@ mod tests {
     }
 
     /// The indices of those that have lost their place.
-    fn evicted(places: &mut [Place]) -> Vec<usize> {
-        let lost = |place: &mut Place| place.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+    fn evicted(places: &mut [HandshakeSlot]) -> Vec<usize> {
+        let lost =
+            |place: &mut HandshakeSlot| place.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
         places.iter_mut().enumerate().filter_map(|(n, place)| lost(place).then_some(n)).collect()
     }
 
@@ -322,7 +323,7 @@ mod tests {
         let mut door = Door::new();
         let mut known = door.fill(PER_ADDRESS_MAX, |_| v4(1));
         assert!(door.admit(v4(1)).is_none());
-        assert!(known.iter_mut().all(Place::show_key));
+        assert!(known.iter_mut().all(HandshakeSlot::show_key));
         assert_eq!(door.total(), 0);
         while known.len() < SHOWN_MAX {
             let mut next = door.enter(v4(1));

@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::Interface;
+use super::ClientInterface;
 use super::features::Features;
 pub use farhaul_text::printable;
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for Protocols {
 
 /// What a client opens a session for: a service by its name, and a first request that only the service can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Opening {
+pub struct SessionOpening {
     pub service: String,
     /// Features that the far end has to have, because the client's user has asked for what they do.
     #[serde(default)]
@@ -73,36 +73,36 @@ pub struct Opening {
 
 /// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub [u8; 32]);
+pub struct HelloSecret(pub [u8; 32]);
 
-impl Token {
+impl HelloSecret {
     /// A fresh one from the system's generator.
-    pub fn random() -> Result<Token, Error> {
+    pub fn random() -> Result<HelloSecret, Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(Error::no_random_numbers)?;
-        Ok(Token(bytes))
+        Ok(HelloSecret(bytes))
     }
 }
 
-impl Drop for Token {
+impl Drop for HelloSecret {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for HelloSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-impl Serialize for Token {
+impl Serialize for HelloSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.0)))
     }
 }
 
-impl<'de> Deserialize<'de> for Token {
+impl<'de> Deserialize<'de> for HelloSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Zeroizing::new(String::deserialize(deserializer)?);
         // A little more than fits, which the decoder wants.
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for Token {
         let wrong = || D::Error::custom("a token has 32 bytes");
         let len = STANDARD.decode_slice(text.as_bytes(), &mut bytes[..]).map_err(|_| wrong())?;
         let bytes = bytes[..len].try_into().map_err(|_| wrong())?;
-        Ok(Token(bytes))
+        Ok(HelloSecret(bytes))
     }
 }
 
@@ -130,7 +130,7 @@ mod base64_bytes {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hello {
     magic: String,
-    kind: Kind,
+    kind: RefusalKind,
     pub protocols: Protocols,
     /// Version of the program, for messages to people.
     pub version: String,
@@ -138,7 +138,7 @@ pub struct Hello {
     #[serde(default)]
     pub features: Features,
     #[serde(flatten)]
-    pub opening: Opening,
+    pub opening: SessionOpening,
     /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
     /// likes; over a stream one more, for that itself.
     pub flow_ids: Vec<u16>,
@@ -149,23 +149,23 @@ pub struct Hello {
     pub client_udp_ports: Vec<u16>,
     /// Ssh only: the client's half of the session secret.
     #[serde(default)]
-    pub secret_half: Option<Token>,
+    pub secret_half: Option<HelloSecret>,
     /// The client's, if the far end is to find the paths.
     #[serde(default)]
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<ClientInterface>,
     /// Daemon only, and for the same: the address that the client has called.
     #[serde(default)]
     pub dialled: Option<IpAddr>,
     /// Daemon only: who comes does so for another, who has been given this there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grant: Option<Token>,
+    pub grant: Option<HelloSecret>,
 }
 
 impl Hello {
-    pub fn new(opening: Opening, features: Features, flow_ids: Vec<u16>, udp: bool) -> Hello {
+    pub fn new(opening: SessionOpening, features: Features, flow_ids: Vec<u16>, udp: bool) -> Hello {
         Hello {
             magic: MAGIC.into(),
-            kind: Kind::Hello,
+            kind: RefusalKind::Hello,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             features,
@@ -185,11 +185,11 @@ impl Hello {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attach {
     magic: String,
-    kind: Kind,
+    kind: RefusalKind,
     protocols: Protocols,
     version: String,
     /// As the session's [`HelloReply`] gave it.
-    pub ticket: Token,
+    pub ticket: HelloSecret,
     /// Id the client wants to receive on.
     pub flow_id: u16,
     /// The index, and with it the keys, of the new flow: one behind those of the hello that this session has not had.
@@ -197,10 +197,10 @@ pub struct Attach {
 }
 
 impl Attach {
-    pub fn new(ticket: Token, flow_id: u16, flow_index: u16) -> Attach {
+    pub fn new(ticket: HelloSecret, flow_id: u16, flow_index: u16) -> Attach {
         Attach {
             magic: MAGIC.into(),
-            kind: Kind::Attach,
+            kind: RefusalKind::Attach,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             ticket,
@@ -214,7 +214,7 @@ impl Attach {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HelloReply {
     magic: String,
-    kind: Kind,
+    kind: RefusalKind,
     pub protocols: Protocols,
     pub version: String,
     /// What the far end can do, in the session and in the service.
@@ -236,13 +236,13 @@ pub struct HelloReply {
     pub ssh_connection: Option<String>,
     /// Ssh only: the far end's half of the session secret.
     #[serde(default)]
-    pub secret_half: Option<Token>,
+    pub secret_half: Option<HelloSecret>,
     /// The paths that the far end has found, if it was to and if there is more than one.
     #[serde(default)]
     pub paths: Vec<PathAddresses>,
     /// Daemon only: joins later connections to this session.
     #[serde(default)]
-    pub ticket: Option<Token>,
+    pub ticket: Option<HelloSecret>,
     /// The service's own words.
     #[serde(default, with = "base64_bytes")]
     pub terms: Vec<u8>,
@@ -252,7 +252,7 @@ impl HelloReply {
     pub fn accept(flow_ids: Vec<u16>) -> HelloReply {
         HelloReply {
             magic: MAGIC.into(),
-            kind: Kind::Reply,
+            kind: RefusalKind::Reply,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             features: Features::default(),
@@ -326,7 +326,7 @@ fn client_exit(code: Code) -> u8 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum RefusalKind {
     Hello,
     Attach,
     Reply,
@@ -346,7 +346,7 @@ pub enum FirstFrame {
 struct Envelope {
     #[serde(default)]
     magic: String,
-    kind: Option<Kind>,
+    kind: Option<RefusalKind>,
     protocols: Option<Protocols>,
     #[serde(default)]
     version: String,
@@ -403,7 +403,7 @@ impl From<HelloError> for Error {
 
 /// A frame ready to be written: length, then JSON. It may hold half a secret or a ticket, and is wiped.
 pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError> {
-    let mut frame = Wiped::default();
+    let mut frame = WipedBuffer::default();
     frame.extend(&[0; 4]);
     serde_json::to_writer(&mut frame, value).map_err(|error| HelloError::Malformed(error.to_string()))?;
     let mut frame = frame.0;
@@ -418,9 +418,9 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError>
 
 /// Bytes of a frame that grow as they come, and are wiped: also where they lay before they grew.
 #[derive(Default)]
-pub(crate) struct Wiped(pub(crate) Zeroizing<Vec<u8>>);
+pub(crate) struct WipedBuffer(pub(crate) Zeroizing<Vec<u8>>);
 
-impl Wiped {
+impl WipedBuffer {
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         if self.0.capacity() - self.0.len() < bytes.len() {
             let mut larger = Zeroizing::new(Vec::with_capacity(2 * (self.0.len() + bytes.len())));
@@ -431,7 +431,7 @@ impl Wiped {
     }
 }
 
-impl Write for Wiped {
+impl Write for WipedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.extend(bytes);
         Ok(bytes.len())
@@ -463,7 +463,7 @@ pub fn read_frame(from: &mut impl Read) -> Result<Zeroizing<Vec<u8>>, HelloError
     let mut prefix = [0; 4];
     read_prefix(from, &mut prefix)?;
     let len = frame_len(prefix)?;
-    let mut body = Wiped::default();
+    let mut body = WipedBuffer::default();
     let mut chunk = Zeroizing::new([0; 4096]);
     while body.0.len() < len {
         let want = chunk.len().min(len - body.0.len());
@@ -488,9 +488,11 @@ pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> Result<(), H
 /// A daemon's reading of a connection's first frame.
 pub fn decode_first(body: &[u8]) -> Result<FirstFrame, HelloError> {
     match envelope(body)? {
-        Kind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
-        Kind::Attach => Ok(FirstFrame::Attach(parse(body)?)),
-        Kind::Reply | Kind::Unknown => Err(HelloError::Malformed("a hello was expected".into())),
+        RefusalKind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
+        RefusalKind::Attach => Ok(FirstFrame::Attach(parse(body)?)),
+        RefusalKind::Reply | RefusalKind::Unknown => {
+            Err(HelloError::Malformed("a hello was expected".into()))
+        }
     }
 }
 
@@ -505,14 +507,14 @@ pub fn decode_hello(body: &[u8]) -> Result<Hello, HelloError> {
 /// The client's reading of the answer.
 pub fn decode_reply(body: &[u8]) -> Result<HelloReply, HelloError> {
     match envelope(body)? {
-        Kind::Reply => parse(body),
-        Kind::Hello | Kind::Attach | Kind::Unknown => {
+        RefusalKind::Reply => parse(body),
+        RefusalKind::Hello | RefusalKind::Attach | RefusalKind::Unknown => {
             Err(HelloError::Malformed("a reply was expected".into()))
         }
     }
 }
 
-fn envelope(body: &[u8]) -> Result<Kind, HelloError> {
+fn envelope(body: &[u8]) -> Result<RefusalKind, HelloError> {
     let envelope: Envelope =
         serde_json::from_slice(body).map_err(|_| HelloError::Foreign(printable(body, 80)))?;
     if envelope.magic != MAGIC {

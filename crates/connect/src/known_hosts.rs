@@ -27,7 +27,7 @@ pub struct KnownHosts {
 
 /// What the file says of a server's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum KeyStanding {
     Known,
     Unknown,
     /// Another key is known for this host.
@@ -66,12 +66,12 @@ impl KnownHosts {
         self.lines.iter().filter(|line| line.0 == host).map(|line| line.1.clone()).collect()
     }
 
-    pub(crate) fn standing(&self, host: &str, key: &str) -> Standing {
+    pub(crate) fn standing(&self, host: &str, key: &str) -> KeyStanding {
         let of_host = || self.lines.iter().filter(|line| line.0 == host);
         match of_host().next() {
-            None => Standing::Unknown,
-            Some(_) if of_host().any(|known| known.1 == key) => Standing::Known,
-            Some(&(_, _, line)) => Standing::Changed { line },
+            None => KeyStanding::Unknown,
+            Some(_) if of_host().any(|known| known.1 == key) => KeyStanding::Known,
+            Some(&(_, _, line)) => KeyStanding::Changed { line },
         }
     }
 
@@ -120,12 +120,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x/known_hosts");
         let mut known = KnownHosts::load(&path).unwrap();
-        assert_eq!(known.standing("dtn:1", "SHA256:a"), Standing::Unknown);
+        assert_eq!(known.standing("dtn:1", "SHA256:a"), KeyStanding::Unknown);
         known.append("dtn:1", "SHA256:a").unwrap();
         let known = KnownHosts::load(&path).unwrap();
-        assert_eq!(known.standing("dtn:1", "SHA256:a"), Standing::Known);
-        assert_eq!(known.standing("dtn:1", "SHA256:b"), Standing::Changed { line: 1 });
-        assert_eq!(known.standing("dtn:2", "SHA256:b"), Standing::Unknown, "another port is another server");
+        assert_eq!(known.standing("dtn:1", "SHA256:a"), KeyStanding::Known);
+        assert_eq!(known.standing("dtn:1", "SHA256:b"), KeyStanding::Changed { line: 1 });
+        assert_eq!(
+            known.standing("dtn:2", "SHA256:b"),
+            KeyStanding::Unknown,
+            "another port is another server"
+        );
     }
 
     #[test]
@@ -135,13 +139,13 @@ mod tests {
         std::fs::write(&path, "# mine\n\nold:1 SHA256:x\nold:1 SHA256:y\n#old:2 SHA256:z\nlast:1 SHA256:l")
             .unwrap();
         let mut known = KnownHosts::load(&path).unwrap();
-        assert_eq!(known.standing("old:1", "SHA256:y"), Standing::Known, "any of several keys");
-        assert_eq!(known.standing("old:1", "SHA256:q"), Standing::Changed { line: 3 });
-        assert_eq!(known.standing("old:2", "SHA256:z"), Standing::Unknown);
+        assert_eq!(known.standing("old:1", "SHA256:y"), KeyStanding::Known, "any of several keys");
+        assert_eq!(known.standing("old:1", "SHA256:q"), KeyStanding::Changed { line: 3 });
+        assert_eq!(known.standing("old:2", "SHA256:z"), KeyStanding::Unknown);
         known.append("new:1", "SHA256:n").unwrap();
         let known = KnownHosts::load(&path).unwrap();
-        assert_eq!(known.standing("last:1", "SHA256:l"), Standing::Known);
-        assert_eq!(known.standing("new:1", "SHA256:n"), Standing::Known);
+        assert_eq!(known.standing("last:1", "SHA256:l"), KeyStanding::Known);
+        assert_eq!(known.standing("new:1", "SHA256:n"), KeyStanding::Known);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`Established`] session.
+//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`EstablishedSession`] session.
 //!
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
-//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
-//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
+//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way over ssh to a far end that is no
+//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`; who that is
 //! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
 //! `callers.rs`.
 //!
@@ -12,14 +12,14 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
-mod authorized;
+mod authorized_keys;
 mod caller;
 mod callers;
 mod demux;
 mod dial;
-mod direct;
+mod direct_tcp;
 mod discovery;
-mod early;
+mod early_session;
 mod endpoint;
 pub mod features;
 #[cfg(feature = "fuzzing")]
@@ -29,21 +29,21 @@ mod grants;
 mod half_open;
 pub mod hello;
 mod identity;
-mod insistent;
 mod known_hosts;
 mod listen;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod loopback;
 mod principal;
 mod quic;
 mod race;
 mod registry;
-mod remote;
+mod remote_program;
+mod repeating_socket;
 mod rights;
 mod serve;
 mod ssh;
 mod tcp;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod testing;
 mod tls;
 mod trust;
 
@@ -53,24 +53,28 @@ use farhaul_net::{Link as _, UdpLink};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{Cipher, NetworkOptions, PathAddresses};
 use farhaul_session::setup;
-use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, Within, bind_side_by_side};
+use farhaul_session::setup::{
+    FlowLink, FlowSetup, SessionLimits, Setup, SpareFlow, SpareLink, bind_side_by_side,
+};
 
 use features::Features;
-use hello::{GENERATIONS, Opening, Refusal};
+use hello::{GENERATIONS, Refusal, SessionOpening};
 
-pub use authorized::{AuthorizedKeys, Bounds};
+pub use authorized_keys::{AuthorizedKeys, KeyBounds};
 pub use caller::Caller;
 pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
-pub use discovery::Interface;
+pub use discovery::ClientInterface;
 pub use endpoint::endpoint_in_program;
-pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
+pub use endpoint::{OpeningJudge, endpoint_stdio, ssh_endpoint};
 pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
-pub use listen::{Admit, CapsOf, Daemon, DaemonStop, FarEnd, HeldSockets, ListenConfig};
-pub use principal::{Authenticated, Authenticator, Guest, Lent, Principal, PrincipalId, Proof};
-pub use remote::RemoteProgram;
-pub use rights::{Access, Allowed, Asked, Errand, Reach, Rights, Way};
+pub use listen::{Admitter, CapAssigner, ClientEnd, Daemon, DaemonStop, HeldSockets, ListenConfig};
+pub use principal::{
+    AuthenticatedPeer, Authenticator, Guest, GuestAllowance, HandshakeProof, Principal, PrincipalId,
+};
+pub use remote_program::RemoteProgram;
+pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
 pub use ssh::{SshTarget, ssh_connect};
 pub use trust::is_same_fingerprint;
 
@@ -80,7 +84,7 @@ pub const DEFAULT_PORT: u16 = 33001;
 /// What a client wants to start.
 #[derive(Debug, Clone)]
 pub struct HelloParams {
-    pub opening: Opening,
+    pub opening: SessionOpening,
     /// What this end can do in the service.
     pub features: Features,
     /// `false`: everything travels on the stream that carried the hello.
@@ -90,10 +94,10 @@ pub struct HelloParams {
 }
 
 /// A session that both ends have agreed on, and what they have told each other on the way.
-pub struct Established {
+pub struct EstablishedSession {
     pub session: Setup,
     /// What the client has asked for; its options are those that the session runs by.
-    pub opening: Opening,
+    pub opening: SessionOpening,
     /// What both ends can do, in the session and in the service.
     pub features: Features,
     /// What the far end's service has answered.
@@ -101,7 +105,7 @@ pub struct Established {
     /// Fingerprint of the far end's key; none over ssh, which did that itself.
     pub peer_key: Option<String>,
     /// The keys that the two ends have proved to each other to have; none over ssh and within a host.
-    pub keys: Option<Keys>,
+    pub keys: Option<SessionKeys>,
     /// At a daemon: who came, and what it may do.
     pub guest: Option<Guest>,
     pub peer_version: String,
@@ -109,21 +113,21 @@ pub struct Established {
 
 /// The keys of a session's two ends.
 #[derive(Debug, Clone)]
-pub struct Keys {
+pub struct SessionKeys {
     pub own: Identity,
     pub peer: PublicKey,
 }
 
-impl Established {
+impl EstablishedSession {
     /// This end's session is within these limits from its beginning.
-    pub fn within(self, within: &Within) -> Result<Established, Error> {
-        Ok(Established { session: self.session.within(within)?, ..self })
+    pub fn within(self, within: &SessionLimits) -> Result<EstablishedSession, Error> {
+        Ok(EstablishedSession { session: self.session.within(within)?, ..self })
     }
 }
 
 /// What a far end answers a client whose opening it accepts.
 #[derive(Debug, Clone, Default)]
-pub struct Admitted {
+pub struct AdmissionReply {
     /// What it can do in the service.
     pub features: Features,
     /// The service's own words.
@@ -156,16 +160,16 @@ pub fn session_needs(options: &NetworkOptions) -> Features {
     Features::of(&asked.iter().filter(|feature| feature.1).map(|feature| feature.0).collect::<Vec<_>>())
 }
 
-impl Admitted {
+impl AdmissionReply {
     /// With what sessions can do, if that is what the client needs.
-    pub(crate) fn meeting(self, needs: &Features) -> Result<Admitted, Refusal> {
+    pub(crate) fn meeting(self, needs: &Features) -> Result<AdmissionReply, Refusal> {
         let features = with_session(&self.features);
         features.satisfy(needs)?;
-        Ok(Admitted { features, ..self })
+        Ok(AdmissionReply { features, ..self })
     }
 }
 
-impl std::fmt::Debug for Established {
+impl std::fmt::Debug for EstablishedSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ids = |flow: &FlowSetup| (flow.index, flow.send_id, flow.recv_id);
         f.debug_struct("Established")
@@ -177,9 +181,12 @@ impl std::fmt::Debug for Established {
 }
 
 /// Both ends within this process.
-pub fn local_pair(opening: &Opening, features: &Features) -> Result<(Established, Established), Error> {
+pub fn local_pair(
+    opening: &SessionOpening,
+    features: &Features,
+) -> Result<(EstablishedSession, EstablishedSession), Error> {
     let (near, far) = setup::local_pair()?;
-    let with = |session| Established {
+    let with = |session| EstablishedSession {
         session,
         opening: opening.clone(),
         features: with_session(features),
@@ -249,7 +256,7 @@ pub(crate) fn dialled_flows(
     sockets: Vec<UdpLink>,
     ids: &[(u16, u16)],
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
-) -> (Vec<FlowSetup>, Vec<Spare>) {
+) -> (Vec<FlowSetup>, Vec<SpareFlow>) {
     let count = sockets.len();
     let candidates: Vec<Vec<SocketAddr>> = sockets
         .iter()
@@ -274,8 +281,8 @@ pub(crate) fn dialled_flows(
             }
             None => {
                 let local = path_address(options.paths.get(options.path_of(flow)));
-                let way = SpareWay::Dial { local, candidates };
-                spares.push(Spare { index, send_id, recv_id, way });
+                let way = SpareLink::Dial { local, candidates };
+                spares.push(SpareFlow { index, send_id, recv_id, way });
             }
         }
     }
@@ -292,13 +299,13 @@ pub(crate) fn dialled_spares(
     options: &NetworkOptions,
     ids: &[(u16, u16)],
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
-) -> Vec<Spare> {
+) -> Vec<SpareFlow> {
     let spare = |(index, &(recv_id, send_id)): (u16, &(u16, u16))| {
         let flow = usize::from(index) % options.flow_count();
         let path = options.paths.get(options.path_of(flow));
         let on_path = |remote: SocketAddr| path.map_or(remote, |path| path.remote_address(remote.port()));
         let candidates = reachable_from(None, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>());
-        Spare { index, send_id, recv_id, way: SpareWay::Dial { local: path_address(path), candidates } }
+        SpareFlow { index, send_id, recv_id, way: SpareLink::Dial { local: path_address(path), candidates } }
     };
     (0u16..).zip(ids).map(spare).collect()
 }
@@ -323,7 +330,7 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
         if ids.len() == count {
             return Ok(ids);
         }
-        let token = hello::Token::random()?;
+        let token = hello::HelloSecret::random()?;
         let id = u16::from_be_bytes([token.0[0], token.0[1]]);
         if !ids.contains(&id) && !taken(id) {
             ids.push(id);
@@ -334,9 +341,9 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
 
 /// For a service that only tests know.
 #[cfg(test)]
-pub(crate) fn test_opening(network: NetworkOptions) -> Opening {
+pub(crate) fn test_opening(network: NetworkOptions) -> SessionOpening {
     let request = b"\x00what\xff".to_vec();
-    Opening { service: "test".into(), needs: Features::default(), request, many: false, network }
+    SessionOpening { service: "test".into(), needs: Features::default(), request, many: false, network }
 }
 
 #[cfg(test)]

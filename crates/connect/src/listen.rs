@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use farhaul_net::{UdpLink, with_port};
 use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::{Code, Error};
-use farhaul_session::setup::Stop;
+use farhaul_session::setup::StopFlag;
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -26,10 +26,10 @@ use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
 use super::principal::Authenticator;
 use super::registry::Registry;
-use super::serve::{Shared, serve_quic, serve_tcp};
-use super::{Established, quic, tcp, tls};
+use super::serve::{ServeShared, serve_quic, serve_tcp};
+use super::{EstablishedSession, quic, tcp, tls};
 
-pub use super::serve::{Admit, CapsOf, FarEnd};
+pub use super::serve::{Admitter, CapAssigner, ClientEnd};
 
 /// How long sessions may take to end when the daemon does.
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
@@ -52,13 +52,13 @@ pub struct ListenConfig {
     /// Says who is let in.
     pub authenticator: Arc<dyn Authenticator>,
     /// Judges each request.
-    pub admit: Arc<Admit>,
+    pub admit: Arc<Admitter>,
     /// What its sessions may keep in memory.
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
     /// Further caps that its sessions are in.
-    pub caps: Option<Arc<CapsOf>>,
+    pub caps: Option<Arc<CapAssigner>>,
 }
 
 /// Sockets that the service manager has bound for us and keeps, so that who comes while no daemon runs waits for the next one.
@@ -71,12 +71,12 @@ pub struct HeldSockets {
 }
 
 /// Both sockets of an address.
-pub(crate) type Door = (std::net::UdpSocket, StdTcpListener, SocketAddr);
+pub(crate) type DoorSockets = (std::net::UdpSocket, StdTcpListener, SocketAddr);
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
 pub struct Daemon {
     config: ListenConfig,
-    sockets: Vec<Door>,
+    sockets: Vec<DoorSockets>,
     stop: DaemonStop,
 }
 
@@ -84,15 +84,15 @@ pub struct Daemon {
 #[derive(Debug, Clone, Default)]
 pub struct DaemonStop {
     shut: Arc<AtomicBool>,
-    flag: Stop,
+    flag: StopFlag,
     wake: Arc<Notify>,
     sessions: Arc<AtomicUsize>,
 }
 
 /// Counts a session for as long as it is there.
-pub(crate) struct Running(Arc<AtomicUsize>);
+pub(crate) struct RunningCount(Arc<AtomicUsize>);
 
-impl Drop for Running {
+impl Drop for RunningCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -126,9 +126,9 @@ impl DaemonStop {
     }
 
     /// One more session runs.
-    pub(crate) fn count(&self) -> Running {
+    pub(crate) fn count(&self) -> RunningCount {
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(&self.sessions))
+        RunningCount(Arc::clone(&self.sessions))
     }
 }
 
@@ -157,7 +157,7 @@ impl Daemon {
     }
 
     /// Serves until stopped; `handler` runs each session, in a thread of its own.
-    pub fn run(self, handler: Arc<dyn Fn(Established) + Send + Sync>) -> Result<(), Error> {
+    pub fn run(self, handler: Arc<dyn Fn(EstablishedSession) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
         let callers = Callers {
             authenticator: config.authenticator,
@@ -166,7 +166,7 @@ impl Daemon {
         };
         let (tls, _) = tls::server_config(&config.identity, callers.clone())?;
         let quic = quic::server_config(tls)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServeShared {
             callers,
             accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
             caps: config.caps,
@@ -217,7 +217,7 @@ fn wait_for_sessions(stop: &DaemonStop) {
 
 impl HeldSockets {
     /// Both of each address, ready to be used as those that are bound here.
-    pub(crate) fn paired(self) -> Result<Vec<Door>, Error> {
+    pub(crate) fn paired(self) -> Result<Vec<DoorSockets>, Error> {
         let HeldSockets { udp, mut tcp } = self;
         let mut doors = Vec::new();
         for udp in udp {
@@ -245,7 +245,7 @@ fn alone(here: &str, missing: &str, address: SocketAddr) -> Error {
 }
 
 /// Both sockets on the same port.
-fn bind_both(address: SocketAddr) -> Result<Door, Error> {
+fn bind_both(address: SocketAddr) -> Result<DoorSockets, Error> {
     let failed = |kind: &'static str| {
         move |error: std::io::Error| {
             Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {error}"))
@@ -291,7 +291,7 @@ fn endpoint(
 
 /// Ends sessions whose clients have lost some of their rights; those of clients that have more go on with
 /// more.
-async fn watch_rights(shared: Arc<Shared>) {
+async fn watch_rights(shared: Arc<ServeShared>) {
     loop {
         tokio::time::sleep(RIGHTS_INTERVAL).await;
         let clients = shared.callers.registry.clients();
@@ -311,7 +311,7 @@ async fn watch_rights(shared: Arc<Shared>) {
     }
 }
 
-async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
+async fn accept_quic(shared: Arc<ServeShared>, endpoint: Endpoint, port: u16) {
     while let Some(incoming) = endpoint.accept().await {
         let (address, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         match shared.half_open.admit(address, validated, Instant::now()) {
@@ -328,7 +328,7 @@ async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
     }
 }
 
-async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, port: u16) {
+async fn accept_tcp(shared: Arc<ServeShared>, listener: TcpListener, port: u16) {
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => match shared.half_open.admit(remote.ip(), true, Instant::now()) {

@@ -11,10 +11,10 @@ use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus};
 use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, ExitCode};
 use farhaul_session::handle::Handle;
+use farhaul_session::hello_reply::{ReplyAction, ReplyResult, SessionAgreement, SessionRefusal};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::pending::{Agreed, Answer, Refused, Then};
-use farhaul_session::rate_cap::CapPlace;
-use farhaul_session::setup::{Fallback, Transport};
+use farhaul_session::rate_cap::CapMembership;
+use farhaul_session::setup::{CarrierFallback, Transport};
 
 use super::dial::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
@@ -22,21 +22,28 @@ use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal};
 use super::*;
 
 /// Any files.
-fn served() -> Bounds {
-    Bounds { root: vec!["/srv".into()], ..Bounds::default() }
+fn served() -> KeyBounds {
+    KeyBounds { root: vec!["/srv".into()], ..KeyBounds::default() }
 }
 
 /// Whatever it asks for.
-fn all_of(client: &Authenticated) -> Result<(Admitted, Allowed), Refusal> {
-    let admitted = Admitted { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() };
-    Ok((admitted, client.rights.judge(Asked { way: Way::Read, cipher: Cipher::default(), copy: None })?))
+fn all_of(client: &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
+    let admitted = AdmissionReply { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() };
+    Ok((
+        admitted,
+        client.rights.judge(RightsRequest {
+            way: ContentDirection::Read,
+            cipher: Cipher::default(),
+            copy: None,
+        })?,
+    ))
 }
 
 /// A daemon that hands its sessions to the test.
 struct Fixture {
     folder: tempfile::TempDir,
     address: SocketAddr,
-    sessions: Receiver<Established>,
+    sessions: Receiver<EstablishedSession>,
     stop: DaemonStop,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -46,7 +53,7 @@ impl Fixture {
         Fixture::start_within(None)
     }
 
-    fn start_within(caps: Option<Arc<CapsOf>>) -> Fixture {
+    fn start_within(caps: Option<Arc<CapAssigner>>) -> Fixture {
         Fixture::start_of(caps, |opening, client| match opening.request.starts_with(b"/forbidden") {
             true => Err(Refusal::new(Code::Forbidden, "not for you")),
             false => all_of(client),
@@ -54,22 +61,31 @@ impl Fixture {
     }
 
     fn start_with(
-        admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
+        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
+        + Send
+        + Sync
+        + 'static,
     ) -> Fixture {
         Fixture::start_of(None, admit)
     }
 
     fn start_of(
-        caps: Option<Arc<CapsOf>>,
-        admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
+        caps: Option<Arc<CapAssigner>>,
+        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
+        + Send
+        + Sync
+        + 'static,
     ) -> Fixture {
         Fixture::start_on(HeldSockets::default(), caps, admit)
     }
 
     fn start_on(
         held: HeldSockets,
-        caps: Option<Arc<CapsOf>>,
-        admit: impl Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync + 'static,
+        caps: Option<Arc<CapAssigner>>,
+        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
+        + Send
+        + Sync
+        + 'static,
     ) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -114,7 +130,7 @@ impl Fixture {
         }
     }
 
-    fn connect(&self, udp: bool) -> (Established, Established) {
+    fn connect(&self, udp: bool) -> (EstablishedSession, EstablishedSession) {
         let near = connect_asking(&self.target(), params(udp, 2), &|_| None, &Handle::new()).unwrap();
         let far = self.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
         (near, far)
@@ -223,7 +239,9 @@ fn a_session_gets_further_carriers_by_its_ticket() {
     let first = 2 * GENERATIONS as u16;
     for expected in [first, first + 1] {
         let mut near_flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
-        let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+        let CarrierFallback::Await(arrived) = &far.session.fallback else {
+            panic!("the daemon awaits carriers")
+        };
         let mut far_flow = arrived.recv_timeout(Duration::from_secs(5)).unwrap();
         assert_eq!((near_flow.index, far_flow.index), (expected, expected));
         assert_eq!((near_flow.send_id, near_flow.recv_id), (far_flow.recv_id, far_flow.send_id));
@@ -315,7 +333,7 @@ fn a_further_carrier_shows_the_key_of_its_session() {
 fn say(fixture: &Fixture, frame: &impl serde::Serialize) -> HelloReply {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let identity = Identity::load(&fixture.path("client")).unwrap();
-    let (config, _) = tls::client_config(&identity, tls::Pin::OneOf(vec![fixture.key()])).unwrap();
+    let (config, _) = tls::client_config(&identity, tls::KeyPin::OneOf(vec![fixture.key()])).unwrap();
     let body = runtime.block_on(async {
         let mut tls = tcp::connect(Arc::new(config), fixture.address).await.unwrap();
         tls.write_frame(frame).await.unwrap();
@@ -329,7 +347,7 @@ fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
     let fixture = Fixture::start();
     let reply = say(&fixture, &Hello::new(params(false, 1).opening, Features::default(), vec![7], false));
     let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
-    let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+    let CarrierFallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
     let mut taken = Vec::new();
     for index in [0, 1, 5, 1, 5, 2, u16::MAX, 2] {
         let attach = Attach::new(reply.ticket.clone().unwrap(), 9, index);
@@ -349,7 +367,7 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
     let (port, identity) =
         (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
     let authenticator =
-        Arc::new(AuthorizedKeys::load(&fixture.path("authorized"), Bounds::default()).unwrap());
+        Arc::new(AuthorizedKeys::load(&fixture.path("authorized"), KeyBounds::default()).unwrap());
     let callers =
         callers::Callers { authenticator, grants: Default::default(), registry: Default::default() };
     let (config, _) = tls::server_config(&identity, callers).unwrap();
@@ -462,7 +480,7 @@ fn port_leading_to(daemon: Arc<std::sync::Mutex<SocketAddr>>) -> (u16, UdpSocket
 }
 
 /// A datagram on its way through a relay, the `count`th from its side.
-struct Relayed<'a> {
+struct RelayedDatagram<'a> {
     is_from_client: bool,
     count: u32,
     bytes: &'a [u8],
@@ -470,7 +488,11 @@ struct Relayed<'a> {
 
 /// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does
 /// not pass to the client comes as rubbish.
-fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool + Send + Sync + 'static) {
+fn relay(
+    outer: UdpSocket,
+    daemon: SocketAddr,
+    passes: impl Fn(RelayedDatagram) -> bool + Send + Sync + 'static,
+) {
     let passes = Arc::new(passes);
     let inner = UdpSocket::bind("127.0.0.1:0").unwrap();
     inner.connect(daemon).unwrap();
@@ -483,7 +505,8 @@ fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool 
             let Ok(len) = back.recv(&mut bytes) else { return };
             let client = known.lock().unwrap().expect("the client speaks first");
             let bytes = &bytes[..len];
-            let told = if let_back(Relayed { is_from_client: false, count, bytes }) { bytes } else { &[0] };
+            let told =
+                if let_back(RelayedDatagram { is_from_client: false, count, bytes }) { bytes } else { &[0] };
             let _ = to_client.send_to(told, client);
         }
     });
@@ -493,7 +516,7 @@ fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool 
             let Ok((len, from)) = outer.recv_from(&mut bytes) else { return };
             *client.lock().unwrap() = Some(from);
             let bytes = &bytes[..len];
-            if passes(Relayed { is_from_client: true, count, bytes }) {
+            if passes(RelayedDatagram { is_from_client: true, count, bytes }) {
                 let _ = inner.send(bytes);
             }
         }
@@ -604,7 +627,7 @@ fn a_daemon_that_is_ending_lets_no_session_in_and_those_that_run_get_further_car
         assert!(error.to_string().contains("is busy: the daemon is ending"), "{error}");
     }
     let flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
-    let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+    let CarrierFallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
     assert_eq!(arrived.recv_timeout(Duration::from_secs(5)).unwrap().index, flow.index);
 }
 
@@ -706,10 +729,10 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     let known = uplink.clone();
     let fixture = Fixture::start_within(Some(Arc::new(move |principal, far| {
         assert!(far.address.is_loopback() && far.called.is_none() && principal.comment == "client");
-        vec![CapPlace { cap: known.clone(), weight: 2.0 }].into()
+        vec![CapMembership { cap: known.clone(), weight: 2.0 }].into()
     })));
     let [(_, first), (_, second)] = [true, false].map(|udp| fixture.connect(udp));
-    let bps = |session: &Established| session.session.rate_shares.bps();
+    let bps = |session: &EstablishedSession| session.session.rate_shares.bps();
     assert_eq!([bps(&first), bps(&second)], [Some(300_000); 2]);
     assert_eq!((uplink.usage().sessions, host.usage().given_bps), (2, 600_000));
     drop(first);
@@ -732,7 +755,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authenticator: Arc::new(
-            AuthorizedKeys::load(&fixture.path("authorized"), Bounds::default()).unwrap(),
+            AuthorizedKeys::load(&fixture.path("authorized"), KeyBounds::default()).unwrap(),
         ),
         admit: Arc::new(|_, client| all_of(client)),
     });
@@ -740,7 +763,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
 }
 
 /// Connects without waiting for the reply, and waits for it then.
-fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>) {
+fn connect_early(fixture: &Fixture, path: &str) -> (EstablishedSession, Option<ReplyResult>) {
     let mut params = HelloParams { early: true, ..params(true, 2) };
     params.opening.request = path.into();
     let near = connect_asking(&fixture.target(), params, &|_| None, &Handle::new()).unwrap();
@@ -757,9 +780,9 @@ fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to(
     let fixture = Fixture::start();
     let (near, answer) = connect_early(&fixture, "/incoming");
     let far = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
-    let Some(Ok(Agreed { flow_ids, fallback })) = answer else { panic!("the daemon agrees") };
+    let Some(Ok(SessionAgreement { flow_ids, fallback })) = answer else { panic!("the daemon agrees") };
     assert_eq!(near.session.master, far.session.master);
-    assert!(matches!(fallback, Fallback::Dial(_)));
+    assert!(matches!(fallback, CarrierFallback::Dial(_)));
     for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
         assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
         assert_eq!(flow_ids[usize::from(near.index)], near.send_id);
@@ -772,9 +795,9 @@ fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to(
 fn a_session_that_begins_before_a_refusal_hears_of_it_and_keeps_no_key() {
     let fixture = Fixture::start();
     let (_near, answer) = connect_early(&fixture, "/forbidden");
-    let Some(Err(Refused { error, then })) = answer else { panic!("the daemon refuses") };
+    let Some(Err(SessionRefusal { error, then })) = answer else { panic!("the daemon refuses") };
     assert!(error.code() == Code::Forbidden && error.what() == "not for you", "{error}");
-    assert!(then == Then::End && !fixture.path("known_hosts").exists());
+    assert!(then == ReplyAction::End && !fixture.path("known_hosts").exists());
 }
 
 #[test]
@@ -801,43 +824,58 @@ mod by_grant {
     use super::*;
 
     /// A daemon that alice may use, and bob's key, of which it knows nothing.
-    struct Three {
+    struct TwoKeyFixture {
         fixture: Fixture,
         bob: Identity,
         /// Alice's session, by which she gives grants.
-        alice: Established,
-        _near: Established,
+        alice: EstablishedSession,
+        _near: EstablishedSession,
     }
 
     const PATHS: fn() -> Vec<Vec<u8>> = || vec![b"in/x".to_vec()];
 
-    impl Three {
-        fn start() -> Three {
+    impl TwoKeyFixture {
+        fn start() -> TwoKeyFixture {
             let fixture = Fixture::start_with(|opening, client| {
                 let paths = vec![opening.request.clone()];
-                let copy = Reach {
+                let copy = CopyReach {
                     paths: &paths,
                     has_more: false,
                     is_spread: false,
                     deletes: false,
                     follows: false,
                 };
-                let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
-                Ok((Admitted::default(), client.rights.judge(asked)?))
+                let asked = RightsRequest {
+                    way: ContentDirection::Write,
+                    cipher: Cipher::default(),
+                    copy: Some(copy),
+                };
+                Ok((AdmissionReply::default(), client.rights.judge(asked)?))
             });
             keygen(&fixture.path("bob"), "bob").unwrap();
             let bob = Identity::load(&fixture.path("bob")).unwrap();
             let near =
                 connect_asking(&fixture.target(), asking(false, b"x"), &|_| None, &Handle::new()).unwrap();
             let alice = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
-            Three { fixture, bob, alice, _near: near }
+            TwoKeyFixture { fixture, bob, alice, _near: near }
         }
 
-        fn give(&self, key: &Identity, lifetime: Duration) -> Result<hello::Token, Error> {
-            let errand = Errand { way: Way::Write, path: PATHS()[0].clone(), deletes: false, follows: false };
-            let copy =
-                Reach { paths: &PATHS(), has_more: false, is_spread: false, deletes: false, follows: false };
-            let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
+        fn give(&self, key: &Identity, lifetime: Duration) -> Result<hello::HelloSecret, Error> {
+            let errand = Errand {
+                way: ContentDirection::Write,
+                path: PATHS()[0].clone(),
+                deletes: false,
+                follows: false,
+            };
+            let copy = CopyReach {
+                paths: &PATHS(),
+                has_more: false,
+                is_spread: false,
+                deletes: false,
+                follows: false,
+            };
+            let asked =
+                RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };
             let guest = self.alice.guest.as_ref().unwrap();
             guest.grant(GrantWish { key: key.fingerprint(), errand, lifetime }, asked)
         }
@@ -845,29 +883,29 @@ mod by_grant {
         fn come(
             &self,
             key: &Identity,
-            token: &hello::Token,
+            token: &hello::HelloSecret,
             udp: bool,
             path: &[u8],
-        ) -> Result<Established, Error> {
+        ) -> Result<EstablishedSession, Error> {
             let (host, port) = ("127.0.0.1".to_string(), self.fixture.address.port());
             let (addresses, grant) = (Vec::new(), token.clone());
             let target = PinnedTarget { host, addresses, port, key: self.fixture.key(), grant };
             pinned_connect(key, &target, asking(udp, path), &Handle::new())
         }
 
-        fn refused(&self, key: &Identity, token: &hello::Token) -> Code {
+        fn refused(&self, key: &Identity, token: &hello::HelloSecret) -> Code {
             let refused = self.come(key, token, false, b"in/x").map(drop);
             refused.expect_err("it is refused").code()
         }
 
-        fn arrived(&self) -> Established {
+        fn arrived(&self) -> EstablishedSession {
             self.fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap()
         }
     }
 
     fn asking(udp: bool, path: &[u8]) -> HelloParams {
         let params = params(udp, 1);
-        let opening = Opening { request: path.to_vec(), ..params.opening };
+        let opening = SessionOpening { request: path.to_vec(), ..params.opening };
         HelloParams { opening, features: Features::default(), ..params }
     }
 
@@ -875,7 +913,7 @@ mod by_grant {
 
     #[test]
     fn who_comes_with_a_grant_does_so_for_who_gave_it_once_over_either_road() {
-        let three = Three::start();
+        let three = TwoKeyFixture::start();
         for udp in [true, false] {
             let token = three.give(&three.bob, LONG).unwrap();
             let mut near = three.come(&three.bob, &token, udp, b"in/x").unwrap();
@@ -886,11 +924,11 @@ mod by_grant {
             assert_eq!(guest.principal, three.alice.guest.as_ref().unwrap().principal);
             assert_eq!(guest.bearer.as_ref().map(PrincipalId::name), Some(three.bob.fingerprint()));
             // It is for this one request, and gives no grants.
-            let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: None };
+            let asked = RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: None };
             assert_eq!(guest.judge(asked).unwrap_err().code(), Code::GrantRefused);
             // Further carriers are those of the key that has come.
             let flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
-            let Fallback::Await(arrived) = &far.session.fallback else {
+            let CarrierFallback::Await(arrived) = &far.session.fallback else {
                 panic!("the daemon awaits carriers")
             };
             assert_eq!(arrived.recv_timeout(Duration::from_secs(5)).unwrap().index, flow.index);
@@ -900,8 +938,8 @@ mod by_grant {
 
     #[test]
     fn a_grant_is_refused_to_other_keys_late_and_for_other_paths() {
-        let three = Three::start();
-        let stranger = three.come(&three.bob, &hello::Token([1; 32]), false, b"in/x").map(drop);
+        let three = TwoKeyFixture::start();
+        let stranger = three.come(&three.bob, &hello::HelloSecret([1; 32]), false, b"in/x").map(drop);
         let stranger = stranger.unwrap_err();
         assert_eq!(stranger.code(), Code::GrantRefused);
         assert!(stranger.what().contains("knows of no grant for"), "{stranger}");
@@ -909,7 +947,7 @@ mod by_grant {
         let token = three.give(&three.bob, LONG).unwrap();
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(three.refused(&three.bob, &late), Code::GrantExpired);
-        assert_eq!(three.refused(&three.bob, &hello::Token([1; 32])), Code::GrantRefused);
+        assert_eq!(three.refused(&three.bob, &hello::HelloSecret([1; 32])), Code::GrantRefused);
         // Alice's own key is let in, but the grant is bob's.
         let alice = Identity::load(&three.fixture.path("client")).unwrap();
         assert_eq!(three.refused(&alice, &token), Code::GrantRefused);
@@ -927,7 +965,7 @@ mod by_grant {
 
     #[test]
     fn a_grant_goes_with_who_gave_it() {
-        let three = Three::start();
+        let three = TwoKeyFixture::start();
         let line = std::fs::read_to_string(three.fixture.path("authorized")).unwrap();
         let rewrite = |content: &str| std::fs::write(three.fixture.path("authorized"), content).unwrap();
         let token = three.give(&three.bob, LONG).unwrap();
@@ -959,14 +997,14 @@ mod by_grant {
     /// Each of these has shown a key that a grant is for, and says nothing.
     #[test]
     fn who_may_only_come_for_another_holds_a_strangers_place_until_it_has_said_for_whom() {
-        let three = Three::start();
+        let three = TwoKeyFixture::start();
         three.give(&three.bob, LONG).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let key = three.fixture.key();
         runtime.block_on(async {
             let mut silent = Vec::new();
             for _ in 0..PER_ADDRESS_MAX {
-                let pin = tls::Pin::OneOf(vec![key.clone()]);
+                let pin = tls::KeyPin::OneOf(vec![key.clone()]);
                 let (config, _) = tls::client_config(&three.bob, pin).unwrap();
                 silent.push(tcp::connect(Arc::new(config), three.fixture.address).await.unwrap());
             }
@@ -986,10 +1024,11 @@ mod by_grant {
 
     #[test]
     fn a_daemon_with_another_key_hears_nothing() {
-        let three = Three::start();
+        let three = TwoKeyFixture::start();
         let (host, port) = ("127.0.0.1".to_string(), three.fixture.address.port());
         let key = three.bob.fingerprint();
-        let target = PinnedTarget { host, addresses: Vec::new(), port, key, grant: hello::Token([1; 32]) };
+        let target =
+            PinnedTarget { host, addresses: Vec::new(), port, key, grant: hello::HelloSecret([1; 32]) };
         let refused =
             pinned_connect(&three.bob, &target, asking(true, b"in/x"), &Handle::new()).map(drop).unwrap_err();
         assert_eq!(refused.code(), Code::HostKeyWrong, "{refused}");

@@ -6,24 +6,24 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farhaul_session::budget::{Budget, Limits};
+use farhaul_session::budget::{Budget, ResourceLimits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::setup::Setup;
-use farhaul_session::{Minimum, session_bytes_max};
+use farhaul_session::{MemoryMinimum, session_bytes_max};
 
 use super::accounts::Accounts;
 use super::callers::Callers;
 use super::grants::GrantWish;
-use super::hello::{Refusal, Token};
+use super::hello::{HelloSecret, Refusal};
 use super::identity::{PublicKey, fingerprint};
-use super::rights::{Allowed, Asked, Rights};
-use super::serve::{CapsOf, FarEnd};
+use super::rights::{AllowedRequest, Rights, RightsRequest};
+use super::serve::{CapAssigner, ClientEnd};
 
 /// What a handshake has proved. A certificate and a token will be others.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Proof<'a> {
+pub enum HandshakeProof<'a> {
     /// The client has the private half of this Ed25519 key, a SubjectPublicKeyInfo.
     Ed25519(&'a [u8]),
 }
@@ -63,7 +63,7 @@ pub struct Principal {
 
 /// Who came, and what it may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authenticated {
+pub struct AuthenticatedPeer {
     /// Who.
     pub principal: Principal,
     /// What it may do, as of the handshake.
@@ -78,14 +78,14 @@ pub struct Guest {
     /// Whose key has come, if that is another one, with a grant of the principal's.
     pub bearer: Option<PrincipalId>,
     /// What the request that its session began with may do here.
-    pub allowed: Allowed,
-    pub(crate) pass: Pass,
+    pub allowed: AllowedRequest,
+    pub(crate) pass: RightsCheck,
 }
 
 impl Guest {
     /// Judges a further request of the session, by the rights that its principal has now. Rights that are more than they
     /// were hold from here on; once any have been lost, nothing further is allowed, as the session is about to end.
-    pub fn judge(&self, asked: Asked<'_>) -> Result<Allowed, Error> {
+    pub fn judge(&self, asked: RightsRequest<'_>) -> Result<AllowedRequest, Error> {
         self.rights()?.judge(asked).map_err(Refusal::into_error)
     }
 
@@ -98,7 +98,7 @@ impl Guest {
 
     /// Lets another key do something here in this principal's place, as far as it could itself. The token is
     /// what that one has to show.
-    pub fn grant(&self, wish: GrantWish, asked: Asked<'_>) -> Result<Token, Error> {
+    pub fn grant(&self, wish: GrantWish, asked: RightsRequest<'_>) -> Result<HelloSecret, Error> {
         let rights = self.rights()?;
         rights.judge(asked).map_err(Refusal::into_error)?;
         self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())
@@ -106,25 +106,25 @@ impl Guest {
 
     /// What a session takes that this daemon opens elsewhere for this principal: it counts as one of that
     /// one's own.
-    pub fn lend(&self, options: &NetworkOptions) -> Result<Lent, Error> {
+    pub fn lend(&self, options: &NetworkOptions) -> Result<GuestAllowance, Error> {
         let rights = self.rights()?;
         let account = self.pass.accounts.of(&self.principal.id, &rights);
-        let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
+        let most = ResourceLimits { memory_bytes: session_bytes_max(options), ..ResourceLimits::default() };
         let budget = account.within("this session", most);
-        let minimum = Minimum::of(&budget, options)?;
-        Ok(Lent { guest: self.clone(), account, budget, minimum })
+        let minimum = MemoryMinimum::of(&budget, options)?;
+        Ok(GuestAllowance { guest: self.clone(), account, budget, minimum })
     }
 }
 
 /// What a principal has for one more session.
-pub struct Lent {
+pub struct GuestAllowance {
     guest: Guest,
     account: Budget,
     budget: Budget,
-    minimum: Minimum,
+    minimum: MemoryMinimum,
 }
 
-impl Lent {
+impl GuestAllowance {
     /// Where what the session keeps is counted.
     pub fn budget(&self) -> &Budget {
         &self.budget
@@ -134,7 +134,7 @@ impl Lent {
     /// was called, and of the address that has answered.
     pub fn to(self, setup: &mut Setup, called: (&str, u16)) -> Result<(), Error> {
         let Guest { principal, pass, .. } = &self.guest;
-        let far = setup.dialled.map(|address| FarEnd { called: Some(called), address });
+        let far = setup.dialled.map(|address| ClientEnd { called: Some(called), address });
         let named = pass.caps.as_ref().zip(far).map(|(caps, far)| caps(principal, &far));
         setup.rate_shares = self.account.share_of_rate_and(&named.unwrap_or_default())?;
         setup.budget = self.budget;
@@ -145,14 +145,14 @@ impl Lent {
 
 /// How a running session's rights are looked at again.
 #[derive(Clone)]
-pub(crate) struct Pass {
+pub(crate) struct RightsCheck {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) caps: Option<Arc<CapsOf>>,
-    pub(crate) ticket: Token,
+    pub(crate) caps: Option<Arc<CapAssigner>>,
+    pub(crate) ticket: HelloSecret,
 }
 
-impl Pass {
+impl RightsCheck {
     /// The rights that the session of this principal has from now on.
     fn rights(&self, id: &PrincipalId) -> Result<Rights, Error> {
         let now = self.callers.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
@@ -161,7 +161,7 @@ impl Pass {
 }
 
 /// Without the ticket, which is a secret.
-impl std::fmt::Debug for Pass {
+impl std::fmt::Debug for RightsCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Pass(..)")
     }
@@ -170,7 +170,7 @@ impl std::fmt::Debug for Pass {
 /// Says who somebody is, and what that one may do.
 pub trait Authenticator: std::fmt::Debug + Send + Sync {
     /// Who has proved this, if that is somebody who is let in. Asked in each handshake.
-    fn authenticate(&self, proof: Proof<'_>) -> Option<Authenticated>;
+    fn authenticate(&self, proof: HandshakeProof<'_>) -> Option<AuthenticatedPeer>;
 
     /// What these may do as things are now, in their order; `None` for who is let in no more. Asked several
     /// times a second for whoever has running sessions, and all at once, so that one look serves them all.

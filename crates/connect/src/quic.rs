@@ -18,9 +18,9 @@ use zeroize::Zeroizing;
 
 use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
 use super::hello;
-use super::hello::{HelloError, Wiped};
-use super::insistent::{Heard, Insistent, Said};
-use super::race::Failure;
+use super::hello::{HelloError, WipedBuffer};
+use super::race::RaceFailure;
+use super::repeating_socket::{HeardFlag, RepeatingSocket, SaidCount};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
 /// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
@@ -37,20 +37,20 @@ const REFUSED: u64 = 2;
 const APPLICATION_ERROR: u64 = 0xc;
 
 /// How a server turned a connection away, if that is what happened.
-pub(crate) fn turned_away(error: &ConnectionError) -> Option<TurnedAway> {
+pub(crate) fn turned_away(error: &ConnectionError) -> Option<QuicRefusal> {
     match error {
         ConnectionError::ConnectionClosed(close) => match u64::from(close.error_code) {
-            REFUSED => Some(TurnedAway::Busy),
-            APPLICATION_ERROR => Some(TurnedAway::Cut),
+            REFUSED => Some(QuicRefusal::Busy),
+            APPLICATION_ERROR => Some(QuicRefusal::Cut),
             _ => None,
         },
-        ConnectionError::ApplicationClosed(close) if close.error_code == BUSY => Some(TurnedAway::Busy),
-        ConnectionError::ApplicationClosed(_) | ConnectionError::Reset => Some(TurnedAway::Cut),
+        ConnectionError::ApplicationClosed(close) if close.error_code == BUSY => Some(QuicRefusal::Busy),
+        ConnectionError::ApplicationClosed(_) | ConnectionError::Reset => Some(QuicRefusal::Cut),
         _ => None,
     }
 }
 
-pub(crate) enum TurnedAway {
+pub(crate) enum QuicRefusal {
     Busy,
     Cut,
 }
@@ -106,7 +106,7 @@ pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientCo
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     _endpoint: Endpoint,
-    said: Said,
+    said: SaidCount,
     pub(crate) connection: Connection,
     pub(crate) remote: SocketAddr,
 }
@@ -125,21 +125,21 @@ impl ClientConnection {
 pub(crate) async fn connect(
     config: quinn::ClientConfig,
     remote: SocketAddr,
-    heard: Heard,
-) -> Result<ClientConnection, Failure> {
-    let (endpoint, said) = client_endpoint(remote, heard).map_err(|error| Failure::of_io(&error))?;
+    heard: HeardFlag,
+) -> Result<ClientConnection, RaceFailure> {
+    let (endpoint, said) = client_endpoint(remote, heard).map_err(|error| RaceFailure::of_io(&error))?;
     let connecting = endpoint
         .connect_with(config, remote, SERVER_NAME)
-        .map_err(|error| Failure::Other(error.to_string()))?;
-    let connection = connecting.await.map_err(|error| Failure::of_quic(&error))?;
+        .map_err(|error| RaceFailure::Other(error.to_string()))?;
+    let connection = connecting.await.map_err(|error| RaceFailure::of_quic(&error))?;
     Ok(ClientConnection { _endpoint: endpoint, said, connection, remote })
 }
 
-fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<(Endpoint, Said)> {
+fn client_endpoint(remote: SocketAddr, heard: HeardFlag) -> std::io::Result<(Endpoint, SaidCount)> {
     let local =
         if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
     let socket = TokioRuntime.wrap_udp_socket(std::net::UdpSocket::bind(local)?)?;
-    let (socket, said) = Insistent::new(socket, heard);
+    let (socket, said) = RepeatingSocket::new(socket, heard);
     let runtime = Arc::new(TokioRuntime);
     let endpoint =
         Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime)?;
@@ -167,7 +167,7 @@ pub(crate) async fn read_frame(from: &mut RecvStream) -> Result<Zeroizing<Vec<u8
     let mut prefix = [0; 4];
     read_exact(from, &mut prefix).await?;
     let len = hello::frame_len(prefix)?;
-    let mut body = Wiped::default();
+    let mut body = WipedBuffer::default();
     let mut chunk = Zeroizing::new([0; 4096]);
     while body.0.len() < len {
         let want = chunk.len().min(len - body.0.len());
@@ -185,10 +185,10 @@ async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloE
 }
 
 /// Why no frame could be read: what ended the connection says more than the stream does.
-pub(crate) fn cut_off(connection: &Connection, error: HelloError) -> Failure {
+pub(crate) fn cut_off(connection: &Connection, error: HelloError) -> RaceFailure {
     match connection.close_reason() {
-        Some(reason) => Failure::of_quic(&reason),
-        None => Failure::from(error),
+        Some(reason) => RaceFailure::of_quic(&reason),
+        None => RaceFailure::from(error),
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::dial::CONNECT_TIME;
 use super::hello::HelloError;
 use super::identity::{Identity, fingerprint};
-use super::insistent::Heard;
-use super::quic::TurnedAway;
+use super::quic::QuicRefusal;
+use super::repeating_socket::HeardFlag;
 use super::tls;
-use super::tls::{Pin, Refused};
+use super::tls::{KeyPin, RefusedKey};
 use super::{quic, tcp};
 
 /// Head start of an address over the next.
@@ -38,14 +38,14 @@ const CROWD: &str = "too many clients at once";
 /// A connection that has passed its handshake.
 pub(crate) enum Road {
     Udp(quic::ClientConnection),
-    Tcp(Box<tcp::Tls>),
+    Tcp(Box<tcp::TlsConnection>),
 }
 
 impl Road {
     /// The fingerprint of the key that the server has proved to have, on this very connection.
-    pub(crate) fn key(&self) -> Result<String, Failure> {
+    pub(crate) fn key(&self) -> Result<String, RaceFailure> {
         let key = self.spki().map(|key| fingerprint(&key));
-        key.ok_or_else(|| Failure::Other("the server showed no key".into()))
+        key.ok_or_else(|| RaceFailure::Other("the server showed no key".into()))
     }
 
     /// That key, as a SubjectPublicKeyInfo.
@@ -59,7 +59,7 @@ impl Road {
 
 /// Why there is no connection, so far as it matters to the user.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RaceFailure {
     /// The server has this key, which is not trusted.
     #[error("the server's key {0} is not trusted")]
     ServerKey(String),
@@ -84,9 +84,9 @@ pub(crate) enum Failure {
     Engine(#[from] Error),
 }
 
-impl From<HelloError> for Failure {
-    fn from(error: HelloError) -> Failure {
-        Failure::Engine(error.into())
+impl From<HelloError> for RaceFailure {
+    fn from(error: HelloError) -> RaceFailure {
+        RaceFailure::Engine(error.into())
     }
 }
 
@@ -97,90 +97,90 @@ fn is_about_the_key(alert: u8) -> bool {
         .any(|about| u8::from(about) == alert)
 }
 
-impl Failure {
+impl RaceFailure {
     /// What an alert says to the user, if anything.
-    fn of_alert(alert: u8) -> Option<Failure> {
+    fn of_alert(alert: u8) -> Option<RaceFailure> {
         if alert == u8::from(AlertDescription::NoApplicationProtocol) {
-            return Some(Failure::Engine(HelloError::OtherProtocol.into()));
+            return Some(RaceFailure::Engine(HelloError::OtherProtocol.into()));
         }
         if alert == u8::from(tcp::BUSY) {
-            return Some(Failure::Busy(CROWD.into()));
+            return Some(RaceFailure::Busy(CROWD.into()));
         }
-        is_about_the_key(alert).then_some(Failure::ClientKey)
+        is_about_the_key(alert).then_some(RaceFailure::ClientKey)
     }
 
-    pub(crate) fn of_quic(error: &ConnectionError) -> Failure {
-        if let Some(failure) = quic::alert_of(error).and_then(Failure::of_alert) {
+    pub(crate) fn of_quic(error: &ConnectionError) -> RaceFailure {
+        if let Some(failure) = quic::alert_of(error).and_then(RaceFailure::of_alert) {
             return failure;
         }
         match (error, quic::turned_away(error)) {
-            (ConnectionError::TimedOut, _) => Failure::Silent,
-            (_, Some(TurnedAway::Busy)) => Failure::Busy(CROWD.into()),
-            (_, Some(TurnedAway::Cut)) => Failure::Cut,
-            (_, None) => Failure::Other(printable(error.to_string().as_bytes(), 200)),
+            (ConnectionError::TimedOut, _) => RaceFailure::Silent,
+            (_, Some(QuicRefusal::Busy)) => RaceFailure::Busy(CROWD.into()),
+            (_, Some(QuicRefusal::Cut)) => RaceFailure::Cut,
+            (_, None) => RaceFailure::Other(printable(error.to_string().as_bytes(), 200)),
         }
     }
 
-    pub(crate) fn of_io(error: &io::Error) -> Failure {
+    pub(crate) fn of_io(error: &io::Error) -> RaceFailure {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(rustls::Error::AlertReceived(alert)) = tls
-            && let Some(failure) = Failure::of_alert(u8::from(*alert))
+            && let Some(failure) = RaceFailure::of_alert(u8::from(*alert))
         {
             return failure;
         }
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Failure::Closed,
-            io::ErrorKind::TimedOut => Failure::Silent,
+            io::ErrorKind::ConnectionRefused => RaceFailure::Closed,
+            io::ErrorKind::TimedOut => RaceFailure::Silent,
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe => Failure::Cut,
-            _ => Failure::Other(printable(error.to_string().as_bytes(), 200)),
+            | io::ErrorKind::BrokenPipe => RaceFailure::Cut,
+            _ => RaceFailure::Other(printable(error.to_string().as_bytes(), 200)),
         }
     }
 
     /// Whatever a road reports, a key that was not let in is the reason.
-    pub(crate) fn unless(self, refused: &Refused) -> Failure {
-        refused.key().map_or(self, |key| Failure::ServerKey(key.to_string()))
+    pub(crate) fn unless(self, refused: &RefusedKey) -> RaceFailure {
+        refused.key().map_or(self, |key| RaceFailure::ServerKey(key.to_string()))
     }
 
-    pub(crate) fn of_hello(error: HelloError) -> Failure {
+    pub(crate) fn of_hello(error: HelloError) -> RaceFailure {
         match error {
-            HelloError::Io(error) => Failure::of_io(&error),
-            HelloError::Closed => Failure::Cut,
-            other => Failure::from(other),
+            HelloError::Io(error) => RaceFailure::of_io(&error),
+            HelloError::Closed => RaceFailure::Cut,
+            other => RaceFailure::from(other),
         }
     }
 
     /// How much it tells: the most telling of several failures is the user's.
     fn weight(&self) -> u8 {
         match self {
-            Failure::Engine(_) => 7,
-            Failure::ClientKey | Failure::ServerKey(_) | Failure::TwoKeys(..) => 6,
-            Failure::Busy(_) => 5,
-            Failure::Cut => 4,
-            Failure::Closed => 3,
-            Failure::Other(_) => 2,
-            Failure::Silent => 1,
+            RaceFailure::Engine(_) => 7,
+            RaceFailure::ClientKey | RaceFailure::ServerKey(_) | RaceFailure::TwoKeys(..) => 6,
+            RaceFailure::Busy(_) => 5,
+            RaceFailure::Cut => 4,
+            RaceFailure::Closed => 3,
+            RaceFailure::Other(_) => 2,
+            RaceFailure::Silent => 1,
         }
     }
 
     /// Silence of a server that has answered before: it has too much to do.
-    pub(crate) fn of_one_who_is_there(self) -> Failure {
-        if matches!(self, Failure::Silent) { Failure::Cut } else { self }
+    pub(crate) fn of_one_who_is_there(self) -> RaceFailure {
+        if matches!(self, RaceFailure::Silent) { RaceFailure::Cut } else { self }
     }
 
     /// Whether it may go by.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Failure::Busy(_) | Failure::Cut)
+        matches!(self, RaceFailure::Busy(_) | RaceFailure::Cut)
     }
 
     pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity) -> Error {
         let host = printable(host.as_bytes(), 255);
         let (code, what, hint) = match self {
-            Failure::Engine(error) => return error,
-            Failure::ServerKey(_) => return Error::new(Code::HostKeyWrong, self.to_string()),
-            Failure::TwoKeys(one, other) => {
+            RaceFailure::Engine(error) => return error,
+            RaceFailure::ServerKey(_) => return Error::new(Code::HostKeyWrong, self.to_string()),
+            RaceFailure::TwoKeys(one, other) => {
                 return Error::new(
                     Code::HostKeyWrong,
                     format!(
@@ -191,29 +191,29 @@ impl Failure {
                     "nothing was sent; ask its owner for the right one, and give it with --fingerprint",
                 );
             }
-            Failure::ClientKey => {
+            RaceFailure::ClientKey => {
                 return Error::new(
                     Code::KeyNotAuthorized,
                     format!("the daemon on {host} does not know this key ({})", identity.fingerprint()),
                 )
                 .with_hint(format!("add this line to its authorized keys: {}", identity.public_line("")));
             }
-            Failure::Busy(reason) => (
+            RaceFailure::Busy(reason) => (
                 Code::Busy,
                 format!("the daemon on {host} is busy: {reason}"),
                 "try again later; --busy-wait says how long it is asked again".to_string(),
             ),
-            Failure::Closed => (
+            RaceFailure::Closed => (
                 Code::NotListening,
                 format!("nothing listens on port {port} of {host}"),
                 "start `farhaul serve` there, or name its port as fh://HOST:PORT/".to_string(),
             ),
-            Failure::Silent => (
+            RaceFailure::Silent => (
                 Code::Unreachable,
                 format!("no answer from port {port} of {host}, neither UDP nor TCP"),
                 "check that the host is up and that firewalls let this port through".to_string(),
             ),
-            Failure::Cut | Failure::Other(_) => (
+            RaceFailure::Cut | RaceFailure::Other(_) => (
                 Code::Unreachable,
                 format!("cannot connect to port {port} of {host}: {self}"),
                 "is a farhaul daemon there?".to_string(),
@@ -227,40 +227,40 @@ impl Failure {
 pub(crate) struct Race<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     pub(crate) identity: &'a Identity,
-    pub(crate) pin: &'a Pin,
+    pub(crate) pin: &'a KeyPin,
     pub(crate) udp: bool,
     pub(crate) tcp: bool,
     /// TCP will do where UDP was only turned away for now.
     pub(crate) takes_tcp: bool,
-    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::connect::UDP_PATIENCE), or not at all.
+    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::dial::UDP_PATIENCE), or not at all.
     pub(crate) patience: Duration,
 }
 
 /// A runner ends with its road or with why not.
-struct Finished {
-    kind: Kind,
+struct RunnerResult {
+    kind: RoadKind,
     address: SocketAddr,
-    result: Result<Road, Failure>,
+    result: Result<Road, RaceFailure>,
 }
 
 /// Which road a runner took.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RoadKind {
     Udp,
     Tcp,
 }
 
 /// The keys that were proved, each with its address.
 #[derive(Default)]
-struct Shown(Vec<(SocketAddr, String)>);
+struct ShownKeys(Vec<(SocketAddr, String)>);
 
-impl Shown {
+impl ShownKeys {
     /// Several known keys may be right; of keys that nobody knows, an address has one.
-    fn note(&mut self, address: SocketAddr, key: &str, pin: &Pin) -> Result<(), Failure> {
-        let is_known = |key: &str| *pin != Pin::Any && pin.lets_in(key);
+    fn note(&mut self, address: SocketAddr, key: &str, pin: &KeyPin) -> Result<(), RaceFailure> {
+        let is_known = |key: &str| *pin != KeyPin::Any && pin.lets_in(key);
         let other = self.0.iter().find(|(at, shown)| *at == address && shown != key && !is_known(shown));
         if let Some((_, other)) = other.filter(|_| !is_known(key)) {
-            return Err(Failure::TwoKeys(other.clone(), key.to_string()));
+            return Err(RaceFailure::TwoKeys(other.clone(), key.to_string()));
         }
         self.0.push((address, key.to_string()));
         Ok(())
@@ -268,14 +268,14 @@ impl Shown {
 }
 
 impl Race<'_> {
-    pub(crate) async fn run(&self) -> Result<Road, Failure> {
+    pub(crate) async fn run(&self) -> Result<Road, RaceFailure> {
         let start = Instant::now();
-        let (heard, listens) = (Heard::default(), Heard::default());
+        let (heard, listens) = (HeardFlag::default(), HeardFlag::default());
         let mut runners = self.start(&heard, &listens)?;
         let mut is_udp_busy = false;
         let mut waiting: Option<Road> = None;
-        let mut failure = Failure::Silent;
-        let mut shown = Shown::default();
+        let mut failure = RaceFailure::Silent;
+        let mut shown = ShownKeys::default();
         let (mut udp_left, mut tcp_left) = self.count();
         loop {
             // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
@@ -288,23 +288,23 @@ impl Race<'_> {
                 () = sleep_until(until) => None,
             };
             match finished {
-                Some(Ok(Finished { kind, address, result: Ok(road) })) => {
+                Some(Ok(RunnerResult { kind, address, result: Ok(road) })) => {
                     shown.note(address, &road.key()?, self.pin)?;
-                    if kind == Kind::Udp {
+                    if kind == RoadKind::Udp {
                         return Ok(road);
                     }
                     tcp_left = 0;
                     waiting.get_or_insert(road);
                 }
-                Some(Ok(Finished { kind, address, result: Err(found) })) => {
+                Some(Ok(RunnerResult { kind, address, result: Err(found) })) => {
                     match kind {
-                        Kind::Udp => {
+                        RoadKind::Udp => {
                             udp_left -= 1;
-                            is_udp_busy |= matches!(found, Failure::Busy(_));
+                            is_udp_busy |= matches!(found, RaceFailure::Busy(_));
                         }
-                        Kind::Tcp => tcp_left = tcp_left.saturating_sub(1),
+                        RoadKind::Tcp => tcp_left = tcp_left.saturating_sub(1),
                     }
-                    if let Failure::ServerKey(key) = &found {
+                    if let RaceFailure::ServerKey(key) = &found {
                         shown.note(address, key, self.pin)?;
                     }
                     if found.weight() >= failure.weight() {
@@ -338,7 +338,7 @@ impl Race<'_> {
     }
 
     /// Each runner has a verifier of its own: what one connection has shown says nothing about another.
-    fn start(&self, heard: &Heard, listens: &Heard) -> Result<JoinSet<Finished>, Failure> {
+    fn start(&self, heard: &HeardFlag, listens: &HeardFlag) -> Result<JoinSet<RunnerResult>, RaceFailure> {
         let mut runners = JoinSet::new();
         for (step, &address) in (0u32..).zip(self.addresses) {
             let head_start = ADDRESS_STEP * step;
@@ -349,14 +349,14 @@ impl Race<'_> {
                     sleep(head_start).await;
                     let result = quic::connect(quic, address, heard).await;
                     let result = result.map(Road::Udp).map_err(|failure| failure.unless(&refused));
-                    Finished { kind: Kind::Udp, address, result }
+                    RunnerResult { kind: RoadKind::Udp, address, result }
                 });
             }
             if self.tcp {
                 let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
                 let listens = Arc::clone(listens);
                 // Where any key would do, both roads have to show the same one.
-                let is_late = self.udp && *self.pin != Pin::Any && !self.patience.is_zero();
+                let is_late = self.udp && *self.pin != KeyPin::Any && !self.patience.is_zero();
                 runners.spawn(async move {
                     sleep(head_start + if is_late { UDP_HEAD_START } else { Duration::ZERO }).await;
                     let connect = async {
@@ -365,8 +365,8 @@ impl Race<'_> {
                         tcp::over(Arc::new(tls), stream).await
                     };
                     let result = connect.await.map(|tls| Road::Tcp(Box::new(tls)));
-                    let result = result.map_err(|error| Failure::of_io(&error).unless(&refused));
-                    Finished { kind: Kind::Tcp, address, result }
+                    let result = result.map_err(|error| RaceFailure::of_io(&error).unless(&refused));
+                    RunnerResult { kind: RoadKind::Tcp, address, result }
                 });
             }
         }
@@ -381,18 +381,18 @@ mod tests {
     #[test]
     fn an_address_has_one_key_unless_both_are_known() {
         let [here, there] = ["192.0.2.1:5", "192.0.2.2:5"].map(|text| text.parse().unwrap());
-        let known = Pin::OneOf(vec!["a".into(), "b".into()]);
-        let none = Pin::OneOf(Vec::new());
+        let known = KeyPin::OneOf(vec!["a".into(), "b".into()]);
+        let none = KeyPin::OneOf(Vec::new());
         for (pin, keys, is_one) in [
-            (&Pin::Any, [(here, "a"), (here, "a")], true),
-            (&Pin::Any, [(here, "a"), (there, "b")], true),
-            (&Pin::Any, [(here, "a"), (here, "b")], false),
+            (&KeyPin::Any, [(here, "a"), (here, "a")], true),
+            (&KeyPin::Any, [(here, "a"), (there, "b")], true),
+            (&KeyPin::Any, [(here, "a"), (here, "b")], false),
             (&none, [(here, "a"), (here, "b")], false),
             (&known, [(here, "a"), (here, "b")], true),
             (&known, [(here, "a"), (here, "c")], true),
             (&known, [(here, "c"), (here, "d")], false),
         ] {
-            let mut shown = Shown::default();
+            let mut shown = ShownKeys::default();
             let noted = keys.map(|(address, key)| shown.note(address, key, pin));
             assert!(noted[0].is_ok());
             assert_eq!(noted[1].is_ok(), is_one, "{pin:?} {keys:?}");

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use farhaul_handover::Held as _;
-use farhaul_session::Minimum;
-use farhaul_session::budget::{Budget, Limits};
+use farhaul_session::MemoryMinimum;
+use farhaul_session::budget::{Budget, ResourceLimits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::RateShares;
-use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
+use farhaul_session::setup::{FirstDatagram, FlowSetup, StopFlag};
 use tokio::sync::Notify;
 
-use super::hello::Token;
-use super::principal::{Authenticated, PrincipalId};
+use super::hello::HelloSecret;
+use super::principal::{AuthenticatedPeer, PrincipalId};
 use super::rights::Rights;
 use super::{attached_indices, random_flow_ids};
 
@@ -48,8 +48,8 @@ struct Tables {
     flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
     /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind
     /// `flows`.
-    early: Mutex<VecDeque<Early>>,
-    tickets: Mutex<HashMap<[u8; 32], Session>>,
+    early: Mutex<VecDeque<EarlyDatagram>>,
+    tickets: Mutex<HashMap<[u8; 32], SessionEntry>>,
     /// Rung when a session has come.
     come: Notify,
 }
@@ -63,28 +63,28 @@ struct FirstQueue {
 
 /// A datagram for a flow that nobody knows, the oldest of which make room.
 #[derive(Debug)]
-struct Early {
+struct EarlyDatagram {
     flow_id: u16,
     len: usize,
     at: Instant,
     datagram: FirstDatagram,
 }
 
-struct Session {
+struct SessionEntry {
     /// Whose key has opened it, and has to open its further connections.
     key: PrincipalId,
     /// Who, and the rights by which its requests were judged.
-    client: Authenticated,
+    client: AuthenticatedPeer,
     /// Those that further connections may have, and those that had one.
     indices: Range<u16>,
     taken: HashSet<u16>,
-    stop: Stop,
+    stop: StopFlag,
     /// The client had lost some of its rights when that was looked at last.
     is_missed: bool,
     attached: Sender<FlowSetup>,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for SessionEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Session(..)")
     }
@@ -95,17 +95,17 @@ impl std::fmt::Debug for Session {
 pub struct Registration {
     tables: Registry,
     ids: Vec<u16>,
-    ticket: Token,
+    ticket: HelloSecret,
     /// Where what the session keeps is counted, and what it may have whatever others have.
     budget: Budget,
-    _minimum: Minimum,
+    _minimum: MemoryMinimum,
     /// Until its session takes it.
     rate: RateShares,
 }
 
 impl Registration {
     /// The session may have what its budget allows; `minimum` of it is its own from the start. So is `rate`.
-    pub(crate) fn admit(&mut self, budget: Budget, minimum: Minimum, rate: RateShares) {
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: MemoryMinimum, rate: RateShares) {
         (self.budget, self._minimum, self.rate) = (budget, minimum, rate);
     }
 
@@ -120,7 +120,7 @@ impl Registration {
 
 /// Why a connection does not become a session's carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotAdmitted {
+pub(crate) enum AttachError {
     #[error("the session has ended")]
     Ended,
     #[error("the flow index {0} was used before, or is none of a further connection")]
@@ -128,15 +128,15 @@ pub(crate) enum NotAdmitted {
 }
 
 /// What [`Registry::register`] yields.
-pub(crate) struct Registered {
+pub(crate) struct NewRegistration {
     pub(crate) registration: Registration,
     pub(crate) ids: Vec<u16>,
     /// One a flow, empty for a stream.
     pub(crate) first: Vec<Receiver<FirstDatagram>>,
-    pub(crate) ticket: Token,
+    pub(crate) ticket: HelloSecret,
     pub(crate) attached: Receiver<FlowSetup>,
     /// Ends this session.
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopFlag,
 }
 
 impl Registry {
@@ -145,12 +145,12 @@ impl Registry {
     pub(crate) fn register(
         &self,
         key: &PrincipalId,
-        client: &Authenticated,
+        client: &AuthenticatedPeer,
         flows: usize,
         offered: Option<&[u16]>,
-    ) -> Result<Registered, Error> {
-        let ticket = Token::random()?;
-        let stop = Stop::default();
+    ) -> Result<NewRegistration, Error> {
+        let ticket = HelloSecret::random()?;
+        let stop = StopFlag::default();
         let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_WAITING);
         {
             let mut tickets = self.tickets();
@@ -158,7 +158,7 @@ impl Registry {
                 return Err(Error::new(Code::Busy, format!("{SESSIONS_MAX} transfers are running already"))
                     .with_hint("try again later"));
             }
-            let session = Session {
+            let session = SessionEntry {
                 key: key.clone(),
                 client: client.clone(),
                 indices: attached_indices(flows),
@@ -175,7 +175,7 @@ impl Registry {
             ids: Vec::new(),
             ticket: ticket.clone(),
             budget: Budget::default(),
-            _minimum: Minimum::default(),
+            _minimum: MemoryMinimum::default(),
             rate: RateShares::default(),
         };
         let mut table = self.0.flows.write().in_any_case();
@@ -197,7 +197,8 @@ impl Registry {
         };
         registration.ids.clone_from(&ids);
         let mut first = Vec::new();
-        let waiting = Budget::new("the first datagrams of a session", Limits::memory(FIRST_BYTES_MAX));
+        let waiting =
+            Budget::new("the first datagrams of a session", ResourceLimits::memory(FIRST_BYTES_MAX));
         for &id in &ids {
             let (to, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
             table.insert(id, offered.is_some().then(|| FirstQueue { to, waiting: waiting.clone() }));
@@ -205,15 +206,15 @@ impl Registry {
         }
         let early = self.take_early(&ids);
         drop(table);
-        for Early { flow_id, len, datagram, .. } in early {
+        for EarlyDatagram { flow_id, len, datagram, .. } in early {
             self.deliver(flow_id, len, || datagram);
         }
-        Ok(Registered { registration, ids, first, ticket, attached, stop })
+        Ok(NewRegistration { registration, ids, first, ticket, attached, stop })
     }
 
     /// What has come for these flows before they were known. The caller holds the table of flows, so that
     /// nothing comes meanwhile.
-    fn take_early(&self, ids: &[u16]) -> Vec<Early> {
+    fn take_early(&self, ids: &[u16]) -> Vec<EarlyDatagram> {
         let mut early = self.early();
         early.retain(|early| early.at.elapsed() < EARLY_TIME);
         let (taken, kept) = early.drain(..).partition(|early| ids.contains(&early.flow_id));
@@ -221,7 +222,7 @@ impl Registry {
         Vec::from(taken)
     }
 
-    fn early(&self) -> MutexGuard<'_, VecDeque<Early>> {
+    fn early(&self) -> MutexGuard<'_, VecDeque<EarlyDatagram>> {
         self.0.early.lock().in_any_case()
     }
 
@@ -235,7 +236,7 @@ impl Registry {
             if early.len() == EARLY_MAX {
                 early.pop_front();
             }
-            early.push_back(Early { flow_id, len, at: Instant::now(), datagram: datagram() });
+            early.push_back(EarlyDatagram { flow_id, len, at: Instant::now(), datagram: datagram() });
         } else if let Some(Some(queue)) = known
             && !queue.to.is_full()
             && let Ok(kept) = queue.waiting.charge((len + FIRST_BYTES) as u64)
@@ -250,22 +251,22 @@ impl Registry {
     /// chosen.
     pub(crate) fn admit(
         &self,
-        ticket: &Token,
+        ticket: &HelloSecret,
         key: &PrincipalId,
         index: u16,
-    ) -> Result<Sender<FlowSetup>, NotAdmitted> {
+    ) -> Result<Sender<FlowSetup>, AttachError> {
         let mut tickets = self.tickets();
         let session = tickets.get_mut(&ticket.0).filter(|session| session.key == *key);
-        let session = session.ok_or(NotAdmitted::Ended)?;
+        let session = session.ok_or(AttachError::Ended)?;
         if !session.indices.contains(&index) || !session.taken.insert(index) {
-            return Err(NotAdmitted::Index(index));
+            return Err(AttachError::Index(index));
         }
         Ok(session.attached.clone())
     }
 
     /// The client of the session that has this ticket has these rights now, by which a further request is to be judged.
     /// From here on they are what the session must not lose; one that has lost some already gets no further request.
-    pub(crate) fn renew(&self, ticket: &Token, now: Option<Rights>) -> Result<Rights, Error> {
+    pub(crate) fn renew(&self, ticket: &HelloSecret, now: Option<Rights>) -> Result<Rights, Error> {
         let mut tickets = self.tickets();
         let session = tickets.get_mut(&ticket.0).ok_or_else(has_ended)?;
         let now = now.ok_or_else(not_let_in)?;
@@ -302,7 +303,7 @@ impl Registry {
     /// written.
     pub(crate) fn end_what_is_not_allowed(&self, now: &HashMap<PrincipalId, Option<Rights>>) {
         for session in self.tickets().values_mut() {
-            let Authenticated { principal, rights } = &session.client;
+            let AuthenticatedPeer { principal, rights } = &session.client;
             // Who has come since is looked at next time.
             let Some(now) = now.get(&principal.id) else { continue };
             let missed = match now {
@@ -316,13 +317,13 @@ impl Registry {
         }
     }
 
-    fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+    fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], SessionEntry>> {
         self.0.tickets.lock().in_any_case()
     }
 }
 
 fn has_ended() -> Error {
-    Error::new(Code::PeerGone, NotAdmitted::Ended.to_string())
+    Error::new(Code::PeerGone, AttachError::Ended.to_string())
 }
 
 fn not_let_in() -> Error {
@@ -357,17 +358,17 @@ mod tests {
         PrincipalId::Ed25519(name.into())
     }
 
-    fn client(name: &str) -> Authenticated {
+    fn client(name: &str) -> AuthenticatedPeer {
         let principal = Principal { id: id(name), comment: String::new() };
-        Authenticated { principal, rights: Rights::default() }
+        AuthenticatedPeer { principal, rights: Rights::default() }
     }
 
     fn register(
         registry: &Registry,
-        client: &Authenticated,
+        client: &AuthenticatedPeer,
         flows: usize,
         offered: Option<&[u16]>,
-    ) -> Result<Registered, Error> {
+    ) -> Result<NewRegistration, Error> {
         registry.register(&client.principal.id, client, flows, offered)
     }
 
@@ -476,7 +477,7 @@ mod tests {
     fn what_a_further_request_was_judged_by_must_not_be_lost_either() {
         let registry = Registry::default();
         let read_only = || Rights { access: Access::ReadOnly, ..Rights::default() };
-        let client = Authenticated { rights: read_only(), ..client("alice") };
+        let client = AuthenticatedPeer { rights: read_only(), ..client("alice") };
         let session = register(&registry, &client, 1, Some(&[])).unwrap();
         let renew = |now| registry.renew(&session.ticket, now);
         let look = |now| registry.end_what_is_not_allowed(&HashMap::from([(id("alice"), Some(now))]));
@@ -505,10 +506,11 @@ mod tests {
     fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
         let registry = Registry::default();
         let session = register(&registry, &client("alice"), 3, Some(&[])).unwrap();
-        let admit = |ticket: &Token, client, index| registry.admit(ticket, &id(client), index).map(drop);
+        let admit =
+            |ticket: &HelloSecret, client, index| registry.admit(ticket, &id(client), index).map(drop);
         let ticket = session.ticket.clone();
-        assert_eq!(admit(&ticket, "mallory", 3), Err(NotAdmitted::Ended));
-        assert_eq!(admit(&Token([0; 32]), "alice", 3), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&ticket, "mallory", 3), Err(AttachError::Ended));
+        assert_eq!(admit(&HelloSecret([0; 32]), "alice", 3), Err(AttachError::Ended));
         let last = attached_indices(3).end - 1;
         for (index, is_fresh) in [
             (3, true),
@@ -523,10 +525,10 @@ mod tests {
             (last + 1, false),
             (u16::MAX, false),
         ] {
-            let expected = if is_fresh { Ok(()) } else { Err(NotAdmitted::Index(index)) };
+            let expected = if is_fresh { Ok(()) } else { Err(AttachError::Index(index)) };
             assert_eq!(admit(&ticket, "alice", index), expected);
         }
         drop(session);
-        assert_eq!(admit(&ticket, "alice", 5), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&ticket, "alice", 5), Err(AttachError::Ended));
     }
 }

@@ -24,11 +24,11 @@ pub enum Access {
 }
 
 impl Access {
-    fn allows(self, way: Way) -> bool {
+    fn allows(self, way: ContentDirection) -> bool {
         match self {
             Access::ReadWrite => true,
-            Access::ReadOnly => way == Way::Read,
-            Access::WriteOnly => way == Way::Write,
+            Access::ReadOnly => way == ContentDirection::Read,
+            Access::WriteOnly => way == ContentDirection::Write,
         }
     }
 
@@ -63,7 +63,7 @@ pub struct Rights {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
     /// Which way its content goes, seen from who comes with the grant.
-    pub way: Way,
+    pub way: ContentDirection,
     /// As a request has to name it, byte for byte.
     pub path: Vec<u8>,
     /// What is too much may be deleted (`sync --delete`).
@@ -87,7 +87,7 @@ impl Default for Rights {
 
 /// Which way content would go, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ContentDirection {
     /// From here: a pull.
     Read,
     /// To here: a push.
@@ -97,18 +97,18 @@ pub enum Way {
 /// What a request would do here, as far as rights are concerned. Whatever its paths are, they are looked up
 /// below the root that is allowed; only a grant is about a certain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct RightsRequest<'a> {
     /// Which way its content goes.
-    pub way: Way,
+    pub way: ContentDirection,
     /// How that travels.
     pub cipher: Cipher,
     /// Of a copy. No grant is for anything else.
-    pub copy: Option<Reach<'a>>,
+    pub copy: Option<CopyReach<'a>>,
 }
 
 /// What a copy reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach<'a> {
+pub struct CopyReach<'a> {
     /// As the request names them.
     pub paths: &'a [Vec<u8>],
     /// Further ones are named when the session stands.
@@ -123,12 +123,12 @@ pub struct Reach<'a> {
 
 impl Errand {
     /// Why a request is not what the grant is for.
-    fn misses(&self, asked: Asked<'_>) -> Option<&'static str> {
+    fn misses(&self, asked: RightsRequest<'_>) -> Option<&'static str> {
         let Some(copy) = asked.copy else { return Some("a grant is for one copy, and for nothing else") };
         if asked.way != self.way {
             return Some(match self.way {
-                Way::Read => "the grant is for reading here, not for writing",
-                Way::Write => "the grant is for writing here, not for reading",
+                ContentDirection::Read => "the grant is for reading here, not for writing",
+                ContentDirection::Write => "the grant is for writing here, not for reading",
             });
         }
         if copy.paths != std::slice::from_ref(&self.path) || copy.has_more || copy.is_spread {
@@ -143,11 +143,11 @@ impl Errand {
 
 /// What a request that was judged may do. Only [`Rights::judge`] and [`Rights::visit`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowed {
+pub struct AllowedRequest {
     root: PathBuf,
 }
 
-impl Allowed {
+impl AllowedRequest {
     /// The directory below the daemon's root that its paths are looked up in.
     pub fn root(&self) -> &Path {
         &self.root
@@ -156,7 +156,7 @@ impl Allowed {
 
 impl Rights {
     /// The one place that says whether a request may be served.
-    pub fn judge(&self, asked: Asked<'_>) -> Result<Allowed, Refusal> {
+    pub fn judge(&self, asked: RightsRequest<'_>) -> Result<AllowedRequest, Refusal> {
         if let Some(missed) = self.errand.as_ref().and_then(|errand| errand.misses(asked)) {
             return Err(Refusal::new(Code::GrantRefused, missed));
         }
@@ -164,21 +164,25 @@ impl Rights {
         if !self.access.allows(asked.way) {
             let ask = "or ask who runs the far end for more";
             return match asked.way {
-                Way::Read => refuse("you may only write here, not read", &format!("copy to it, {ask}")),
-                Way::Write => refuse("you may only read here, not write", &format!("copy from it, {ask}")),
+                ContentDirection::Read => {
+                    refuse("you may only write here, not read", &format!("copy to it, {ask}"))
+                }
+                ContentDirection::Write => {
+                    refuse("you may only read here, not write", &format!("copy from it, {ask}"))
+                }
             };
         }
         if asked.cipher == Cipher::None && !self.cipher_none {
             return refuse("you may not use --cipher none here", "choose another cipher");
         }
-        Ok(Allowed { root: self.root.clone() })
+        Ok(AllowedRequest { root: self.root.clone() })
     }
 
     /// Whether a session may begin whose first request does nothing by itself: what is asked in it is judged
     /// then.
-    pub fn visit(&self) -> Result<Allowed, Refusal> {
+    pub fn visit(&self) -> Result<AllowedRequest, Refusal> {
         match self.errand {
-            None => Ok(Allowed { root: self.root.clone() }),
+            None => Ok(AllowedRequest { root: self.root.clone() }),
             Some(_) => Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else")),
         }
     }
@@ -191,9 +195,9 @@ impl Rights {
         let lost = |way| before.access.allows(way) && !self.access.allows(way);
         if !before.root.starts_with(&self.root) {
             Some("it has another root")
-        } else if lost(Way::Write) {
+        } else if lost(ContentDirection::Write) {
             Some("it may not write any more")
-        } else if lost(Way::Read) {
+        } else if lost(ContentDirection::Read) {
             Some("it may not read any more")
         } else if before.cipher_none && !self.cipher_none {
             Some("it may not use --cipher none any more")
@@ -211,7 +215,7 @@ impl Rights {
 mod tests {
     use super::*;
 
-    const WAYS: [Way; 2] = [Way::Read, Way::Write];
+    const WAYS: [ContentDirection; 2] = [ContentDirection::Read, ContentDirection::Write];
     const CIPHERS: [Cipher; 2] = [Cipher::Aes128Gcm, Cipher::None];
 
     #[test]
@@ -226,7 +230,8 @@ mod tests {
             (Rights { access: Access::ReadOnly, cipher_none: false, ..all() }, [true, false, false, false]),
             (Rights { root: "a".into(), rate_max_bps: Some(1), memory_max: Some(1), ..all() }, [true; 4]),
         ] {
-            let asked = CIPHERS.iter().flat_map(|&cipher| WAYS.map(|way| Asked { way, cipher, copy: None }));
+            let asked =
+                CIPHERS.iter().flat_map(|&cipher| WAYS.map(|way| RightsRequest { way, cipher, copy: None }));
             for (asked, is_allowed) in asked.zip(expected) {
                 let judged = rights.judge(asked);
                 assert_eq!(judged.is_ok(), is_allowed, "{rights:?} {asked:?}");
@@ -294,28 +299,41 @@ mod tests {
 
     #[test]
     fn a_grant_is_for_one_copy_of_one_path_one_way() {
-        let errand = |deletes, follows| Errand { way: Way::Write, path: b"in/x".to_vec(), deletes, follows };
+        let errand = |deletes, follows| Errand {
+            way: ContentDirection::Write,
+            path: b"in/x".to_vec(),
+            deletes,
+            follows,
+        };
         let paths = [b"in/x".to_vec()];
-        let copy = Reach { paths: &paths, has_more: false, is_spread: false, deletes: false, follows: false };
-        let asked = |copy| Asked { way: Way::Write, cipher: Cipher::Aes128Gcm, copy: Some(copy) };
+        let copy =
+            CopyReach { paths: &paths, has_more: false, is_spread: false, deletes: false, follows: false };
+        let asked = |copy| RightsRequest {
+            way: ContentDirection::Write,
+            cipher: Cipher::Aes128Gcm,
+            copy: Some(copy),
+        };
         let judge = |errand: Errand, asked| {
             let rights = Rights { root: "a".into(), errand: Some(Arc::new(errand)), ..Rights::default() };
             rights.judge(asked)
         };
         assert_eq!(judge(errand(false, false), asked(copy)).unwrap().root(), Path::new("a"));
-        let all = Reach { deletes: true, follows: true, ..copy };
+        let all = CopyReach { deletes: true, follows: true, ..copy };
         assert!(judge(errand(true, true), asked(all)).is_ok());
         let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);
         for (asked, words) in [
-            (Asked { copy: None, ..asked(copy) }, "one copy"),
-            (Asked { way: Way::Read, ..asked(copy) }, "for writing here, not for reading"),
-            (asked(Reach { paths: &other, ..copy }), "another path"),
-            (asked(Reach { paths: &two, ..copy }), "another path"),
-            (asked(Reach { paths: &[], ..copy }), "another path"),
-            (asked(Reach { has_more: true, ..copy }), "another path"),
-            (asked(Reach { is_spread: true, ..copy }), "another path"),
-            (asked(Reach { deletes: true, ..copy }), "deleted"),
-            (asked(Reach { follows: true, ..copy }), "links"),
+            (RightsRequest { copy: None, ..asked(copy) }, "one copy"),
+            (
+                RightsRequest { way: ContentDirection::Read, ..asked(copy) },
+                "for writing here, not for reading",
+            ),
+            (asked(CopyReach { paths: &other, ..copy }), "another path"),
+            (asked(CopyReach { paths: &two, ..copy }), "another path"),
+            (asked(CopyReach { paths: &[], ..copy }), "another path"),
+            (asked(CopyReach { has_more: true, ..copy }), "another path"),
+            (asked(CopyReach { is_spread: true, ..copy }), "another path"),
+            (asked(CopyReach { deletes: true, ..copy }), "deleted"),
+            (asked(CopyReach { follows: true, ..copy }), "links"),
         ] {
             let refusal = judge(errand(false, false), asked).unwrap_err();
             assert!(refusal.is(Code::GrantRefused) && refusal.text.contains(words), "{refusal:?}");

@@ -10,64 +10,68 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_net::canonical;
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
-use farhaul_session::rate_cap::CapPlaces;
+use farhaul_session::panic_guard::contained;
+use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Transport};
-use farhaul_session::{Limits, Minimum, session_bytes_max};
+use farhaul_session::setup::{
+    CarrierFallback, FlowLink, FlowSetup, ReservedFlow, Setup, SpareFlow, SpareLink, Transport,
+};
+use farhaul_session::{MemoryMinimum, ResourceLimits, session_bytes_max};
 use farhaul_text::printable;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
-use super::callers::{Caller, Callers};
-use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
+use super::callers::{Callers, ProvenCaller};
+use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
-use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
+use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, SessionOpening};
 use super::identity::Identity;
 use super::listen::DaemonStop;
-use super::principal::{Authenticated, Guest, Pass, Principal};
-use super::registry::{NotAdmitted, Registered};
-use super::rights::Allowed;
+use super::principal::{AuthenticatedPeer, Guest, Principal, RightsCheck};
+use super::registry::{AttachError, NewRegistration};
+use super::rights::AllowedRequest;
 use super::tls;
-use super::tls::Shown;
-use super::{Admitted, Established, GRANTS, Keys, discovery, quic, reserved_ids, tcp};
+use super::tls::ProvenClient;
+use super::{AdmissionReply, EstablishedSession, GRANTS, SessionKeys, discovery, quic, reserved_ids, tcp};
 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
-pub type Admit = dyn Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync;
+pub type Admitter = dyn Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
+    + Send
+    + Sync;
 /// Says in which named caps a session of this principal is, and with which weight in each. They are made beside that of the
 /// process (`Budget::of_process().rate_cap().beside(..)`), and may be set anew while the session runs.
-pub type CapsOf = dyn Fn(&Principal, &FarEnd<'_>) -> CapPlaces + Send + Sync;
+pub type CapAssigner = dyn Fn(&Principal, &ClientEnd<'_>) -> CapMemberships + Send + Sync;
 
 /// The other end of a session of a daemon, as far as caps are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FarEnd<'a> {
+pub struct ClientEnd<'a> {
     /// What the daemon was told to connect to, and the port; none for a client that came by itself.
     pub called: Option<(&'a str, u16)>,
     /// Where it is.
     pub address: IpAddr,
 }
 /// What runs a session, in a thread of its own.
-pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
+pub(crate) type SessionHandler = dyn Fn(EstablishedSession) + Send + Sync;
 
 /// How long a client may take to end the handshake's connection after the reply.
 const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
 /// What all handshakes of a daemon share.
-pub(crate) struct Shared {
+pub(crate) struct ServeShared {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) caps: Option<Arc<CapsOf>>,
+    pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
     /// Of connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
-    pub(crate) admit: Arc<Admit>,
-    pub(crate) handler: Arc<Handler>,
+    pub(crate) admit: Arc<Admitter>,
+    pub(crate) handler: Arc<SessionHandler>,
     pub(crate) stop: DaemonStop,
-    pub(crate) strangers: Mutex<Strangers>,
+    pub(crate) strangers: Mutex<StrangerCount>,
 }
 
 /// Lines of the log that strangers can cause in [`STRANGERS_TIME`].
@@ -76,28 +80,28 @@ const STRANGERS_TIME: Duration = Duration::from_secs(10);
 
 /// How often strangers have knocked lately.
 #[derive(Debug, Default)]
-pub(crate) struct Strangers {
+pub(crate) struct StrangerCount {
     since: Option<Instant>,
     count: u32,
 }
 
-impl Strangers {
+impl StrangerCount {
     /// Whether this one gets a line, and how many had none before it.
     fn count(&mut self, now: Instant) -> Option<u32> {
         let is_over = self.since.is_none_or(|since| now.duration_since(since) >= STRANGERS_TIME);
         let untold = if is_over { self.count.saturating_sub(STRANGERS_MAX) } else { 0 };
         if is_over {
-            *self = Strangers { since: Some(now), count: 0 };
+            *self = StrangerCount { since: Some(now), count: 0 };
         }
         self.count += 1;
         (self.count <= STRANGERS_MAX).then_some(untold)
     }
 }
 
-impl Shared {
-    fn log(&self, peer: SocketAddr, failure: &Failure) {
+impl ServeShared {
+    fn log(&self, peer: SocketAddr, failure: &HandshakeFailure) {
         match failure {
-            Failure::UnknownKey(key) => {
+            HandshakeFailure::UnknownKey(key) => {
                 let mut strangers = self.strangers.lock().in_any_case();
                 match strangers.count(Instant::now()) {
                     Some(0) => tracing::warn!(%peer, key, "refused: the key is not authorized"),
@@ -110,15 +114,15 @@ impl Shared {
                     None => {}
                 }
             }
-            Failure::Refused { key, text } => tracing::info!(%peer, key, reason = text, "refused"),
+            HandshakeFailure::Refused { key, text } => tracing::info!(%peer, key, reason = text, "refused"),
             failure => tracing::debug!(%peer, %failure, "a handshake came to nothing"),
         }
     }
 }
 
 /// Who is at the other end, and what the two share.
-struct Client {
-    caller: Caller,
+struct ClientContext {
+    caller: ProvenCaller,
     remote: SocketAddr,
     master: Secret,
     port: u16,
@@ -126,7 +130,7 @@ struct Client {
 
 /// Why a handshake came to nothing; for the log.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum HandshakeFailure {
     #[error("took longer than {} s", HANDSHAKE_TIME.as_secs())]
     TooSlow,
     #[error("made room for another")]
@@ -150,42 +154,45 @@ enum Failure {
     Refused { key: String, text: String },
 }
 
-impl Failure {
+impl HandshakeFailure {
     /// A key that is not authorized is the reason, whatever the connection reports.
-    fn unless(self, shown: &Shown) -> Failure {
-        shown.stranger().map_or(self, |key| Failure::UnknownKey(key.to_string()))
+    fn unless(self, shown: &ProvenClient) -> HandshakeFailure {
+        shown.stranger().map_or(self, |key| HandshakeFailure::UnknownKey(key.to_string()))
     }
 }
 
 /// Shakes hands as long as the place allows; what ends it early drops, and so closes, the connection.
 async fn in_place<T>(
-    place: &mut Place,
+    place: &mut HandshakeSlot,
     until: Instant,
-    handshake: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    handshake: impl Future<Output = Result<T, HandshakeFailure>>,
+) -> Result<T, HandshakeFailure> {
     tokio::select! {
         biased; // A client that has shown its key counts, even if the place has just been lost.
-        done = timeout_at(until, handshake) => done.map_err(|_| Failure::TooSlow)?,
-        () = place.evicted() => Err(Failure::Evicted),
+        done = timeout_at(until, handshake) => done.map_err(|_| HandshakeFailure::TooSlow)?,
+        () = place.evicted() => Err(HandshakeFailure::Evicted),
     }
 }
 
 /// What a client that has shown its key is told.
-async fn in_time<T, E>(until: Instant, told: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+async fn in_time<T, E>(
+    until: Instant,
+    told: impl Future<Output = Result<T, E>>,
+) -> Result<T, HandshakeFailure>
 where
-    Failure: From<E>,
+    HandshakeFailure: From<E>,
 {
-    Ok(timeout_at(until, told).await.map_err(|_| Failure::TooSlow)??)
+    Ok(timeout_at(until, told).await.map_err(|_| HandshakeFailure::TooSlow)??)
 }
 
 /// What a client that has shown its key says first. One that may come only for another has shown no more than
 /// a stranger until then, and others may get its place.
 async fn first_words<T>(
-    place: &mut Place,
-    caller: &Caller,
+    place: &mut HandshakeSlot,
+    caller: &ProvenCaller,
     until: Instant,
-    hello: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    hello: impl Future<Output = Result<T, HandshakeFailure>>,
+) -> Result<T, HandshakeFailure> {
     match caller.own {
         Some(_) => in_time(until, hello).await,
         None => in_place(place, until, hello).await,
@@ -193,7 +200,12 @@ async fn first_words<T>(
 }
 
 /// One QUIC handshake, to its end.
-pub(crate) async fn serve_quic(shared: Arc<Shared>, incoming: quinn::Incoming, port: u16, place: Place) {
+pub(crate) async fn serve_quic(
+    shared: Arc<ServeShared>,
+    incoming: quinn::Incoming,
+    port: u16,
+    place: HandshakeSlot,
+) {
     let remote = canonical(incoming.remote_address());
     if let Err(failure) = quic_handshake(&shared, incoming, remote, port, place).await {
         shared.log(remote, &failure);
@@ -201,31 +213,31 @@ pub(crate) async fn serve_quic(shared: Arc<Shared>, incoming: quinn::Incoming, p
 }
 
 async fn quic_handshake(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServeShared>,
     incoming: quinn::Incoming,
     remote: SocketAddr,
     port: u16,
-    mut place: Place,
-) -> Result<(), Failure> {
+    mut place: HandshakeSlot,
+) -> Result<(), HandshakeFailure> {
     let (tls, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
     let config = quic::with_tls(&shared.quic, tls)?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
     let connection =
         in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&shown))?;
-    let caller = shown.caller().ok_or(Failure::NoKey)?.clone();
+    let caller = shown.caller().ok_or(HandshakeFailure::NoKey)?.clone();
     if caller.own.is_some() && !place.show_key() {
         connection.close(quic::BUSY, b"busy");
-        return Err(Failure::Crowded);
+        return Err(HandshakeFailure::Crowded);
     }
     let first = async {
         let (send, mut receive) = connection.accept_bi().await?;
-        Ok::<_, Failure>((send, quic::read_frame(&mut receive).await?))
+        Ok::<_, HandshakeFailure>((send, quic::read_frame(&mut receive).await?))
     };
     let (mut send, body) = first_words(&mut place, &caller, until, first).await?;
     drop(place);
     let key = caller.name();
-    let client = Client { caller, remote, master: quic::export_secret(&connection)?, port };
+    let client = ClientContext { caller, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
@@ -234,7 +246,7 @@ async fn quic_handshake(
         Err(error) => Err(refusal_of(&error)),
     };
     let result = match answer {
-        Ok((mut hello, Prepared { reply, who, registered, allowed })) => {
+        Ok((mut hello, PreparedSession { reply, who, registered, allowed })) => {
             discovery::found(&mut hello.opening.network, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
@@ -242,11 +254,11 @@ async fn quic_handshake(
             let started = start(shared, *hello, &reply, client, flows, Transport::Udp, begun);
             let reply =
                 started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
-            quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
+            quic::write_frame(&mut send, &reply).await.map_err(HandshakeFailure::from)
         }
         Err(refusal) => {
             quic::write_frame(&mut send, &HelloReply::refuse(refusal.clone())).await?;
-            Err(Failure::Refused { key, text: refusal.text })
+            Err(HandshakeFailure::Refused { key, text: refusal.text })
         }
     };
     // The client closes when it has read the reply; what it lost is sent again until then.
@@ -256,11 +268,11 @@ async fn quic_handshake(
 
 /// One TCP connection: a session's start or a further carrier.
 pub(crate) async fn serve_tcp(
-    shared: Arc<Shared>,
+    shared: Arc<ServeShared>,
     stream: TcpStream,
     remote: SocketAddr,
     port: u16,
-    place: Place,
+    place: HandshakeSlot,
 ) {
     let remote = canonical(remote);
     if let Err(failure) = tcp_handshake(&shared, stream, remote, port, place).await {
@@ -269,28 +281,28 @@ pub(crate) async fn serve_tcp(
 }
 
 async fn tcp_handshake(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServeShared>,
     stream: TcpStream,
     remote: SocketAddr,
     port: u16,
-    mut place: Place,
-) -> Result<(), Failure> {
+    mut place: HandshakeSlot,
+) -> Result<(), HandshakeFailure> {
     let (config, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
     let shaken = in_place(&mut place, until, handshake).await;
     let mut tls = shaken.map_err(|failure| failure.unless(&shown))?;
-    let caller = shown.caller().ok_or(Failure::NoKey)?.clone();
+    let caller = shown.caller().ok_or(HandshakeFailure::NoKey)?.clone();
     if caller.own.is_some() && !place.show_key() {
-        let busy = Refusal::new(Code::Busy, Failure::Crowded.to_string());
+        let busy = Refusal::new(Code::Busy, HandshakeFailure::Crowded.to_string());
         in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
-        return Err(Failure::Crowded);
+        return Err(HandshakeFailure::Crowded);
     }
-    let first = async { Ok::<_, Failure>(tls.read_frame().await?) };
+    let first = async { Ok::<_, HandshakeFailure>(tls.read_frame().await?) };
     let body = first_words(&mut place, &caller, until, first).await?;
     drop(place);
     let key = caller.name();
-    let client = Client { caller, remote, master: tls.export_secret()?, port };
+    let client = ClientContext { caller, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
             Ok(prepared) => return start_stream(shared, tls, *hello, client, prepared).await,
@@ -309,18 +321,18 @@ async fn tcp_handshake(
         Err(error) => refusal_of(&error),
     };
     let reply = HelloReply::refuse(refusal.clone());
-    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
-    Err(Failure::Refused { key, text: refusal.text })
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
+    Err(HandshakeFailure::Refused { key, text: refusal.text })
 }
 
 async fn start_stream(
-    shared: &Arc<Shared>,
-    mut tls: tcp::Tls,
+    shared: &Arc<ServeShared>,
+    mut tls: tcp::TlsConnection,
     hello: Hello,
-    client: Client,
-    Prepared { reply, who, registered, allowed }: Prepared,
-) -> Result<(), Failure> {
-    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    client: ClientContext,
+    PreparedSession { reply, who, registered, allowed }: PreparedSession,
+) -> Result<(), HandshakeFailure> {
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
     // The last id is the stream's; those before it are for UDP, if it gets through later.
     let last = registered.ids.len() - 1;
@@ -328,34 +340,34 @@ async fn start_stream(
     let flow = FlowSetup { index, send_id: hello.flow_ids[last], recv_id: registered.ids[last], link };
     let flows = match hello.udp {
         true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
-        false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
+        false => SessionFlows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
     };
     let key = client.caller.name();
     start(shared, hello, &reply, client, flows, Transport::Tcp, (who, registered, allowed))
-        .map_err(|refusal| Failure::Refused { key, text: refusal.text })
+        .map_err(|refusal| HandshakeFailure::Refused { key, text: refusal.text })
 }
 
 /// Judges an [`Attach`] and answers it if it is good.
 async fn attach_stream(
-    shared: &Arc<Shared>,
-    tls: &mut tcp::Tls,
+    shared: &Arc<ServeShared>,
+    tls: &mut tcp::TlsConnection,
     attach: &Attach,
-    client: &Client,
-) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
+    client: &ClientContext,
+) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, HandshakeFailure> {
     let index = attach.flow_index;
     let session = match shared.callers.registry.admit(&attach.ticket, &client.caller.key, index) {
         Ok(session) => session,
         Err(reason) => {
             let code = match reason {
-                NotAdmitted::Ended => Code::PeerEnded,
-                NotAdmitted::Index(_) => Code::Forbidden,
+                AttachError::Ended => Code::PeerEnded,
+                AttachError::Index(_) => Code::Forbidden,
             };
             return Ok(Err(Refusal::new(code, reason.to_string())));
         }
     };
     let recv_id = super::random_flow_ids(1, |_| false)?[0];
     let reply = HelloReply::accept(vec![recv_id]);
-    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
     Ok(Ok((FlowIds { index, send_id: attach.flow_id, recv_id }, session)))
 }
 
@@ -367,16 +379,21 @@ struct FlowIds {
 }
 
 /// A session that may begin.
-struct Prepared {
+struct PreparedSession {
     reply: HelloReply,
     /// Whom its client has come for: for itself, but with a grant.
-    who: Authenticated,
-    registered: Registered,
-    allowed: Allowed,
+    who: AuthenticatedPeer,
+    registered: NewRegistration,
+    allowed: AllowedRequest,
 }
 
 /// Judges a hello and enters its session.
-fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> Result<Prepared, Refusal> {
+fn prepare(
+    shared: &ServeShared,
+    hello: &Hello,
+    client: &ClientContext,
+    datagrams: bool,
+) -> Result<PreparedSession, Refusal> {
     if shared.stop.is_shut() {
         return Err(Refusal::new(Code::Busy, "the daemon is ending"));
     }
@@ -398,8 +415,8 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     }
     let (who, taken) = shared.callers.principal(&client.caller, hello.grant.as_ref())?;
     let (admitted, allowed) = (shared.admit)(&hello.opening, &who)?;
-    let admitted = Admitted { features: admitted.features.and(&[GRANTS]), ..admitted };
-    let Admitted { features, terms } = admitted.meeting(&hello.opening.needs)?;
+    let admitted = AdmissionReply { features: admitted.features.and(&[GRANTS]), ..admitted };
+    let AdmissionReply { features, terms } = admitted.meeting(&hello.opening.needs)?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal {
         hint: error.hint().map(str::to_string),
@@ -407,13 +424,13 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     };
     let (id, rights) = (&who.principal.id, &who.rights);
     let account = shared.accounts.of(id, rights);
-    let far = FarEnd { called: None, address: client.remote.ip() };
+    let far = ClientEnd { called: None, address: client.remote.ip() };
     let named = shared.caps.as_ref().map(|caps| caps(&who.principal, &far));
     let rate =
         account.share_of_rate_and(&named.unwrap_or_default()).map_err(|used_up| busy(used_up.into()))?;
-    let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
+    let most = ResourceLimits { memory_bytes: session_bytes_max(options), ..ResourceLimits::default() };
     let budget = account.within("this session", most);
-    let minimum = Minimum::of(&budget, options).map_err(|full| busy(full.into()))?;
+    let minimum = MemoryMinimum::of(&budget, options).map_err(|full| busy(full.into()))?;
     let offered = datagrams.then_some(&hello.flow_ids[..]);
     let key = &client.caller.key;
     let mut registered = shared.callers.registry.register(key, &who, flows, offered).map_err(busy)?;
@@ -430,11 +447,11 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     if let Some(taken) = taken {
         taken.spend(Instant::now().into_std());
     }
-    Ok(Prepared { reply, who, registered, allowed })
+    Ok(PreparedSession { reply, who, registered, allowed })
 }
 
 /// Flows by the first `count` ids, and what may take their places.
-fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count: usize) -> Flows {
+fn datagram_flows(hello: &Hello, registered: &NewRegistration, client: IpAddr, count: usize) -> SessionFlows {
     let options = &hello.opening.network;
     let first_reserved = count - reserved_ids(options);
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
@@ -442,67 +459,67 @@ fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count:
     for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
         if usize::from(index) >= first_reserved {
             let arrival = Some((first.clone(), client));
-            reserved.push(Reserved { index, send_id, recv_id, arrival });
+            reserved.push(ReservedFlow { index, send_id, recv_id, arrival });
             continue;
         }
         let path = options.paths.get(options.path_of(index.into()));
         let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
         let spare =
-            Spare { index, send_id, recv_id, way: SpareWay::Accept { first: first.clone(), clients } };
+            SpareFlow { index, send_id, recv_id, way: SpareLink::Accept { first: first.clone(), clients } };
         if usize::from(index) >= options.flow_count() {
             spares.push(spare);
         } else if let Ok(flow) = spare.open() {
             flows.push(flow);
         }
     }
-    Flows { flows, spares, reserved }
+    SessionFlows { flows, spares, reserved }
 }
 
 /// Of a session that begins.
-struct Flows {
+struct SessionFlows {
     flows: Vec<FlowSetup>,
-    spares: Vec<Spare>,
-    reserved: Vec<Reserved>,
+    spares: Vec<SpareFlow>,
+    reserved: Vec<ReservedFlow>,
 }
 
-impl Flows {
+impl SessionFlows {
     /// A stream begins, and each of these waits for its path.
-    fn behind(self, stream: FlowSetup) -> Flows {
+    fn behind(self, stream: FlowSetup) -> SessionFlows {
         let as_spare = |flow: FlowSetup| {
             let FlowSetup { index, send_id, recv_id, link } = flow;
             let FlowLink::Accept { first, clients, .. } = link else { return None };
-            Some(Spare { index, send_id, recv_id, way: SpareWay::Accept { first, clients } })
+            Some(SpareFlow { index, send_id, recv_id, way: SpareLink::Accept { first, clients } })
         };
         let spares = self.flows.into_iter().filter_map(as_spare).chain(self.spares).collect();
-        Flows { flows: vec![stream], spares, reserved: self.reserved }
+        SessionFlows { flows: vec![stream], spares, reserved: self.reserved }
     }
 }
 
 /// Gives the session a thread.
 fn start(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServeShared>,
     hello: Hello,
     reply: &HelloReply,
-    client: Client,
-    Flows { flows, spares, reserved }: Flows,
+    client: ClientContext,
+    SessionFlows { flows, spares, reserved }: SessionFlows,
     transport: Transport,
-    (who, mut registered, allowed): (Authenticated, Registered, Allowed),
+    (who, mut registered, allowed): (AuthenticatedPeer, NewRegistration, AllowedRequest),
 ) -> Result<(), Refusal> {
     let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
-    let pass = Pass {
+    let pass = RightsCheck {
         callers: shared.callers.clone(),
         accounts: Arc::clone(&shared.accounts),
         caps: shared.caps.clone(),
         ticket: registered.ticket,
     };
     // Whoever sits at the other end signs for himself, also where he comes for another.
-    let keys = client.caller.key.key().map(|peer| Keys { own: shared.identity.clone(), peer });
+    let keys = client.caller.key.key().map(|peer| SessionKeys { own: shared.identity.clone(), peer });
     let bearer = who.rights.errand.is_some().then_some(client.caller.key);
-    let established = Established {
+    let established = EstablishedSession {
         session: Setup {
             spares,
             reserved,
-            fallback: Fallback::Await(registered.attached),
+            fallback: CarrierFallback::Await(registered.attached),
             shown: Some(client.remote.ip()),
             udp_ports: vec![client.port],
             stop: registered.stop,
@@ -552,7 +569,7 @@ mod tests {
 
     #[test]
     fn strangers_do_not_fill_the_log() {
-        let (mut strangers, begin) = (Strangers::default(), Instant::now());
+        let (mut strangers, begin) = (StrangerCount::default(), Instant::now());
         let told = (0..100).filter(|_| strangers.count(begin) == Some(0)).count();
         assert_eq!(told, STRANGERS_MAX as usize);
         assert_eq!(strangers.count(begin + STRANGERS_TIME), Some(80));

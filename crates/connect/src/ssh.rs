@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink, with_port};
-use farhaul_session::blocked::Blocked;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
+use farhaul_session::setup::{
+    CarrierFallback, ControlProcess, FlowLink, FlowSetup, ReservedFlow, Setup, Transport,
+};
+use farhaul_session::udp_blocks::UdpBlockNotes;
 use farhaul_text::printable;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -31,9 +33,9 @@ use self::answer::{Answer, Ending, Wait};
 use super::caller::{Apart, Caller, LOOK_EVERY, pause};
 use super::dial::Dialer;
 use super::hello;
-use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, Token};
+use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
 use super::{
-    Established, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct, discovery,
+    EstablishedSession, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct_tcp, discovery,
     random_flow_ids, reserved_ids, with_session,
 };
 
@@ -175,7 +177,7 @@ pub fn ssh_connect(
     target: &SshTarget,
     params: HelloParams,
     caller: &dyn Caller,
-) -> Result<Established, Error> {
+) -> Result<EstablishedSession, Error> {
     target.checked()?;
     let mut params = params;
     let options = &params.opening.network;
@@ -189,7 +191,7 @@ pub fn ssh_connect(
     hello.interfaces = interfaces;
     hello.client_udp_ports =
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
-    hello.secret_half = Some(Token::random()?);
+    hello.secret_half = Some(HelloSecret::random()?);
 
     let addresses = look_up(target.clone());
     let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello, caller)?;
@@ -216,12 +218,12 @@ pub fn ssh_connect(
     let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), caller)?;
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
-            let candidates = direct::candidates(&addresses, port);
-            Fallback::Dial(Arc::new(Dialer::direct(candidates, master.clone(), hello.flow_ids.len())))
+            let candidates = direct_tcp::candidates(&addresses, port);
+            CarrierFallback::Dial(Arc::new(Dialer::direct(candidates, master.clone(), hello.flow_ids.len())))
         }
-        _ => Fallback::None,
+        _ => CarrierFallback::None,
     };
-    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), "ssh");
+    let blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), "ssh");
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::new(Code::NoPort, format!("{} has no free UDP port", target.host))
@@ -231,7 +233,7 @@ pub fn ssh_connect(
             warnings
                 .push(format!("{} has no free UDP port; going on over ssh, which is slower", target.host));
         }
-        (vec![channel(0, 0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
+        (vec![channel(0, 0)], Vec::new(), Vec::new(), CarrierFallback::None, Transport::Ssh)
     } else {
         let last = hello.flow_ids.len() - 1;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
@@ -240,12 +242,12 @@ pub fn ssh_connect(
         };
         let first = last - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
-        let reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+        let reserved = (first..last).map(|index| ReservedFlow::new(index, ids[index])).collect();
         let index = u16::try_from(last).unwrap_or(u16::MAX);
-        (flows, spares, reserved, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
+        (flows, spares, reserved, CarrierFallback::Ready(Box::new(channel(index, last))), Transport::Udp)
     };
     let session = Setup::new(master, true, flows, transport, target.host.clone());
-    Ok(Established {
+    Ok(EstablishedSession {
         session: Setup {
             spares,
             reserved,
@@ -510,7 +512,10 @@ pub(super) fn client_address(ssh_connection: &str) -> Option<SocketAddr> {
 }
 
 /// Both halves are needed to know the session's secret.
-pub(super) fn session_secret(client: Option<&Token>, server: Option<&Token>) -> Result<Secret, Error> {
+pub(super) fn session_secret(
+    client: Option<&HelloSecret>,
+    server: Option<&HelloSecret>,
+) -> Result<Secret, Error> {
     let (Some(client), Some(server)) = (client, server) else {
         return Err(Error::from(Misbehaviour::NoSecretHalf));
     };

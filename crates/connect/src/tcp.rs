@@ -19,34 +19,34 @@ use zeroize::Zeroizing;
 
 use super::half_open::HANDSHAKE_BYTES;
 use super::hello;
-use super::hello::{HelloError, Wiped};
+use super::hello::{HelloError, WipedBuffer};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
 /// Sealed bytes that wait for the socket once packets flow.
 const CARRIER_BYTES: usize = congestion::WAITING_BYTES;
 
 /// A TLS connection in the hands of the async runtime.
-pub(crate) struct Tls {
+pub(crate) struct TlsConnection {
     stream: TcpStream,
     connection: Connection,
 }
 
 /// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
-pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io::Result<Tls> {
+pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io::Result<TlsConnection> {
     over(config, TcpStream::connect(remote).await?).await
 }
 
 /// The same on a connection that is there.
-pub(crate) async fn over(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<Tls> {
+pub(crate) async fn over(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<TlsConnection> {
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
-    Tls::handshake(stream, connection.into()).await
+    TlsConnection::handshake(stream, connection.into()).await
 }
 
 /// Finishes the server's handshake: afterwards the client's key is known and authorised.
-pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Tls> {
+pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<TlsConnection> {
     let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
-    Tls::handshake(stream, connection.into()).await
+    TlsConnection::handshake(stream, connection.into()).await
 }
 
 /// What a client that cannot be served now hears instead of TLS: a fatal alert (RFC 8446 section 6), in a record of its own.
@@ -61,11 +61,11 @@ pub(crate) fn turn_away(stream: &TcpStream) {
     );
 }
 
-impl Tls {
-    async fn handshake(stream: TcpStream, mut connection: Connection) -> io::Result<Tls> {
+impl TlsConnection {
+    async fn handshake(stream: TcpStream, mut connection: Connection) -> io::Result<TlsConnection> {
         stream.set_nodelay(true)?;
         connection.set_buffer_limit(Some(HANDSHAKE_BYTES));
-        let mut tls = Tls { stream, connection };
+        let mut tls = TlsConnection { stream, connection };
         while tls.connection.is_handshaking() {
             tls.flush().await?;
             if tls.connection.is_handshaking() {
@@ -83,7 +83,7 @@ impl Tls {
             let connection = &mut self.connection;
             match self
                 .stream
-                .try_io(tokio::io::Interest::WRITABLE, || connection.write_tls(&mut Raw(&self.stream)))
+                .try_io(tokio::io::Interest::WRITABLE, || connection.write_tls(&mut RawSocket(&self.stream)))
             {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => drop(other?),
@@ -99,7 +99,7 @@ impl Tls {
             let connection = &mut self.connection;
             match self
                 .stream
-                .try_io(tokio::io::Interest::READABLE, || connection.read_tls(&mut Raw(&self.stream)))
+                .try_io(tokio::io::Interest::READABLE, || connection.read_tls(&mut RawSocket(&self.stream)))
             {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -133,7 +133,7 @@ impl Tls {
         let mut prefix = [0; 4];
         self.read_exact(&mut prefix).await?;
         let len = hello::frame_len(prefix)?;
-        let mut body = Wiped::default();
+        let mut body = WipedBuffer::default();
         let mut chunk = Zeroizing::new([0; 4096]);
         while body.0.len() < len {
             let want = chunk.len().min(len - body.0.len());
@@ -182,15 +182,15 @@ impl Tls {
 }
 
 /// Reads and writes of a tokio socket without its readiness: `try_io` wraps them.
-struct Raw<'a>(&'a TcpStream);
+struct RawSocket<'a>(&'a TcpStream);
 
-impl Read for Raw<'_> {
+impl Read for RawSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(self.0, buffer)?)
     }
 }
 
-impl Write for Raw<'_> {
+impl Write for RawSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
     }

@@ -18,7 +18,7 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::callers::{Caller, Callers};
+use super::callers::{Callers, ProvenCaller};
 use super::identity::{Identity, fingerprint};
 
 const ALPN: &[u8] = b"farhaul";
@@ -29,27 +29,27 @@ pub(crate) const SERVER_NAME: &str = "farhaul.invalid";
 
 /// Which key a server must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Pin {
+pub(crate) enum KeyPin {
     /// One of these fingerprints.
     OneOf(Vec<String>),
     /// Any: the first use of a server that the user lets in.
     Any,
 }
 
-impl Pin {
+impl KeyPin {
     pub(crate) fn lets_in(&self, key: &str) -> bool {
         match self {
-            Pin::OneOf(keys) => keys.iter().any(|known| known == key),
-            Pin::Any => true,
+            KeyPin::OneOf(keys) => keys.iter().any(|known| known == key),
+            KeyPin::Any => true,
         }
     }
 }
 
 /// The fingerprint of a key that the peer of one connection has proved to have, and that was not let in.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Refused(Arc<OnceLock<String>>);
+pub(crate) struct RefusedKey(Arc<OnceLock<String>>);
 
-impl Refused {
+impl RefusedKey {
     pub(crate) fn key(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
     }
@@ -63,11 +63,11 @@ impl Refused {
 
 /// Who the client of one connection has proved to be, once it has.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shown(Arc<OnceLock<Result<Caller, String>>>);
+pub(crate) struct ProvenClient(Arc<OnceLock<Result<ProvenCaller, String>>>);
 
-impl Shown {
+impl ProvenClient {
     /// Somebody who is heard.
-    pub(crate) fn caller(&self) -> Option<&Caller> {
+    pub(crate) fn caller(&self) -> Option<&ProvenCaller> {
         self.0.get()?.as_ref().ok()
     }
 
@@ -87,10 +87,10 @@ fn setup_failed(error: TlsError) -> Error {
 }
 
 /// The client's side of one connection, and the server's key if that is not let in.
-pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConfig, Refused), Error> {
+pub(crate) fn client_config(identity: &Identity, pin: KeyPin) -> Result<(ClientConfig, RefusedKey), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
-    let refused = Refused::default();
+    let refused = RefusedKey::default();
     let verifier = ServerKey { pin, refused: refused.clone(), signatures };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -105,10 +105,13 @@ pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConf
 }
 
 /// The daemon's side of one connection: who is not let in does not get past the handshake.
-pub(crate) fn server_config(identity: &Identity, callers: Callers) -> Result<(ServerConfig, Shown), Error> {
+pub(crate) fn server_config(
+    identity: &Identity,
+    callers: Callers,
+) -> Result<(ServerConfig, ProvenClient), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
-    let shown = Shown::default();
+    let shown = ProvenClient::default();
     let verifier = ClientKeys { callers, shown: shown.clone(), signatures };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -153,8 +156,8 @@ impl Signatures {
 
 #[derive(Debug)]
 struct ServerKey {
-    pin: Pin,
-    refused: Refused,
+    pin: KeyPin,
+    refused: RefusedKey,
     signatures: Signatures,
 }
 
@@ -203,7 +206,7 @@ impl ServerCertVerifier for ServerKey {
 #[derive(Debug)]
 struct ClientKeys {
     callers: Callers,
-    shown: Shown,
+    shown: ProvenClient,
     signatures: Signatures,
 }
 

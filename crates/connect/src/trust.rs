@@ -7,25 +7,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::caller::{Caller, LOOK_EVERY};
 use super::dial::DaemonTarget;
-use super::known_hosts::{KnownHosts, Standing};
-use super::tls::Pin;
+use super::known_hosts::{KeyStanding, KnownHosts};
+use super::tls::KeyPin;
 
 /// What follows from a key that the first pin did not let in.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum TrustVerdict {
     Trust,
     Refuse(Error),
 }
 
 /// The keys that may be let in without a question. A known host must have a known key, whatever else was said.
-pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> Pin {
+pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> KeyPin {
     let named = target.fingerprint.as_deref().map(normalized);
     match named {
-        Some(named) if known.is_empty() || known.contains(&named) => Pin::OneOf(vec![named]),
-        Some(_) => Pin::OneOf(Vec::new()),
-        None if !known.is_empty() => Pin::OneOf(known.to_vec()),
-        None if target.accept_new => Pin::Any,
-        None => Pin::OneOf(Vec::new()),
+        Some(named) if known.is_empty() || known.contains(&named) => KeyPin::OneOf(vec![named]),
+        Some(_) => KeyPin::OneOf(Vec::new()),
+        None if !known.is_empty() => KeyPin::OneOf(known.to_vec()),
+        None if target.accept_new => KeyPin::Any,
+        None => KeyPin::OneOf(Vec::new()),
     }
 }
 
@@ -47,12 +47,12 @@ pub(crate) fn judge(
     target: &DaemonTarget,
     key: &str,
     ask: &dyn Fn(&str) -> Option<bool>,
-) -> Verdict {
+) -> TrustVerdict {
     let refuse =
-        |code: Code, what: String, hint: String| Verdict::Refuse(Error::new(code, what).with_hint(hint));
+        |code: Code, what: String, hint: String| TrustVerdict::Refuse(Error::new(code, what).with_hint(hint));
     let named = target.fingerprint.as_deref().map(normalized);
     match (known.standing(host, key), named) {
-        (Standing::Changed { line }, _) => refuse(
+        (KeyStanding::Changed { line }, _) => refuse(
             Code::HostKeyChanged,
             format!("the key of {host} has changed to {key}: somebody may be in between"),
             format!(
@@ -60,17 +60,17 @@ pub(crate) fn judge(
                 known.path().display()
             ),
         ),
-        (Standing::Known | Standing::Unknown, Some(named)) if named != key => refuse(
+        (KeyStanding::Known | KeyStanding::Unknown, Some(named)) if named != key => refuse(
             Code::HostKeyWrong,
             format!("the key of {host} is {key}, not {named} as --fingerprint demands"),
             "ask its owner for the fingerprint that `farhaul serve` shows".into(),
         ),
-        (Standing::Known, _) | (Standing::Unknown, Some(_)) => Verdict::Trust,
-        (Standing::Unknown, None) => {
+        (KeyStanding::Known, _) | (KeyStanding::Unknown, Some(_)) => TrustVerdict::Trust,
+        (KeyStanding::Unknown, None) => {
             match ask(&format!(
                 "{host} was never seen before, its key is {key}.\nTrust it from now on (yes/no)? "
             )) {
-                Some(true) => Verdict::Trust,
+                Some(true) => TrustVerdict::Trust,
                 Some(false) => refuse(
                     Code::HostKeyUnknown,
                     format!("the key of {host} was not trusted"),
@@ -132,13 +132,13 @@ mod tests {
         let (_folder, known) = known(lines);
         let key = "SHA256:b".to_string();
         match first_pin(&known.keys_of("h:1"), target) {
-            Pin::Any => return Ok(true),
-            Pin::OneOf(keys) if keys.contains(&key) => return Ok(true),
-            Pin::OneOf(_) => {}
+            KeyPin::Any => return Ok(true),
+            KeyPin::OneOf(keys) if keys.contains(&key) => return Ok(true),
+            KeyPin::OneOf(_) => {}
         }
         match judge(&known, "h:1", target, &key, &|_| answer) {
-            Verdict::Trust => Ok(true),
-            Verdict::Refuse(error) => Err(error.to_string()),
+            TrustVerdict::Trust => Ok(true),
+            TrustVerdict::Refuse(error) => Err(error.to_string()),
         }
     }
 

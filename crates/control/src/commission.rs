@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::PinnedTarget;
-use farhaul_connect::hello::Token;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_copy::CopyRequest;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -29,14 +29,14 @@ const PATH_MAX: usize = 4095;
 pub(crate) struct Commission {
     /// The request as the client would make it itself: which of its paths to read, or where to write.
     pub(crate) copy: CopyRequest,
-    pub(crate) far: Far,
+    pub(crate) far: RemoteDaemon,
     /// Whether the client wants to know what becomes of each entry.
     pub(crate) details: bool,
 }
 
 /// The other daemon, and the path to read or write there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Far {
+pub(crate) struct RemoteDaemon {
     pub(crate) host: String,
     /// The addresses that the client finds for that host.
     #[serde(default)]
@@ -46,21 +46,21 @@ pub(crate) struct Far {
     pub(crate) key: String,
     #[serde(with = "as_base64")]
     pub(crate) path: Vec<u8>,
-    pub(crate) grant: Token,
+    pub(crate) grant: HelloSecret,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Document {
     copy: serde_json::Value,
     network: NetworkOptions,
-    far: Far,
+    far: RemoteDaemon,
     #[serde(default)]
     details: bool,
 }
 
-impl Far {
+impl RemoteDaemon {
     pub(crate) fn target(&self) -> PinnedTarget {
-        let Far { host, addresses, port, key, grant, .. } = self.clone();
+        let RemoteDaemon { host, addresses, port, key, grant, .. } = self.clone();
         PinnedTarget { host, addresses, port, key, grant }
     }
 }
@@ -101,7 +101,7 @@ impl Commission {
         if is_spread || options.select.by_name || !options.network.paths.is_empty() {
             return Err(bad("a copy between daemons has no --spread, --files-from and --path".into()));
         }
-        let Far { host, addresses, port, key, path, .. } = &far;
+        let RemoteDaemon { host, addresses, port, key, path, .. } = &far;
         let is_host = !host.is_empty() && host.len() <= HOST_MAX && !host.contains('\0');
         if !is_host || addresses.len() > ADDRESSES_MAX || *port == 0 {
             return Err(bad("the other daemon's address is not valid".into()));
@@ -130,7 +130,7 @@ mod as_base64 {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_copy::{Direction, TransferOptions};
+    use farhaul_copy::{CopyDirection, TransferOptions};
     use serde_json::{Value, json};
 
     use super::*;
@@ -138,7 +138,7 @@ mod tests {
     fn commission() -> Commission {
         let network = NetworkOptions { flows: 3, ..NetworkOptions::default() };
         let copy = CopyRequest {
-            direction: Direction::Pull,
+            direction: CopyDirection::Pull,
             paths: vec![b"run7/\xff".to_vec(), b"b".to_vec()],
             more_paths: 0,
             target_is_directory: false,
@@ -146,13 +146,13 @@ mod tests {
             target_is_name: false,
             options: TransferOptions { network, ..TransferOptions::default() },
         };
-        let far = Far {
+        let far = RemoteDaemon {
             host: "gamma".into(),
             addresses: vec!["10.0.0.3".parse().unwrap(), "fd00::3".parse().unwrap()],
             port: 33001,
             key: "SHA256:x".into(),
             path: b"in/\xfe".to_vec(),
-            grant: Token([9; 32]),
+            grant: HelloSecret([9; 32]),
         };
         Commission { copy, far, details: true }
     }

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::Token;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_connect::{Caller, DaemonTarget, GrantWish, HelloParams};
 use farhaul_copy::{ManifestCopy, Report};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
-use farhaul_session::session::{Dialogue, Session, Step};
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
 use farhaul_session::snapshot::Snapshot;
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::commission::Commission;
-use super::messages::{Message, Parts, parts, refusal};
+use super::copy_status;
+use super::messages::{ControlMessage, DocumentParts, parts, refusal};
 use super::request::opening;
-use super::told;
 
 /// How long a daemon that was told to end a copy has to report how the copy has ended.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const CANCEL_TIME: Duration = Duration::from_secs(10);
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
 /// A session with a daemon. Dropping it ends the session; a copy that runs in it stops and can be resumed.
-pub struct Control {
+pub struct ControlSession {
     dialogue: Dialogue,
     key: String,
     next_op: u64,
@@ -36,16 +36,16 @@ pub struct Control {
 
 /// A grant that a daemon has given.
 #[derive(Debug, Clone)]
-pub struct Granted {
+pub struct IssuedGrant {
     /// The token that the holder has to show.
-    pub token: Token,
+    pub token: HelloSecret,
     /// How long from now the grant is valid.
     pub lifetime: Duration,
 }
 
-impl Control {
+impl ControlSession {
     /// Connects to a daemon, as `farhaul cp` does, unless `caller` cancels.
-    pub fn open(target: &DaemonTarget, caller: &dyn Caller) -> Result<Control, Error> {
+    pub fn open(target: &DaemonTarget, caller: &dyn Caller) -> Result<ControlSession, Error> {
         let params =
             HelloParams { opening: opening()?, features: Features::default(), udp: true, early: false };
         let established = connect::daemon_connect(target, params, caller)?;
@@ -54,8 +54,9 @@ impl Control {
         let network = established.opening.network;
         // The session has a handle of its own: whoever watches a copy is not interested in this session.
         let (session, handle) = (established.session, Handle::new());
-        let (_, dialogue) = Session::start(session, network, Role::Receiver, Order::Any, &handle)?;
-        Ok(Control { dialogue, key, next_op: 0 })
+        let (_, dialogue) =
+            Session::start(session, network, ContentRole::Receiver, DeliveryOrder::Any, &handle)?;
+        Ok(ControlSession { dialogue, key, next_op: 0 })
     }
 
     /// The fingerprint of the daemon's key.
@@ -64,24 +65,24 @@ impl Control {
     }
 
     /// Asks for a grant. `is_cancelled` says whether the caller no longer wants it.
-    pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<Granted, Error> {
+    pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<IssuedGrant, Error> {
         let GrantWish { key, errand, lifetime } = wish;
         let asked = self.next_op();
-        self.say(&Message::Grant { op: asked, key, errand, seconds: lifetime.as_secs() });
+        self.say(&ControlMessage::Grant { op: asked, key, errand, seconds: lifetime.as_secs() });
         loop {
             match self.dialogue.step()? {
-                Step::Message(bytes) => match Message::decode(bytes).map_err(senseless)? {
-                    Message::Granted { op, seconds, token } if op == asked => {
-                        return Ok(Granted { token, lifetime: Duration::from_secs(seconds) });
+                DialogueStep::Message(bytes) => match ControlMessage::decode(bytes).map_err(senseless)? {
+                    ControlMessage::Granted { op, seconds, token } if op == asked => {
+                        return Ok(IssuedGrant { token, lifetime: Duration::from_secs(seconds) });
                     }
-                    Message::Refused { op, failure, hint } if op == asked => {
+                    ControlMessage::Refused { op, failure, hint } if op == asked => {
                         return Err(refusal(failure, hint));
                     }
                     other => return Err(unexpected(other.name())),
                 },
-                Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Idle if is_cancelled() => return Err(Error::interrupted()),
-                Step::Idle => {}
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Idle if is_cancelled() => return Err(Error::interrupted()),
+                DialogueStep::Idle => {}
             }
         }
     }
@@ -98,52 +99,52 @@ impl Control {
         let document = commission.write()?;
         let this = self.next_op();
         for (is_last, part) in parts(&document) {
-            self.say(&Message::Begin { op: this, is_last, part });
+            self.say(&ControlMessage::Begin { op: this, is_last, part });
         }
-        let (mut ending, mut steering) = (Parts::default(), Steering::default());
+        let (mut ending, mut steering) = (DocumentParts::default(), SteeredCopy::default());
         loop {
             self.steer(handle, &mut steering)?;
             match self.dialogue.step()? {
-                Step::Message(bytes) => match Message::decode(bytes).map_err(senseless)? {
-                    Message::Event(json) => {
-                        if let Some(event) = told::event(&json) {
+                DialogueStep::Message(bytes) => match ControlMessage::decode(bytes).map_err(senseless)? {
+                    ControlMessage::Event(json) => {
+                        if let Some(event) = copy_status::event(&json) {
                             handle.tell(event);
                         }
                     }
-                    Message::Snapshot(json) => {
-                        if let Some(snapshot) = told::snapshot(&json) {
+                    ControlMessage::Snapshot(json) => {
+                        if let Some(snapshot) = copy_status::snapshot(&json) {
                             show(&snapshot, handle);
                         }
                     }
-                    Message::Entries { op, part } if op == this => match &mut manifest {
+                    ControlMessage::Entries { op, part } if op == this => match &mut manifest {
                         Some(manifest) => manifest.take(&part)?,
                         None => return Err(unexpected("entries")),
                     },
-                    Message::Ended { op, is_last, part } if op == this => {
-                        if let Some(whole) = ending.take(is_last, &part, told::ENDING_MAX)? {
-                            return told::ending(&whole);
+                    ControlMessage::Ended { op, is_last, part } if op == this => {
+                        if let Some(whole) = ending.take(is_last, &part, copy_status::ENDING_MAX)? {
+                            return copy_status::ending(&whole);
                         }
                     }
                     other => return Err(unexpected(other.name())),
                 },
-                Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Idle => {}
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Idle => {}
             }
         }
     }
 
     /// Passes on the wishes that were made since the last call.
-    fn steer(&self, handle: &Handle, steering: &mut Steering) -> Result<(), Error> {
+    fn steer(&self, handle: &Handle, steering: &mut SteeredCopy) -> Result<(), Error> {
         let is_held = handle.is_paused();
         if std::mem::replace(&mut steering.is_held, is_held) != is_held {
-            self.say(&Message::Hold { is_held });
+            self.say(&ControlMessage::Hold { is_held });
         }
         if let Some(rate) = handle.take_rate_wish() {
-            self.say(&Message::Rate(rate));
+            self.say(&ControlMessage::Rate(rate));
         }
         match steering.cancelled {
             None if handle.is_cancelled() => {
-                self.say(&Message::Cancel);
+                self.say(&ControlMessage::Cancel);
                 steering.cancelled = Some(Instant::now());
                 Ok(())
             }
@@ -157,7 +158,7 @@ impl Control {
         self.next_op
     }
 
-    fn say(&self, message: &Message) {
+    fn say(&self, message: &ControlMessage) {
         self.dialogue.request.send_encoded(|out| message.encode(out));
     }
 
@@ -167,8 +168,8 @@ impl Control {
         let end = Instant::now() + FINISH_TIME;
         while Instant::now() < end {
             match self.dialogue.step_after_finish() {
-                Ok(Step::Finish(_)) | Err(_) => break,
-                Ok(Step::Message(_) | Step::Idle) => {}
+                Ok(DialogueStep::Finish(_)) | Err(_) => break,
+                Ok(DialogueStep::Message(_) | DialogueStep::Idle) => {}
             }
         }
         self.dialogue.close(None);
@@ -177,7 +178,7 @@ impl Control {
 
 /// The wishes for a copy that the daemon has been told of.
 #[derive(Default)]
-struct Steering {
+struct SteeredCopy {
     is_held: bool,
     cancelled: Option<Instant>,
 }

@@ -3,9 +3,9 @@
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
 
-use farhaul_connect::hello::Token;
-use farhaul_connect::{Errand, Way};
-use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason};
+use farhaul_connect::hello::HelloSecret;
+use farhaul_connect::{ContentDirection, Errand};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason};
 use farhaul_session::error::{Error, Failure};
 use farhaul_session::messages::{decode_rate, put_message, put_rate};
 use farhaul_session::options::RateOptions;
@@ -20,7 +20,7 @@ pub(crate) const PART_MAX: usize = 32 << 10;
 pub(crate) const DOCUMENT_MAX: usize = 60 << 10;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Message {
+pub(crate) enum ControlMessage {
     // Client to daemon.
     /// Let the holder of this key run this errand here, if it begins within this many seconds.
     Grant {
@@ -48,7 +48,7 @@ pub(crate) enum Message {
     Granted {
         op: u64,
         seconds: u64,
-        token: Token,
+        token: HelloSecret,
     },
     Refused {
         op: u64,
@@ -75,7 +75,7 @@ pub(crate) enum Message {
 const DELETES: u64 = 1;
 const FOLLOWS: u64 = 2;
 
-impl Message {
+impl ControlMessage {
     /// Appends the message and the length before it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(out));
@@ -83,46 +83,46 @@ impl Message {
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Grant { op, key, errand, seconds } => {
+            ControlMessage::Grant { op, key, errand, seconds } => {
                 let Errand { way, path, deletes, follows } = errand;
                 let way = match way {
-                    Way::Read => 0,
-                    Way::Write => 1,
+                    ContentDirection::Read => 0,
+                    ContentDirection::Write => 1,
                 };
                 let more = if *deletes { DELETES } else { 0 } | if *follows { FOLLOWS } else { 0 };
                 put_numbers(out, 90, &[*op, *seconds, way, more]);
                 put_bytes(out, key.as_bytes());
                 put_bytes(out, path);
             }
-            Message::Begin { op, is_last, part } => {
+            ControlMessage::Begin { op, is_last, part } => {
                 put_numbers(out, 91, &[*op, u64::from(*is_last)]);
                 put_bytes(out, part);
             }
-            Message::Hold { is_held } => put_numbers(out, 92, &[u64::from(*is_held)]),
-            Message::Rate(rate) => put_rate(out, 93, rate),
-            Message::Cancel => put_numbers(out, 94, &[]),
-            Message::Granted { op, seconds, token } => {
+            ControlMessage::Hold { is_held } => put_numbers(out, 92, &[u64::from(*is_held)]),
+            ControlMessage::Rate(rate) => put_rate(out, 93, rate),
+            ControlMessage::Cancel => put_numbers(out, 94, &[]),
+            ControlMessage::Granted { op, seconds, token } => {
                 put_numbers(out, 95, &[*op, *seconds]);
                 out.extend_from_slice(&token.0);
             }
-            Message::Refused { op, failure, hint } => {
+            ControlMessage::Refused { op, failure, hint } => {
                 put_numbers(out, 96, &[*op]);
                 failure.put(out);
                 put_reason(out, hint);
             }
-            Message::Event(json) => {
+            ControlMessage::Event(json) => {
                 put_numbers(out, 97, &[]);
                 put_bytes(out, json);
             }
-            Message::Snapshot(json) => {
+            ControlMessage::Snapshot(json) => {
                 put_numbers(out, 98, &[]);
                 put_bytes(out, json);
             }
-            Message::Ended { op, is_last, part } => {
+            ControlMessage::Ended { op, is_last, part } => {
                 put_numbers(out, 99, &[*op, u64::from(*is_last)]);
                 put_bytes(out, part);
             }
-            Message::Entries { op, part } => {
+            ControlMessage::Entries { op, part } => {
                 put_numbers(out, 100, &[*op]);
                 put_bytes(out, part);
             }
@@ -130,15 +130,15 @@ impl Message {
     }
 
     /// Decodes a message: its code and body, without the length.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-        let mut reader = Reader(bytes);
+    pub(crate) fn decode(bytes: &[u8]) -> Result<ControlMessage, Malformed> {
+        let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
             90 => {
                 let (op, seconds, way, more) =
                     (reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?);
                 let way = match way {
-                    0 => Way::Read,
-                    1 => Way::Write,
+                    0 => ContentDirection::Read,
+                    1 => ContentDirection::Write,
                     _ => return Err(Malformed),
                 };
                 if more & !(DELETES | FOLLOWS) != 0 {
@@ -147,55 +147,55 @@ impl Message {
                 let key = key(&mut reader)?;
                 let (deletes, follows) = (more & DELETES != 0, more & FOLLOWS != 0);
                 let errand = Errand { way, path: path(&mut reader)?, deletes, follows };
-                Message::Grant { op, key, errand, seconds }
+                ControlMessage::Grant { op, key, errand, seconds }
             }
             91 => {
                 let (op, is_last) = (reader.varint()?, reader.flag()?);
-                Message::Begin { op, is_last, part: document(&mut reader, PART_MAX)? }
+                ControlMessage::Begin { op, is_last, part: document(&mut reader, PART_MAX)? }
             }
-            92 => Message::Hold { is_held: reader.flag()? },
-            93 => Message::Rate(decode_rate(&mut reader)?),
-            94 => Message::Cancel,
+            92 => ControlMessage::Hold { is_held: reader.flag()? },
+            93 => ControlMessage::Rate(decode_rate(&mut reader)?),
+            94 => ControlMessage::Cancel,
             95 => {
                 let (op, seconds) = (reader.varint()?, reader.varint()?);
-                Message::Granted { op, seconds, token: Token(reader.array()?) }
+                ControlMessage::Granted { op, seconds, token: HelloSecret(reader.array()?) }
             }
             96 => {
                 let op = reader.varint()?;
-                Message::Refused { op, failure: Failure::take(&mut reader)?, hint: reader.text()? }
+                ControlMessage::Refused { op, failure: Failure::take(&mut reader)?, hint: reader.text()? }
             }
-            97 => Message::Event(document(&mut reader, DOCUMENT_MAX)?),
-            98 => Message::Snapshot(document(&mut reader, DOCUMENT_MAX)?),
+            97 => ControlMessage::Event(document(&mut reader, DOCUMENT_MAX)?),
+            98 => ControlMessage::Snapshot(document(&mut reader, DOCUMENT_MAX)?),
             99 => {
                 let (op, is_last) = (reader.varint()?, reader.flag()?);
-                Message::Ended { op, is_last, part: document(&mut reader, PART_MAX)? }
+                ControlMessage::Ended { op, is_last, part: document(&mut reader, PART_MAX)? }
             }
-            100 => Message::Entries { op: reader.varint()?, part: document(&mut reader, PART_MAX)? },
+            100 => ControlMessage::Entries { op: reader.varint()?, part: document(&mut reader, PART_MAX)? },
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 
     /// The answer to an operation that fails.
-    pub(crate) fn refused(op: u64, error: &Error) -> Message {
+    pub(crate) fn refused(op: u64, error: &Error) -> ControlMessage {
         let hint = error.hint().unwrap_or_default().to_string();
-        Message::Refused { op, failure: Failure::new(error.code(), error.to_string()), hint }
+        ControlMessage::Refused { op, failure: Failure::new(error.code(), error.to_string()), hint }
     }
 
     /// The message's name, for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Message::Grant { .. } => "grant",
-            Message::Begin { .. } => "begin",
-            Message::Hold { .. } => "hold",
-            Message::Rate(_) => "rate",
-            Message::Cancel => "cancel",
-            Message::Granted { .. } => "granted",
-            Message::Refused { .. } => "refused",
-            Message::Event(_) => "event",
-            Message::Snapshot(_) => "snapshot",
-            Message::Ended { .. } => "ended",
-            Message::Entries { .. } => "entries",
+            ControlMessage::Grant { .. } => "grant",
+            ControlMessage::Begin { .. } => "begin",
+            ControlMessage::Hold { .. } => "hold",
+            ControlMessage::Rate(_) => "rate",
+            ControlMessage::Cancel => "cancel",
+            ControlMessage::Granted { .. } => "granted",
+            ControlMessage::Refused { .. } => "refused",
+            ControlMessage::Event(_) => "event",
+            ControlMessage::Snapshot(_) => "snapshot",
+            ControlMessage::Ended { .. } => "ended",
+            ControlMessage::Entries { .. } => "entries",
         }
     }
 }
@@ -221,9 +221,9 @@ pub(crate) fn parts(document: &[u8]) -> impl Iterator<Item = (bool, Vec<u8>)> + 
 
 /// Joins the parts of a document.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Vec<u8>);
+pub(crate) struct DocumentParts(Vec<u8>);
 
-impl Parts {
+impl DocumentParts {
     /// The number of bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -240,7 +240,7 @@ impl Parts {
     }
 }
 
-fn key(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+fn key(reader: &mut ByteReader<'_>) -> Result<String, Malformed> {
     let key = reader.bytes()?;
     if key.len() > KEY_MAX || !key.iter().all(u8::is_ascii_graphic) {
         return Err(Malformed);
@@ -248,7 +248,7 @@ fn key(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     Ok(String::from_utf8_lossy(key).into_owned())
 }
 
-fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+fn path(reader: &mut ByteReader<'_>) -> Result<Vec<u8>, Malformed> {
     let path = reader.bytes()?;
     if path.len() > PATH_MAX || path.contains(&0) {
         return Err(Malformed);
@@ -256,7 +256,7 @@ fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
     Ok(path.to_vec())
 }
 
-fn document(reader: &mut Reader<'_>, most: usize) -> Result<Vec<u8>, Malformed> {
+fn document(reader: &mut ByteReader<'_>, most: usize) -> Result<Vec<u8>, Malformed> {
     let bytes = reader.bytes()?;
     if bytes.len() > most { Err(Malformed) } else { Ok(bytes.to_vec()) }
 }

@@ -1,8 +1,8 @@
 //! The request that opens a session of this service. It is empty so far: each operation is checked when it is
 //! asked for.
 
-use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Admitted, Allowed, Rights, session_needs};
+use farhaul_connect::hello::{Refusal, SessionOpening};
+use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_text::printable;
@@ -16,16 +16,25 @@ pub const SERVICE: &str = "control";
 struct ControlRequest {}
 
 /// The opening with which the client begins the session.
-pub(crate) fn opening() -> Result<Opening, Error> {
+pub(crate) fn opening() -> Result<SessionOpening, Error> {
     // No content passes through this session.
     let network = NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() };
     let request = serde_json::to_vec(&ControlRequest::default());
     let request = request.map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
-    Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+    Ok(SessionOpening {
+        service: SERVICE.into(),
+        needs: session_needs(&network),
+        request,
+        many: false,
+        network,
+    })
 }
 
 /// Answers a client of a daemon: admits it, or refuses.
-pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
+pub fn admit_within(
+    rights: &Rights,
+    opening: &SessionOpening,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     if opening.service != SERVICE {
         let service = printable(opening.service.as_bytes(), 64);
         let text = format!("this end copies between daemons, it has no service called '{service}'");
@@ -33,14 +42,14 @@ pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, All
     }
     serde_json::from_slice::<ControlRequest>(&opening.request)
         .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
-    Ok((Admitted::default(), rights.visit()?))
+    Ok((AdmissionReply::default(), rights.visit()?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use farhaul_connect::{Access, Errand, Way};
+    use farhaul_connect::{Access, ContentDirection, Errand};
 
     use super::*;
 
@@ -51,11 +60,11 @@ mod tests {
             let rights = Rights { access, root: "a".into(), ..Rights::default() };
             assert_eq!(admit_within(&rights, &opening).unwrap().1.root(), rights.root);
         }
-        let errand = Errand { way: Way::Read, path: Vec::new(), deletes: true, follows: true };
+        let errand = Errand { way: ContentDirection::Read, path: Vec::new(), deletes: true, follows: true };
         let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };
         assert!(admit_within(&by_grant, &opening).unwrap_err().is(Code::GrantRefused));
         let all = Rights::default();
-        assert!(admit_within(&all, &Opening { service: "copy".into(), ..opening.clone() }).is_err());
-        assert!(admit_within(&all, &Opening { request: b"[".to_vec(), ..opening }).is_err());
+        assert!(admit_within(&all, &SessionOpening { service: "copy".into(), ..opening.clone() }).is_err());
+        assert!(admit_within(&all, &SessionOpening { request: b"[".to_vec(), ..opening }).is_err());
     }
 }

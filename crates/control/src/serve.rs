@@ -11,25 +11,26 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use farhaul_connect::{
-    Asked, Errand, Established, GRANT_SECS, GRANT_SECS_MAX, GrantWish, Guest, Identity, Reach, pinned_connect,
+    CopyReach, Errand, EstablishedSession, GRANT_SECS, GRANT_SECS_MAX, GrantWish, Guest, Identity,
+    RightsRequest, pinned_connect,
 };
-use farhaul_copy::{Carry, Direction, REPORT_SCHEMA, Report};
+use farhaul_copy::{CopyDirection, DelegatedCopy, REPORT_SCHEMA, Report};
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
-use farhaul_session::events::Level;
-use farhaul_session::feed::Events;
+use farhaul_session::event_feed::EventReader;
+use farhaul_session::events::EventLevel;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::options::Cipher;
-use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::panic_guard::contained;
+use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, Session, Step};
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::commission::{COMMISSION_MAX, Commission};
-use super::messages::{DOCUMENT_MAX, Message, PART_MAX, Parts, parts};
-use super::told;
+use super::copy_status;
+use super::messages::{ControlMessage, DOCUMENT_MAX, DocumentParts, PART_MAX, parts};
 
 /// How often a client gets a snapshot of its copy.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -48,18 +49,18 @@ const READ_TIMES: u64 = 8;
 
 /// The policy of a serving daemon.
 #[derive(Debug, Clone)]
-pub struct ServerPolicy {
+pub struct ControlServerPolicy {
     /// The policy for copies, as for those that clients make with this daemon.
-    pub copy: farhaul_copy::ServerPolicy,
+    pub copy: farhaul_copy::CopyServerPolicy,
     /// The identity by which other daemons know this one.
     pub identity: Identity,
 }
 
 /// The description of a copy with another daemon, for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carried {
+pub struct CarriedCopy {
     /// The direction: with push, this daemon sends.
-    pub direction: Direction,
+    pub direction: CopyDirection,
     /// The first path at this daemon, as the client has named it.
     pub path: Vec<u8>,
     /// The number of paths at this daemon.
@@ -75,25 +76,25 @@ pub struct Carried {
 }
 
 /// An observer of what is done for clients.
-pub trait Watch: Sync {
+pub trait ControlObserver: Sync {
     /// A grant was given: the holder of this key may run this errand within this many seconds.
     fn granted(&self, _key: &str, _errand: &Errand, _seconds: u64) {}
 
     /// A copy begins.
-    fn begins(&self, _handle: &Handle, _carried: &Carried) {}
+    fn begins(&self, _handle: &Handle, _carried: &CarriedCopy) {}
 
     /// A copy has ended.
-    fn ended(&self, _handle: &Handle, _carried: &Carried, _report: &Report, _error: Option<&Error>) {}
+    fn ended(&self, _handle: &Handle, _carried: &CarriedCopy, _report: &Report, _error: Option<&Error>) {}
 }
 
 /// An observer that ignores everything.
-pub struct NoWatch;
+pub struct NoControlObserver;
 
-impl Watch for NoWatch {}
+impl ControlObserver for NoControlObserver {}
 
 /// How a served session ended.
 #[derive(Debug)]
-pub struct Served {
+pub struct ControlOutcome {
     /// The report of the session.
     pub report: SessionReport,
     /// Why it ended early, if it did.
@@ -101,27 +102,33 @@ pub struct Served {
 }
 
 /// Serves a client until it has no more requests.
-pub fn serve(established: Established, policy: &ServerPolicy, watch: &dyn Watch, handle: &Handle) -> Served {
+pub fn serve(
+    established: EstablishedSession,
+    policy: &ControlServerPolicy,
+    watch: &dyn ControlObserver,
+    handle: &Handle,
+) -> ControlOutcome {
     handle.begin();
     let served = contained(|| run(established, policy, watch, handle)).flatten();
-    let served =
-        served.unwrap_or_else(|error| Served { report: SessionReport::default(), error: Some(error) });
+    let served = served
+        .unwrap_or_else(|error| ControlOutcome { report: SessionReport::default(), error: Some(error) });
     handle.end(served.error.is_none(), served.error.as_ref());
     served
 }
 
 fn run(
-    mut established: Established,
-    policy: &ServerPolicy,
-    watch: &dyn Watch,
+    mut established: EstablishedSession,
+    policy: &ControlServerPolicy,
+    watch: &dyn ControlObserver,
     handle: &Handle,
-) -> Result<Served, Error> {
+) -> Result<ControlOutcome, Error> {
     let guest = established.guest.take();
     let guest = guest.ok_or_else(|| Error::new(Code::Forbidden, "you were not let in here"))?;
     let mut network = established.opening.network;
     network.testing = policy.copy.testing;
     let budget = established.session.budget.clone();
-    let started = Session::start(established.session, network, Role::Sender, Order::Any, handle)?;
+    let started =
+        Session::start(established.session, network, ContentRole::Sender, DeliveryOrder::Any, handle)?;
     let mut dialogue = started.1;
     let (answers, answering) = sync_channel(ANSWERS_MAX);
     let server = Server { request: dialogue.request.clone(), guest, policy, watch };
@@ -133,7 +140,7 @@ fn run(
         let mut running = None;
         let heard = || server.converse(&mut dialogue, &mut running, (&budget, answers), scope);
         let heard = contained(heard).flatten();
-        if let Some(Running { handle, .. }) = &running {
+        if let Some(RunningCopy { handle, .. }) = &running {
             handle.cancel();
         }
         heard
@@ -141,21 +148,21 @@ fn run(
     if let Err(error) = &result {
         dialogue.abort(error);
     }
-    let figures = Figures { ours: dialogue.figures(), theirs: Default::default() };
+    let figures = SessionFigures { ours: dialogue.figures(), theirs: Default::default() };
     let (report, error) = (dialogue.report(&figures, 0), result.err());
     dialogue.close(error.as_ref());
-    Ok(Served { report, error })
+    Ok(ControlOutcome { report, error })
 }
 
 struct Server<'a> {
     request: Arc<Request>,
     guest: Guest,
-    policy: &'a ServerPolicy,
-    watch: &'a dyn Watch,
+    policy: &'a ControlServerPolicy,
+    watch: &'a dyn ControlObserver,
 }
 
 /// The one copy of a session that may run at a time.
-struct Running<'scope> {
+struct RunningCopy<'scope> {
     handle: Handle,
     /// Set once the copy has ended: its client is being told how, and may ask for the next one.
     is_over: Arc<AtomicBool>,
@@ -166,37 +173,37 @@ impl Server<'_> {
     fn converse<'scope>(
         &'scope self,
         dialogue: &mut Dialogue,
-        running: &mut Option<Running<'scope>>,
-        (budget, answers): (&Budget, SyncSender<Message>),
+        running: &mut Option<RunningCopy<'scope>>,
+        (budget, answers): (&Budget, SyncSender<ControlMessage>),
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<(), Error> {
-        let (mut document, mut kept) = (Parts::default(), None);
+        let (mut document, mut kept) = (DocumentParts::default(), None);
         loop {
             let message = match dialogue.step()? {
-                Step::Message(bytes) => Message::decode(bytes).map_err(senseless)?,
-                Step::Finish(_) => {
-                    if let Some(Running { handle, thread, .. }) = running.take() {
+                DialogueStep::Message(bytes) => ControlMessage::decode(bytes).map_err(senseless)?,
+                DialogueStep::Finish(_) => {
+                    if let Some(RunningCopy { handle, thread, .. }) = running.take() {
                         handle.cancel();
                         let _ = thread.join();
                     }
                     dialogue.finish();
                     return Ok(());
                 }
-                Step::Idle => continue,
+                DialogueStep::Idle => continue,
             };
             match message {
-                Message::Grant { op, key, errand, seconds } => {
+                ControlMessage::Grant { op, key, errand, seconds } => {
                     let answer = match self.grant(key, errand, seconds) {
-                        Ok((token, seconds)) => Message::Granted { op, seconds, token },
-                        Err(error) => Message::refused(op, &error),
+                        Ok((token, seconds)) => ControlMessage::Granted { op, seconds, token },
+                        Err(error) => ControlMessage::refused(op, &error),
                     };
                     // This thread reads from the client, so it does not wait for the client to read.
                     answers.try_send(answer).map_err(|_| {
                         Error::new(Code::Busy, "too many requests: the answers to earlier ones were not read")
                     })?;
                 }
-                Message::Begin { op, is_last, part } => {
-                    let is_over = |running: &Running<'_>| running.is_over.load(Ordering::Acquire);
+                ControlMessage::Begin { op, is_last, part } => {
+                    let is_over = |running: &RunningCopy<'_>| running.is_over.load(Ordering::Acquire);
                     if running.as_ref().is_some_and(|running| !is_over(running)) {
                         return Err(unexpected("begin"));
                     }
@@ -218,22 +225,22 @@ impl Server<'_> {
                         };
                         let thread = std::thread::Builder::new().name("carry".into());
                         let thread = thread.spawn_scoped(scope, carry).map_err(Error::no_thread)?;
-                        *running = Some(Running { handle, is_over, thread });
+                        *running = Some(RunningCopy { handle, is_over, thread });
                     }
                 }
                 // The copy that this message is about may have ended meanwhile.
-                Message::Hold { is_held } => {
-                    if let Some(Running { handle, .. }) = running {
+                ControlMessage::Hold { is_held } => {
+                    if let Some(RunningCopy { handle, .. }) = running {
                         if is_held { handle.pause() } else { handle.resume() }
                     }
                 }
-                Message::Rate(rate) => {
-                    if let Some(Running { handle, .. }) = running {
+                ControlMessage::Rate(rate) => {
+                    if let Some(RunningCopy { handle, .. }) = running {
                         handle.set_rate(rate)?;
                     }
                 }
-                Message::Cancel => {
-                    if let Some(Running { handle, .. }) = running {
+                ControlMessage::Cancel => {
+                    if let Some(RunningCopy { handle, .. }) = running {
                         handle.cancel();
                     }
                 }
@@ -247,12 +254,12 @@ impl Server<'_> {
         key: String,
         errand: Errand,
         seconds: u64,
-    ) -> Result<(farhaul_connect::hello::Token, u64), Error> {
+    ) -> Result<(farhaul_connect::hello::HelloSecret, u64), Error> {
         let seconds = if seconds == 0 { GRANT_SECS } else { seconds.min(GRANT_SECS_MAX) };
         let paths = std::slice::from_ref(&errand.path);
         let Errand { way, deletes, follows, .. } = errand;
-        let reach = Reach { paths, has_more: false, is_spread: false, deletes, follows };
-        let asked = Asked { way, cipher: Cipher::default(), copy: Some(reach) };
+        let reach = CopyReach { paths, has_more: false, is_spread: false, deletes, follows };
+        let asked = RightsRequest { way, cipher: Cipher::default(), copy: Some(reach) };
         let lifetime = Duration::from_secs(seconds);
         let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };
         let token = self.guest.grant(wish, asked)?;
@@ -266,8 +273,8 @@ impl Server<'_> {
         let (report, error) = std::thread::scope(|scope| {
             let commission = Commission::read(document);
             let level = match &commission {
-                Ok(commission) if commission.details => Level::Trace,
-                Ok(_) | Err(_) => Level::Notice,
+                Ok(commission) if commission.details => EventLevel::Trace,
+                Ok(_) | Err(_) => EventLevel::Notice,
             };
             let events = handle.events_within(level, WAITING_MAX);
             let relay = move || self.request.work(|| self.relay(handle, &events));
@@ -286,8 +293,8 @@ impl Server<'_> {
             (report, error)
         });
         is_over.store(true, Ordering::Release);
-        for (is_last, part) in parts(&told::of_ending(&report, error.as_ref())) {
-            self.say(&Message::Ended { op, is_last, part });
+        for (is_last, part) in parts(&copy_status::of_ending(&report, error.as_ref())) {
+            self.say(&ControlMessage::Ended { op, is_last, part });
         }
     }
 
@@ -300,7 +307,8 @@ impl Server<'_> {
         let Commission { copy, far, .. } = commission;
         let allowed = self.guest.judge(copy.asked())?;
         let lent = self.guest.lend(&copy.options.network)?;
-        let carry = Carry::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget())?;
+        let carry =
+            DelegatedCopy::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget())?;
         if handle.is_cancelled() {
             return Err(Error::interrupted());
         }
@@ -311,7 +319,7 @@ impl Server<'_> {
     }
 
     /// Sends the client the copy's events, and a snapshot every second.
-    fn relay(&self, handle: &Handle, events: &Events) {
+    fn relay(&self, handle: &Handle, events: &EventReader) {
         let mut due = Instant::now();
         while !self.request.is_stopped() {
             let mut told = Vec::new();
@@ -329,7 +337,11 @@ impl Server<'_> {
                 for (json, is_event) in told {
                     let Ok(json) = json else { continue };
                     if json.len() <= DOCUMENT_MAX {
-                        let message = if is_event { Message::Event(json) } else { Message::Snapshot(json) };
+                        let message = if is_event {
+                            ControlMessage::Event(json)
+                        } else {
+                            ControlMessage::Snapshot(json)
+                        };
                         message.encode(out);
                     }
                 }
@@ -340,7 +352,7 @@ impl Server<'_> {
         }
     }
 
-    fn say(&self, message: &Message) {
+    fn say(&self, message: &ControlMessage) {
         self.request.send_encoded(|out| message.encode(out));
     }
 }
@@ -357,7 +369,7 @@ impl Write for ToClient {
         if self.request.is_stopped() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let message = Message::Entries { op: self.op, part: part.to_vec() };
+        let message = ControlMessage::Entries { op: self.op, part: part.to_vec() };
         self.request.send_encoded(|out| message.encode(out));
         Ok(part.len())
     }
@@ -367,12 +379,12 @@ impl Write for ToClient {
     }
 }
 
-fn carried(Commission { copy, far, .. }: &Commission) -> Carried {
-    Carried {
+fn carried(Commission { copy, far, .. }: &Commission) -> CarriedCopy {
+    CarriedCopy {
         // If the client's request is to receive content, this daemon sends it.
         direction: match copy.direction {
-            Direction::Pull => Direction::Push,
-            Direction::Push => Direction::Pull,
+            CopyDirection::Pull => CopyDirection::Push,
+            CopyDirection::Push => CopyDirection::Pull,
         },
         path: copy.paths.first().cloned().unwrap_or_default(),
         paths: copy.paths.len(),

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_connect::{
-    AuthorizedKeys, Bounds, CapsOf, Daemon, DaemonStop, DaemonTarget, FarEnd, HeldSockets, Identity,
-    ListenConfig, keygen,
+    AuthorizedKeys, CapAssigner, ClientEnd, Daemon, DaemonStop, DaemonTarget, HeldSockets, Identity,
+    KeyBounds, ListenConfig, keygen,
 };
-use farhaul_control::{ServerPolicy, copy};
+use farhaul_control::{ControlServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
-use farhaul_session::events::{Done, Event, Level};
-use farhaul_session::feed::Events;
+use farhaul_session::event_feed::EventReader;
+use farhaul_session::events::{EntryAction, Event, EventLevel};
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::rate_cap::CapPlaces;
-use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, Testing};
+use farhaul_session::rate_cap::CapMemberships;
+use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,14 +27,14 @@ struct Host {
 }
 
 impl Host {
-    fn start(client: &Path, caps: Option<Arc<CapsOf>>) -> Host {
+    fn start(client: &Path, caps: Option<Arc<CapAssigner>>) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir(&root).unwrap();
         let identity = Identity::load_or_generate(&folder.path().join("host"), "").unwrap();
         let keys = folder.path().join("authorized");
         std::fs::copy(client.with_extension("pub"), &keys).unwrap();
-        let bounds = Bounds { root: vec![root.clone()], ..Bounds::default() };
+        let bounds = KeyBounds { root: vec![root.clone()], ..KeyBounds::default() };
         let daemon = Daemon::bind(ListenConfig {
             held: HeldSockets::default(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -50,14 +50,23 @@ impl Host {
         })
         .unwrap();
         let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-        let copies =
-            farhaul_copy::ServerPolicy { root, strip_setuid: true, mask: 0, testing: Testing::default() };
-        let policy = ServerPolicy { copy: copies, identity };
-        let serve = move |established: farhaul_connect::Established| {
+        let copies = farhaul_copy::CopyServerPolicy {
+            root,
+            strip_setuid: true,
+            mask: 0,
+            testing: TestHooks::default(),
+        };
+        let policy = ControlServerPolicy { copy: copies, identity };
+        let serve = move |established: farhaul_connect::EstablishedSession| {
             if established.opening.service == farhaul_control::SERVICE {
-                farhaul_control::serve(established, &policy, &farhaul_control::NoWatch, &Handle::new());
+                farhaul_control::serve(
+                    established,
+                    &policy,
+                    &farhaul_control::NoControlObserver,
+                    &Handle::new(),
+                );
             } else {
-                farhaul_copy::serve(established, Some(&policy.copy), &farhaul_copy::NoWatch);
+                farhaul_copy::serve(established, Some(&policy.copy), &farhaul_copy::NoCopyObserver);
             }
         };
         let run = move || daemon.run(Arc::new(serve)).unwrap();
@@ -77,23 +86,23 @@ impl Drop for Host {
 }
 
 /// A client's files, and the two daemons that know its key.
-struct Three {
+struct Fixture {
     from: Host,
     to: Host,
     client: tempfile::TempDir,
 }
 
-impl Three {
-    fn start() -> Three {
-        Three::start_within(None)
+impl Fixture {
+    fn start() -> Fixture {
+        Fixture::start_within(None)
     }
 
     /// Starts both daemons with their sessions in these caps.
-    fn start_within(caps: Option<Arc<CapsOf>>) -> Three {
+    fn start_within(caps: Option<Arc<CapAssigner>>) -> Fixture {
         let client = tempfile::tempdir().unwrap();
         let key = client.path().join("id");
         keygen(&key, "client").unwrap();
-        Three { from: Host::start(&key, caps.clone()), to: Host::start(&key, caps), client }
+        Fixture { from: Host::start(&key, caps.clone()), to: Host::start(&key, caps), client }
     }
 
     fn at(&self, host: &Host, path: &str) -> Location {
@@ -129,9 +138,9 @@ impl Three {
 }
 
 /// Runs a job while `steer` uses its handle and hears its events.
-fn steered(job: CopyJob, steer: impl FnOnce(&Handle, &Events)) -> (Report, Option<Error>) {
+fn steered(job: CopyJob, steer: impl FnOnce(&Handle, &EventReader)) -> (Report, Option<Error>) {
     let handle = Handle::new();
-    let events = handle.events(Level::Trace);
+    let events = handle.events(EventLevel::Trace);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| copy(job, &handle));
         steer(&handle, &events);
@@ -139,7 +148,7 @@ fn steered(job: CopyJob, steer: impl FnOnce(&Handle, &Events)) -> (Report, Optio
     })
 }
 
-fn until(events: &Events, is_it: impl Fn(&Event) -> bool) -> Event {
+fn until(events: &EventReader, is_it: impl Fn(&Event) -> bool) -> Event {
     let end = Instant::now() + PATIENCE;
     loop {
         assert!(Instant::now() < end && !events.is_over(), "it never happens");
@@ -161,7 +170,7 @@ fn until_bytes(handle: &Handle, bytes: u64) {
 
 #[test]
 fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
-    let three = Three::start();
+    let three = Fixture::start();
     const BYTES: usize = 24 << 20;
     let (report, error) = steered(three.job(BYTES, 40_000_000), |handle, events| {
         until(events, |event| matches!(event, Event::Connected { transport: "udp", .. }));
@@ -176,7 +185,7 @@ fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
         until(events, |event| matches!(event, Event::RateChanged { rate_bps: Some(4_000_000_000), .. }));
         handle.resume();
         until(events, |event| *event == Event::Resumed);
-        let sent = Done::Sent { bytes: BYTES as u64 };
+        let sent = EntryAction::Sent { bytes: BYTES as u64 };
         until(events, |event| matches!(event, Event::EntryDone { done, .. } if *done == sent));
         until(events, |event| matches!(event, Event::Ended { ok: true, .. }));
     });
@@ -187,7 +196,7 @@ fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
 
 #[test]
 fn a_copy_elsewhere_that_is_cancelled_ends_and_goes_on_with_the_next() {
-    let three = Three::start();
+    let three = Fixture::start();
     const BYTES: usize = 24 << 20;
     let (report, error) = steered(three.job(BYTES, 40_000_000), |handle, _| {
         until_bytes(handle, 4 << 20);
@@ -206,7 +215,7 @@ fn a_copy_elsewhere_that_is_cancelled_ends_and_goes_on_with_the_next() {
 
 #[test]
 fn a_daemon_that_is_not_there_is_named() {
-    let three = Three::start();
+    let three = Fixture::start();
     let mut job = three.job(10, 1_000_000);
     if let Location::Daemon { target, .. } = &mut job.destination {
         target.port = 1;
@@ -222,13 +231,13 @@ fn what_a_daemon_moves_for_a_client_is_in_the_caps_of_that_client_and_of_the_oth
     const CRAWL_BPS: u64 = 8_000_000;
     let cap = Budget::of_process().rate_cap().beside("peer", Some(CRAWL_BPS), Instant::now());
     let peer = cap.clone();
-    let three = Three::start_within(Some(Arc::new(move |principal, far: &FarEnd<'_>| {
+    let three = Fixture::start_within(Some(Arc::new(move |principal, far: &ClientEnd<'_>| {
         assert!(principal.comment == "client" && far.address.is_loopback());
         match far.called {
             Some(("127.0.0.1", _)) => vec![peer.clone().into()].into(),
             Some(other) => panic!("nobody said {other:?}"),
             // For requests of the client itself, and for sessions that the other daemon begins.
-            None => CapPlaces::default(),
+            None => CapMemberships::default(),
         }
     })));
     let (report, error) = steered(three.job(BYTES, 4_000_000_000), |handle, _| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
-use farhaul_volume::{Found, Leftover, find_leftovers};
+use farhaul_volume::{Leftover, LeftoverFile, find_leftovers};
 use serde::Serialize;
 
 use super::plain;
@@ -89,7 +89,12 @@ pub fn clean(
     (report, error)
 }
 
-fn take(job: &CleanJob, found: &Found<'_>, report: &mut CleanReport, tell: &mut dyn FnMut(&CleanedFile)) {
+fn take(
+    job: &CleanJob,
+    found: &LeftoverFile<'_>,
+    report: &mut CleanReport,
+    tell: &mut dyn FnMut(&CleanedFile),
+) {
     if found.age < job.older {
         report.younger += 1;
         report.younger_bytes += found.bytes;

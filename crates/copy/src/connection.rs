@@ -8,17 +8,17 @@ use std::thread::JoinHandle;
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
-use farhaul_connect::{HelloParams, Keys};
-use farhaul_session::contained::contained;
+use farhaul_connect::{HelloParams, SessionKeys};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::MESSAGE_MAX;
 use farhaul_session::options::NetworkOptions;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::session::Session;
-use farhaul_session::supervisor::Order;
+use farhaul_session::supervisor::DeliveryOrder;
 
-use super::job::{CopyJob, Far, Plan, Ready, both_within};
-use super::outcome::Outcome;
+use super::copy_outcome::CopyOutcome;
+use super::job::{CopyJob, CopyPlan, ReadyJob, RemoteEnd, both_within};
 use super::report::Report;
 use super::request::own_features;
 use super::{Terms, converse, serve_here};
@@ -27,40 +27,40 @@ use super::{Terms, converse, serve_here};
 const WORDS_MAX: usize = MESSAGE_MAX - 1024;
 
 /// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
-pub struct Connection {
+pub struct CopyConnection {
     session: Arc<Session>,
-    far: Far,
+    far: RemoteEnd,
     features: Features,
     network: NetworkOptions,
     /// What both ends have proved to each other.
-    keys: Option<Keys>,
+    keys: Option<SessionKeys>,
     /// Where the far end may put things, where that is here.
     within: Option<Vec<PathBuf>>,
     /// The far end, where that is here.
     serving: Option<JoinHandle<()>>,
 }
 
-impl Connection {
+impl CopyConnection {
     /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever
     /// became of the copy.
-    pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<Connection>) {
-        match contained(|| Connection::begin(job, handle)).flatten() {
+    pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<CopyConnection>) {
+        match contained(|| CopyConnection::begin(job, handle)).flatten() {
             Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
             Err(error) => {
-                let Outcome { report, error } = Outcome::failed(error);
+                let CopyOutcome { report, error } = CopyOutcome::failed(error);
                 (report, error, None)
             }
         }
     }
 
-    fn begin(job: CopyJob, handle: &Handle) -> Result<(Outcome, Connection), Error> {
+    fn begin(job: CopyJob, handle: &Handle) -> Result<(CopyOutcome, CopyConnection), Error> {
         let within = job.within.clone();
-        let plan = Plan::new(job)?;
-        let Ready { request, needs, side, terms } = one_of_many(&plan)?;
+        let plan = CopyPlan::new(job)?;
+        let ReadyJob { request, needs, side, terms } = one_of_many(&plan)?;
         let mut opening = request.opening(needs)?;
         opening.many = true;
         let (established, serving) = match &plan.far {
-            Far::Here => {
+            RemoteEnd::Here => {
                 let pair = connect::local_pair(&opening, &own_features())?;
                 let (near, far) = both_within(pair, &plan.means)?;
                 let grounds = plan.grounds.clone();
@@ -71,9 +71,9 @@ impl Connection {
             far => {
                 let params = HelloParams { opening, features: own_features(), udp: true, early: false };
                 let established = match far {
-                    Far::Ssh(target) => connect::ssh_connect(target, params, handle)?,
-                    Far::Daemon(target) => connect::daemon_connect(target, params, handle)?,
-                    Far::Here => unreachable!("that was looked at before"),
+                    RemoteEnd::Ssh(target) => connect::ssh_connect(target, params, handle)?,
+                    RemoteEnd::Daemon(target) => connect::daemon_connect(target, params, handle)?,
+                    RemoteEnd::Here => unreachable!("that was looked at before"),
                 };
                 (established.within(&plan.means)?, None)
             }
@@ -83,31 +83,32 @@ impl Connection {
         let terms = Terms { keys: keys.clone(), ..terms };
         let request = request.agreed(network.clone(), &features);
         let (session, dialogue) =
-            Session::start(established.session, network.clone(), side.role(), Order::Any, handle)?;
+            Session::start(established.session, network.clone(), side.role(), DeliveryOrder::Any, handle)?;
         session.stay();
         let connection =
-            Connection { session, far: plan.far.clone(), features, network, keys, within, serving };
+            CopyConnection { session, far: plan.far.clone(), features, network, keys, within, serving };
         let log = terms.log.clone();
-        let outcome = contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(Outcome::failed);
+        let outcome =
+            contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(CopyOutcome::failed);
         Ok((plan.ended(outcome.and_manifest(log.as_deref())), connection))
     }
 
     /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
     /// session's options, whatever those of the job say of the network.
     pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
-        let outcome = contained(|| self.run(job, handle)).flatten().unwrap_or_else(Outcome::failed);
+        let outcome = contained(|| self.run(job, handle)).flatten().unwrap_or_else(CopyOutcome::failed);
         (outcome.report, outcome.error)
     }
 
-    fn run(&self, job: CopyJob, handle: &Handle) -> Result<Outcome, Error> {
-        if matches!(self.far, Far::Here) && job.within != self.within {
+    fn run(&self, job: CopyJob, handle: &Handle) -> Result<CopyOutcome, Error> {
+        if matches!(self.far, RemoteEnd::Here) && job.within != self.within {
             return Err(Error::new(Code::Misuse, "the connection is for other directories of this host"));
         }
-        let plan = Plan::new(job)?;
+        let plan = CopyPlan::new(job)?;
         if !plan.far.is_same(&self.far) {
             return Err(Error::new(Code::Misuse, "the connection is with another host"));
         }
-        let Ready { request, needs, side, terms } = one_of_many(&plan)?;
+        let ReadyJob { request, needs, side, terms } = one_of_many(&plan)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
         let request = request.agreed(self.network.clone(), &self.features);
         let words = request.words()?;
@@ -125,7 +126,7 @@ impl Connection {
 }
 
 /// What goes to a pipe has to come in order, which a session does for all that it carries or for nothing.
-fn one_of_many(plan: &Plan) -> Result<Ready, Error> {
+fn one_of_many(plan: &CopyPlan) -> Result<ReadyJob, Error> {
     let ready = plan.ready()?;
     match ready.request.is_in_order() {
         true => Err(Error::new(Code::Misuse, "a copy to a pipe needs a session of its own")),
@@ -133,7 +134,7 @@ fn one_of_many(plan: &Plan) -> Result<Ready, Error> {
     }
 }
 
-impl Drop for Connection {
+impl Drop for CopyConnection {
     fn drop(&mut self) {
         self.session.close(None);
         if let Some(serving) = self.serving.take() {
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::job::Location;
     use crate::options::TransferOptions;
-    use farhaul_session::Within;
+    use farhaul_session::SessionLimits;
 
     fn job(source: PathBuf, destination: &Path) -> CopyJob {
         CopyJob {
@@ -162,7 +163,7 @@ mod tests {
             manifest: None,
             within: None,
             receipt: None,
-            means: Within::default(),
+            means: SessionLimits::default(),
         }
     }
 
@@ -189,7 +190,7 @@ mod tests {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let trees: Vec<_> = (0..6).map(|seed| tree(from.path(), seed)).collect();
         let handle = || Handle::new();
-        let (report, error, connection) = Connection::open(job(trees[0].clone(), to.path()), &handle());
+        let (report, error, connection) = CopyConnection::open(job(trees[0].clone(), to.path()), &handle());
         assert!(error.is_none() && report.files == 51, "{error:?}");
         let connection = connection.expect("there was a session");
         let copy = |tree: &PathBuf| {
@@ -217,7 +218,7 @@ mod tests {
     fn a_copy_that_is_cancelled_leaves_the_session_to_the_others() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (first, second) = (tree(from.path(), 1), tree(from.path(), 2));
-        let (_, error, connection) = Connection::open(job(first.clone(), to.path()), &Handle::new());
+        let (_, error, connection) = CopyConnection::open(job(first.clone(), to.path()), &Handle::new());
         let connection = connection.filter(|_| error.is_none()).expect("there was a session");
         let cancelled = Handle::new();
         cancelled.cancel();
@@ -232,7 +233,7 @@ mod tests {
     fn what_the_far_end_refuses_is_said_of_that_copy_alone() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = tree(from.path(), 1);
-        let (_, _, connection) = Connection::open(job(first.clone(), to.path()), &Handle::new());
+        let (_, _, connection) = CopyConnection::open(job(first.clone(), to.path()), &Handle::new());
         let connection = connection.expect("there was a session");
         let (_, error) =
             connection.copy(job(first.clone(), &to.path().join("no/such/place/")), &Handle::new());

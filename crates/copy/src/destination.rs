@@ -1,6 +1,6 @@
 //! Where entries go: the mapping from the sender's names to paths below one directory of the receiver.
 //!
-//! Always true: a path that comes out of [`Target::place`] lies below the root and, when the receiver asked for certain
+//! Always true: a path that comes out of [`TargetDirectory::place`] lies below the root and, when the receiver asked for certain
 //! names, below one of them; whoever sends anything else has broken the protocol.
 
 use std::collections::HashSet;
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_volume::{Generated, RelPath, Root, is_pattern, stands_for};
+use farhaul_volume::{GeneratedSource, RelPath, Root, is_pattern, stands_for};
 
-use super::roots::Roots;
+use super::roots::DestinationRoots;
 
 /// Whether it names the destination that takes everything and keeps nothing.
 pub(crate) fn is_null(path: &Path) -> bool {
@@ -19,36 +19,36 @@ pub(crate) fn is_null(path: &Path) -> bool {
 
 /// Names that a pull asked for; the far end can create nothing else.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PulledNames {
     /// A push, or the content of a directory: anything below the root.
     Anything,
     /// Literal ones, and patterns, each by its last component.
     Names { literal: HashSet<Vec<u8>>, patterns: HashSet<Vec<u8>> },
 }
 
-impl Asked {
+impl PulledNames {
     /// From the sources that were asked for, as the user wrote them.
-    pub(crate) fn from_sources(sources: &[Vec<u8>]) -> Asked {
+    pub(crate) fn from_sources(sources: &[Vec<u8>]) -> PulledNames {
         let (mut literal, mut patterns) = (HashSet::new(), HashSet::new());
         for source in sources {
-            if let Some(generated) = Generated::parse(source) {
+            if let Some(generated) = GeneratedSource::parse(source) {
                 literal.insert(generated.name().to_vec());
                 continue;
             }
             if source.ends_with(b"/") || last_component(source).is_none() {
-                return Asked::Anything;
+                return PulledNames::Anything;
             }
-            let Some(last) = last_component(source) else { return Asked::Anything };
+            let Some(last) = last_component(source) else { return PulledNames::Anything };
             literal.insert(last.to_vec());
             if is_pattern(last) {
                 patterns.insert(last.to_vec());
             }
         }
-        Asked::Names { literal, patterns }
+        PulledNames::Names { literal, patterns }
     }
 
     fn allows(&self, top: &[u8]) -> bool {
-        let Asked::Names { literal, patterns } = self else { return true };
+        let PulledNames::Names { literal, patterns } = self else { return true };
         literal.contains(top) || patterns.iter().any(|pattern| stands_for(pattern, top))
     }
 }
@@ -72,8 +72,8 @@ pub(crate) fn with_slash_if_home(mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// A directory, and how names in it are chosen.
-pub(crate) struct Target {
-    pub(crate) roots: Roots,
+pub(crate) struct TargetDirectory {
+    pub(crate) roots: DestinationRoots,
     /// The root was made for this transfer.
     pub(crate) is_new: bool,
     /// A directory below the root that only a dry run would have made.
@@ -82,21 +82,29 @@ pub(crate) struct Target {
     pub(crate) rename: Option<Vec<u8>>,
     /// The source that has taken it.
     pub(crate) renamed: OnceLock<Vec<u8>>,
-    pub(crate) asked: Asked,
+    pub(crate) asked: PulledNames,
     /// No link in it may lead out of this.
     pub(crate) confined_to: Option<Root>,
 }
 
-impl Target {
+impl TargetDirectory {
     /// Everything goes into `root`, which was there, under its own name.
-    pub(crate) fn new(root: Root, asked: Asked) -> Target {
-        let (roots, renamed) = (Roots::one(root), OnceLock::new());
-        Target { roots, is_new: false, prefix: None, rename: None, renamed, asked, confined_to: None }
+    pub(crate) fn new(root: Root, asked: PulledNames) -> TargetDirectory {
+        let (roots, renamed) = (DestinationRoots::one(root), OnceLock::new());
+        TargetDirectory {
+            roots,
+            is_new: false,
+            prefix: None,
+            rename: None,
+            renamed,
+            asked,
+            confined_to: None,
+        }
     }
 
     /// The place of the directory whose content was asked for: the destination itself.
     pub(crate) fn place_of_content(&self) -> Result<RelPath, Error> {
-        if self.rename.is_some() || !matches!(self.asked, Asked::Anything) {
+        if self.rename.is_some() || !matches!(self.asked, PulledNames::Anything) {
             return Err(Error::from(Misbehaviour::ContentUnasked));
         }
         Ok(self.prefix.clone().unwrap_or_default())
@@ -132,12 +140,12 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn target(rename: Option<&str>, sources: &[&str]) -> Target {
+    fn target(rename: Option<&str>, sources: &[&str]) -> TargetDirectory {
         let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
         let root = Root::open(std::path::Path::new("/")).unwrap();
-        Target {
+        TargetDirectory {
             rename: rename.map(|name| name.as_bytes().to_vec()),
-            ..Target::new(root, Asked::from_sources(&sources))
+            ..TargetDirectory::new(root, PulledNames::from_sources(&sources))
         }
     }
 

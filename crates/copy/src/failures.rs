@@ -6,9 +6,9 @@ use farhaul_session::error::Code;
 pub(crate) use farhaul_session::error::{Failure, plain};
 use farhaul_volume::{NameError, PartialError};
 
-use super::listing::{Listed, Listing};
-use super::report::{Action, FailedEntry};
-use super::telling::shown_path;
+use super::bounded_list::{BoundedList, ListedPart};
+use super::entry_events::shown_path;
+use super::report::{FailedAction, FailedEntry};
 
 /// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
 /// for its log.
@@ -36,16 +36,16 @@ pub(crate) fn of_partial(error: PartialError) -> Failure {
 
 #[derive(Debug)]
 pub(crate) struct Failures {
-    listing: Listing<FailedEntry>,
+    listing: BoundedList<FailedEntry>,
 }
 
 impl Failures {
     /// `is_client`: the report is made of it.
     pub(crate) fn new(is_client: bool) -> Failures {
-        Failures { listing: Listing::new(if is_client { CLIENT_BYTES_MAX } else { FAR_BYTES_MAX }) }
+        Failures { listing: BoundedList::new(if is_client { CLIENT_BYTES_MAX } else { FAR_BYTES_MAX }) }
     }
 
-    pub(crate) fn add(&self, path: &[u8], failure: &Failure, action: Action) {
+    pub(crate) fn add(&self, path: &[u8], failure: &Failure, action: FailedAction) {
         let code = failure.code;
         self.listing.add(shown_path(path), &failure.reason, |path, reason| FailedEntry {
             path,
@@ -55,7 +55,7 @@ impl Failures {
         });
     }
 
-    pub(crate) fn take(&self) -> Listed<FailedEntry> {
+    pub(crate) fn take(&self) -> ListedPart<FailedEntry> {
         self.listing.take()
     }
 }

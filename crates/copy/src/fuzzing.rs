@@ -21,7 +21,7 @@ use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::codec::{Malformed, Reader, put_varint};
+use farhaul_session::codec::{ByteReader, Malformed, put_varint};
 use farhaul_session::error::Error;
 use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
 use farhaul_session::handle::Handle;
@@ -29,19 +29,19 @@ use farhaul_session::messages as session;
 use farhaul_session::messages::{Complaint, put_words};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_session::request::FIRST;
-use farhaul_session::shared::Shared;
+use farhaul_session::shared::SessionShared;
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
-use crate::manifest::Log;
-use crate::messages::{Decoder, Encoder, Message, What};
+use crate::manifest::ManifestLog;
+use crate::messages::{CopyMessage, Decoder, Encoder, EntryContent};
 use crate::options::{
-    DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, ManifestOptions, Overwrite, SyncOptions,
-    TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode, SyncOptions,
+    TransferOptions, VerifyMode,
 };
-use crate::request::{CopyRequest, Direction};
+use crate::request::{CopyDirection, CopyRequest};
 use crate::trailer;
-use crate::trailer::Piece;
-use words::{Heard, Listener};
+use crate::trailer::BlockPiece;
+use words::{DecodedMessage, FuzzedListener};
 pub use words::{block_trailer, manifest_line, messages};
 
 const SEPARATOR: &[u8] = b"\xff\xff";
@@ -56,13 +56,13 @@ const BLOCK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Which end is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FuzzedEnd {
     Receiver,
     Sender,
 }
 
 struct Script {
-    end: End,
+    end: FuzzedEnd,
     sections: std::vec::IntoIter<Vec<u8>>,
     decoder: Decoder,
     encoder: Encoder,
@@ -75,7 +75,7 @@ struct Script {
 
 /// Runs one end with a script, in `folder`, where it finds `there/` (made beforehand) and nothing else.
 /// Panics if any thread of the session has panicked, or if something was made outside of that directory.
-pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
+pub fn converse(end: FuzzedEnd, script: &[u8], folder: &Path) -> Option<Error> {
     watch_panics();
     let mut sections: Vec<Vec<u8>> = split(script);
     let flags = if sections.is_empty() { Vec::new() } else { sections.remove(0) };
@@ -137,18 +137,18 @@ fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// What the first section chooses.
-fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
+fn request(end: FuzzedEnd, flags: &[u8], there: &Path) -> CopyRequest {
     let bit = |byte: usize, bit: u8| flags.get(byte).is_some_and(|flags| flags & (1 << bit) != 0);
     let verify = match (bit(0, 0), bit(0, 1)) {
-        (true, false) => Verify::Transit,
-        (false, true) => Verify::Readback,
-        _ => Verify::Digest,
+        (true, false) => VerifyMode::Transit,
+        (false, true) => VerifyMode::Readback,
+        _ => VerifyMode::Digest,
     };
     let overwrite = match (bit(1, 6), bit(1, 7)) {
-        (false, false) => Overwrite::Different,
-        (false, true) => Overwrite::Always,
-        (true, false) => Overwrite::Older,
-        (true, true) => Overwrite::Never,
+        (false, false) => OverwriteMode::Different,
+        (false, true) => OverwriteMode::Always,
+        (true, false) => OverwriteMode::Older,
+        (true, true) => OverwriteMode::Never,
     };
     let when = if bit(1, 1) { DeleteWhen::Before } else { DeleteWhen::After };
     let delete = bit(1, 0).then_some(DeleteOptions { when, excluded: bit(2, 5), ..DeleteOptions::default() });
@@ -175,16 +175,16 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
         dry_run: bit(0, 2),
         ..TransferOptions::default()
     };
-    options.select.by_name = end == End::Sender && bit(2, 3);
+    options.select.by_name = end == FuzzedEnd::Sender && bit(2, 3);
     // A session that is refused is a short one.
     let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
     let mut path = there.as_os_str().as_encoded_bytes().to_vec();
     path.push(b'/');
     CopyRequest {
-        direction: if end == End::Receiver { Direction::Push } else { Direction::Pull },
+        direction: if end == FuzzedEnd::Receiver { CopyDirection::Push } else { CopyDirection::Pull },
         paths: vec![path],
         more_paths: 0,
-        target_is_directory: end == End::Receiver,
+        target_is_directory: end == FuzzedEnd::Receiver,
         single_file: bit(2, 4),
         target_is_name: false,
         options,
@@ -192,11 +192,11 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
 }
 
 impl Script {
-    fn feed(&mut self, shared: &Shared, out: &mut Vec<u8>, wait: Duration) -> usize {
+    fn feed(&mut self, shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) -> usize {
         if !self.has_begun {
             self.has_begun = true;
             shared.pool.stay_cold();
-            if self.end == End::Sender {
+            if self.end == FuzzedEnd::Sender {
                 // Nothing can be said of an entry before it is announced.
                 until(Duration::from_millis(30), || shared.first_handle().counts().scan_done.load(Relaxed));
             }
@@ -214,46 +214,46 @@ impl Script {
                 }
                 break;
             };
-            if self.section(shared, &section, out) != Next::Together {
+            if self.section(shared, &section, out) != FuzzStep::Together {
                 break;
             }
         }
         out.len() - before
     }
 
-    fn section(&mut self, shared: &Shared, section: &[u8], out: &mut Vec<u8>) -> Next {
-        let Some((&code, rest)) = section.split_first() else { return Next::Together };
+    fn section(&mut self, shared: &SessionShared, section: &[u8], out: &mut Vec<u8>) -> FuzzStep {
+        let Some((&code, rest)) = section.split_first() else { return FuzzStep::Together };
         if code == BLOCK {
             let said = out.len();
             let _ = self.block(shared, rest);
             // A block alone is no message: the next one has to come.
-            return if out.len() == said { Next::Together } else { Next::Apart };
+            return if out.len() == said { FuzzStep::Together } else { FuzzStep::Apart };
         }
         let body = [&[code & !TOGETHER], rest].concat();
-        if let Ok(message) = session::Message::decode(&body) {
-            if let session::Message::Finish { .. } = &message {
+        if let Ok(message) = session::SessionMessage::decode(&body) {
+            if let session::SessionMessage::Finish { .. } = &message {
                 // Nobody waits for the peer to have heard the last words.
                 shared.set_peer_closed(Complaint::default());
             }
             message.encode(out);
         } else if let Ok(message) = self.decoder.decode(&body) {
-            if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
+            if let CopyMessage::Entry(entry) | CopyMessage::Renewed { entry, .. } = &message {
                 self.sizes.insert(entry.id, entry.size());
             }
             put_words(out, FIRST, |out| self.encoder.encode(&message, out));
         } else {
-            return Next::Together;
+            return FuzzStep::Together;
         }
-        if code & TOGETHER != 0 { Next::Together } else { Next::Apart }
+        if code & TOGETHER != 0 { FuzzStep::Together } else { FuzzStep::Apart }
     }
 
     /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
     /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
     /// chunk (of a stream, whose size is not known).
-    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), Malformed> {
+    fn block(&mut self, shared: &SessionShared, section: &[u8]) -> Result<(), Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
-        let mut reader = Reader(section);
+        let mut reader = ByteReader(section);
         let (mut pieces, mut at) = (Vec::new(), 0usize);
         while !reader.is_empty() && pieces.len() < 16 {
             let (file, chunk, flags, fill) =
@@ -278,7 +278,7 @@ impl Script {
             if flags & 2 != 0 {
                 digest[0] ^= 1;
             }
-            pieces.push(Piece { file, chunk, len: content.len() as u32, is_patch, digest });
+            pieces.push(BlockPiece { file, chunk, len: content.len() as u32, is_patch, digest });
             at += content.len();
         }
         let len = trailer::write(&mut block, at, &pieces);
@@ -288,17 +288,17 @@ impl Script {
         Ok(())
     }
 
-    fn end(&mut self, shared: &Shared, out: &mut Vec<u8>) {
+    fn end(&mut self, shared: &SessionShared, out: &mut Vec<u8>) {
         let unsent = shared.control.lock().unsent();
         until(MOMENT, || shared.control.lock().unsent() != unsent);
         shared.set_peer_closed(Complaint::default());
         let reason = "the script has ended".to_string();
-        session::Message::Abort(Complaint { exit: 130, reason, ..Complaint::default() }).encode(out);
+        session::SessionMessage::Abort(Complaint { exit: 130, reason, ..Complaint::default() }).encode(out);
     }
 }
 
 #[derive(PartialEq, Eq)]
-enum Next {
+enum FuzzStep {
     Together,
     Apart,
 }
@@ -339,17 +339,26 @@ fn take_panic() -> Option<String> {
 /// A script that says what a real peer says: one that sends `source` (or takes it) with the options that `flags` choose. The
 /// files' content should be one byte, `fill`, again and again, as that is what the script's blocks carry.
 /// Also returns the bytes themselves.
-pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &Path) -> (Vec<u8>, Vec<u8>) {
-    let (there, near) = if end == End::Receiver { (target, source) } else { (source, target) };
+pub fn record_session(
+    end: FuzzedEnd,
+    flags: &[u8],
+    fill: u8,
+    source: &Path,
+    target: &Path,
+) -> (Vec<u8>, Vec<u8>) {
+    let (there, near) = if end == FuzzedEnd::Receiver { (target, source) } else { (source, target) };
     let request = request(end, flags, there);
     let options = request.options.clone();
     let near_path = near.join("");
     let side = match end {
-        End::Receiver => crate::local_origin(&[near_path], &options, None, None).map(crate::Side::Send),
-        End::Sender => {
-            let wish = crate::Wish { is_directory: true, is_name: false, dry_run: options.dry_run };
+        FuzzedEnd::Receiver => {
+            crate::local_origin(&[near_path], &options, None, None).map(crate::CopySide::Send)
+        }
+        FuzzedEnd::Sender => {
+            let wish =
+                crate::DestinationWish { is_directory: true, is_name: false, dry_run: options.dry_run };
             crate::local_target(&near_path, wish, &request.paths, &[], None)
-                .map(|target| crate::Side::Receive(crate::Destination::Tree(Box::new(target))))
+                .map(|target| crate::CopySide::Receive(crate::Destination::Tree(Box::new(target))))
         }
     };
     let side = side.expect("the recorded folders are usable");
@@ -361,10 +370,10 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
         .integrity
         .manifest
         .is_some()
-        .then(|| Log::create(&folder.path().join("m"), false).expect("it can be written"));
+        .then(|| ManifestLog::create(&folder.path().join("m"), false).expect("it can be written"));
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
-        let agreed = crate::Agreed::new(peer, request);
+        let agreed = crate::AgreedCopy::new(peer, request);
         crate::run(agreed, side, &terms, &Handle::new()).error
     });
     let said = Rc::new(RefCell::new(Vec::new()));
@@ -379,28 +388,28 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
 
 fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
     let mut script = flags.to_vec();
-    let mut listener = Listener::default();
+    let mut listener = FuzzedListener::default();
     listener.buffer().extend_from_slice(bytes);
     while let Some(next) = listener.next().expect("a real peer says what makes sense") {
-        if next == Heard::Session(session::Message::Start) {
+        if next == DecodedMessage::Session(session::SessionMessage::Start) {
             continue;
         }
         script.extend_from_slice(SEPARATOR);
         // By itself, so that a section does not need the one before.
         let mut framed = Vec::new();
         let message = match next {
-            Heard::Session(message) => {
+            DecodedMessage::Session(message) => {
                 message.encode(&mut framed);
-                script.extend_from_slice(Reader(&framed[1..]).bytes().expect("it was just written"));
+                script.extend_from_slice(ByteReader(&framed[1..]).bytes().expect("it was just written"));
                 continue;
             }
-            Heard::Copy(message) => message,
+            DecodedMessage::Copy(message) => message,
         };
         Encoder::default().encode(&message, &mut framed);
-        script.extend_from_slice(Reader(&framed).bytes().expect("it was just written"));
-        let Message::Entry(entry) = &message else { continue };
+        script.extend_from_slice(ByteReader(&framed).bytes().expect("it was just written"));
+        let CopyMessage::Entry(entry) = &message else { continue };
         let chunks = match entry.what {
-            What::File { size, .. } => size.div_ceil(CHUNK),
+            EntryContent::File { size, .. } => size.div_ceil(CHUNK),
             _ => 0,
         };
         for chunk in 0..chunks {

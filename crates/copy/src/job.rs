@@ -7,25 +7,28 @@ use std::path::{Component, Path, PathBuf};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
-use farhaul_session::contained::contained;
+use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
+use farhaul_session::hello_reply::{PendingReply, RetryFlag};
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::pending::{Again, Pending};
-use farhaul_session::setup::Within;
-use farhaul_volume::{Generated, RelPath};
+use farhaul_session::panic_guard::contained;
+use farhaul_session::setup::SessionLimits;
+use farhaul_volume::{GeneratedSource, RelPath};
 
-use super::Agreed;
-use super::between::Between;
-use super::grounds::{self, Grounds, resolved};
-use super::manifest::Log;
+use super::AgreedCopy;
+use super::confines::{self, LocalConfines, resolved};
+use super::daemon_to_daemon::BetweenJob;
+use super::manifest::ManifestLog;
 use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
-use super::request::{CopyRequest, Direction};
-use super::retry::Retry;
-use super::{Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home};
+use super::request::{CopyDirection, CopyRequest};
+use super::retry::RetrySelection;
+use super::{
+    CopyOutcome, CopySide, CopySource, Destination, DestinationWish, Terms, last_component,
+    with_slash_if_home,
+};
 use crate::options::{SpreadOptions, TransferOptions, in_each};
 
 /// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
@@ -53,11 +56,11 @@ pub struct CopyJob {
     /// Nothing but these of what the single source directory contains.
     pub names: Option<Vec<Vec<u8>>>,
     /// Nothing but what failed in an earlier run of the same job.
-    pub retry: Option<Retry>,
+    pub retry: Option<RetrySelection>,
     pub options: TransferOptions,
     /// Lists of directories: a location in one of them stands for the same in all of its list. Resolved into the options.
     pub spread: Vec<Vec<Vec<u8>>>,
-    /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
+    /// A file that takes a line for each entry, in the place of whatever is there. Needs the option `manifest`.
     pub manifest: Option<PathBuf>,
     /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
     /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.
@@ -65,12 +68,12 @@ pub struct CopyJob {
     /// Both ends sign for what has been copied, which only a copy from or to a daemon can have.
     pub receipt: Option<ReceiptOptions>,
     /// What this end's session has together with others of this process.
-    pub means: Within,
+    pub means: SessionLimits,
 }
 
 /// The end that is not this one.
 #[derive(Debug, Clone)]
-pub(crate) enum Far {
+pub(crate) enum RemoteEnd {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
     /// Both ends are here.
@@ -80,55 +83,55 @@ pub(crate) enum Far {
 /// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
 pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     handle.begin();
-    let run = || match Plan::new(job) {
+    let run = || match CopyPlan::new(job) {
         Ok(plan) => plan.run(handle),
-        Err(error) => Outcome::failed(error),
+        Err(error) => CopyOutcome::failed(error),
     };
-    let outcome = contained(run).unwrap_or_else(Outcome::failed);
+    let outcome = contained(run).unwrap_or_else(CopyOutcome::failed);
     handle.end_with(outcome.report.exit_code(outcome.error.as_ref()), outcome.error.as_ref());
     (outcome.report, outcome.error)
 }
 
 /// Says what is wrong with a job, as far as this end can tell without troubling the far one.
 pub fn check(job: &CopyJob) -> Result<(), Error> {
-    match Between::is_one(job) {
-        true => Between::of(job.clone()).map(|_| ()),
-        false => Plan::new(job.clone()).map(|_| ()),
+    match BetweenJob::is_one(job) {
+        true => BetweenJob::of(job.clone()).map(|_| ()),
+        false => CopyPlan::new(job.clone()).map(|_| ()),
     }
 }
 
 /// A job that can begin: what the far end is asked for and must be able to do, and what this end does.
-pub(crate) struct Ready {
+pub(crate) struct ReadyJob {
     pub(crate) request: CopyRequest,
     pub(crate) needs: Features,
-    pub(crate) side: Side,
+    pub(crate) side: CopySide,
     pub(crate) terms: Terms,
 }
 
 /// A job that has been judged: which way, with whom, and what stays to be resolved at this end.
-pub(crate) struct Plan {
-    pub(crate) far: Far,
+pub(crate) struct CopyPlan {
+    pub(crate) far: RemoteEnd,
     request: CopyRequest,
-    near: Near,
+    near: LocalEnd,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
-    pub(crate) grounds: Option<Grounds>,
+    pub(crate) grounds: Option<LocalConfines>,
     pub(crate) receipt: Option<ReceiptOptions>,
     /// Why there can be none, if that is known.
     no_receipt: Option<&'static str>,
-    pub(crate) means: Within,
+    pub(crate) means: SessionLimits,
 }
 
-enum Near {
+enum LocalEnd {
     Send(Vec<PathBuf>),
     SendPipe,
     Receive(PathBuf),
     ReceivePipe,
 }
 
-impl Plan {
-    pub(crate) fn new(mut job: CopyJob) -> Result<Plan, Error> {
-        let grounds = job.within.as_deref().map(Grounds::of).transpose()?;
+impl CopyPlan {
+    pub(crate) fn new(mut job: CopyJob) -> Result<CopyPlan, Error> {
+        let grounds = job.within.as_deref().map(LocalConfines::of).transpose()?;
         if let Some(grounds) = &grounds {
             stay_within(&job, grounds)?;
         }
@@ -165,11 +168,11 @@ impl Plan {
         }
         let CopyJob { sources, destination, names, manifest, receipt, means, .. } = job;
         let plan = if far_sources > 0 {
-            Plan::pull(sources, destination, is_name, options)
+            CopyPlan::pull(sources, destination, is_name, options)
         } else {
-            Plan::push(sources, destination, is_name, options, grounds)
+            CopyPlan::push(sources, destination, is_name, options, grounds)
         };
-        Ok(Plan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, means, ..plan? })
+        Ok(CopyPlan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, means, ..plan? })
     }
 
     fn push(
@@ -177,8 +180,8 @@ impl Plan {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
-        grounds: Option<&Grounds>,
-    ) -> Result<Plan, Error> {
+        grounds: Option<&LocalConfines>,
+    ) -> Result<CopyPlan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
             return Err(Error::new(Code::NotOneFile, "standard input can only be copied by itself"));
@@ -189,21 +192,21 @@ impl Plan {
             .collect();
         let contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
         let (far, path) = match destination {
-            Location::Ssh { target, path } => (Far::Ssh(target), path),
-            Location::Daemon { target, path } => (Far::Daemon(target), path),
-            Location::Local(path) => (Far::Here, path.into_os_string().into_encoded_bytes()),
-            Location::Pipe => return Plan::to_own_output(paths, pipe, options),
+            Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
+            Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
+            Location::Local(path) => (RemoteEnd::Here, path.into_os_string().into_encoded_bytes()),
+            Location::Pipe => return CopyPlan::to_own_output(paths, pipe, options),
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         // A pipe or a device is read as a file is.
-        let is_file = |path: &Path| grounds::is_directory(grounds, path) == Some(false);
+        let is_file = |path: &Path| confines::is_directory(grounds, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
         };
         let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
         let request = CopyRequest {
-            direction: Direction::Push,
+            direction: CopyDirection::Push,
             paths: vec![path],
             more_paths: 0,
             target_is_directory,
@@ -211,17 +214,17 @@ impl Plan {
             target_is_name,
             options,
         };
-        let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan::of(far, request, near))
+        let near = if pipe { LocalEnd::SendPipe } else { LocalEnd::Send(paths) };
+        Ok(CopyPlan::of(far, request, near))
     }
 
-    fn of(far: Far, request: CopyRequest, near: Near) -> Plan {
+    fn of(far: RemoteEnd, request: CopyRequest, near: LocalEnd) -> CopyPlan {
         let (names, manifest, grounds, receipt, no_receipt, means) = Default::default();
-        Plan { far, request, near, names, manifest, grounds, receipt, no_receipt, means }
+        CopyPlan { far, request, near, names, manifest, grounds, receipt, no_receipt, means }
     }
 
     /// `cp file -`: this end is asked for its own file.
-    fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<Plan, Error> {
+    fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<CopyPlan, Error> {
         if pipe {
             return Err(Error::new(
                 Code::BadOption,
@@ -230,7 +233,7 @@ impl Plan {
         }
         let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
         let request = CopyRequest {
-            direction: Direction::Pull,
+            direction: CopyDirection::Pull,
             paths,
             more_paths: 0,
             target_is_directory: false,
@@ -238,7 +241,7 @@ impl Plan {
             target_is_name: false,
             options,
         };
-        Ok(Plan::of(Far::Here, request, Near::ReceivePipe))
+        Ok(CopyPlan::of(RemoteEnd::Here, request, LocalEnd::ReceivePipe))
     }
 
     fn pull(
@@ -246,16 +249,16 @@ impl Plan {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
-    ) -> Result<Plan, Error> {
+    ) -> Result<CopyPlan, Error> {
         let mut far = None;
         let mut paths = Vec::new();
         for source in sources {
             let (next, path) = match source {
-                Location::Ssh { target, path } => (Far::Ssh(target), path),
-                Location::Daemon { target, path } => (Far::Daemon(target), path),
+                Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
+                Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
                 Location::Local(_) | Location::Pipe => continue,
             };
-            if far.as_ref().is_some_and(|far: &Far| !far.is_same(&next)) {
+            if far.as_ref().is_some_and(|far: &RemoteEnd| !far.is_same(&next)) {
                 return Err(Error::new(
                     Code::BadOption,
                     "the sources are on different hosts: copy from one after the other",
@@ -265,14 +268,14 @@ impl Plan {
             paths.push(path);
         }
         let near = match destination {
-            Location::Local(path) => Near::Receive(path),
-            Location::Pipe => Near::ReceivePipe,
+            Location::Local(path) => LocalEnd::Receive(path),
+            Location::Pipe => LocalEnd::ReceivePipe,
             Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
         };
         request::are_not_too_many(&paths)?;
         super::are_written_distinct(&paths)?;
         let far = far.expect("a pull has a remote source");
-        let single_file = matches!(near, Near::ReceivePipe);
+        let single_file = matches!(near, LocalEnd::ReceivePipe);
         // Several flows would bring the chunks out of order, and a pipe takes them in order.
         let options = match single_file {
             true => {
@@ -283,7 +286,7 @@ impl Plan {
             false => options,
         };
         let request = CopyRequest {
-            direction: Direction::Pull,
+            direction: CopyDirection::Pull,
             paths,
             more_paths: 0,
             target_is_directory: false,
@@ -291,26 +294,26 @@ impl Plan {
             target_is_name,
             options,
         };
-        Ok(Plan::of(far, request, near))
+        Ok(CopyPlan::of(far, request, near))
     }
 
     /// What is wrong at this end is found before the far end is troubled.
-    pub(crate) fn ready(&self) -> Result<Ready, Error> {
+    pub(crate) fn ready(&self) -> Result<ReadyJob, Error> {
         let side = self.side()?;
-        let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
+        let names = self.names.clone().filter(|_| matches!(side, CopySide::Receive(_)));
         let is_dry_run = self.request.options.dry_run;
-        let log = self.manifest.as_deref().map(|path| Log::create(path, is_dry_run)).transpose()?;
+        let log = self.manifest.as_deref().map(|path| ManifestLog::create(path, is_dry_run)).transpose()?;
         let mut request = self.request.clone();
         let more_paths = match request.direction {
-            Direction::Pull => request.take_more_paths(),
-            Direction::Push => None,
+            CopyDirection::Pull => request.take_more_paths(),
+            CopyDirection::Push => None,
         };
-        if let Side::Receive(Destination::Tree(target)) = &side {
+        if let CopySide::Receive(Destination::Tree(target)) = &side {
             // One name is for one source, and only the far end knows how many a pattern stands for.
             request.target_is_name = target.rename.is_some();
         }
         // Here, reading both versions costs more than writing one; changing a file in place does just that.
-        let is_local = matches!(self.far, Far::Here);
+        let is_local = matches!(self.far, RemoteEnd::Here);
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
         let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
@@ -320,22 +323,23 @@ impl Plan {
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =
             Some(options.files.delta.unwrap_or(!is_local || options.files.in_place || follows));
-        Ok(Ready { request, needs, side, terms })
+        Ok(ReadyJob { request, needs, side, terms })
     }
 
-    fn run(self, handle: &Handle) -> Outcome {
-        let Ready { request, needs, side, terms } = match self.ready() {
+    fn run(self, handle: &Handle) -> CopyOutcome {
+        let ReadyJob { request, needs, side, terms } = match self.ready() {
             Ok(ready) => ready,
-            Err(error) => return self.ended(Outcome::failed(error)),
+            Err(error) => return self.ended(CopyOutcome::failed(error)),
         };
         let log = terms.log.clone();
         // What a pipe has given it does not give again, and a manifest has a line for what the far end is
         // like.
-        let early =
-            matches!(self.far, Far::Daemon(_)) && !matches!(self.near, Near::SendPipe) && log.is_none();
+        let early = matches!(self.far, RemoteEnd::Daemon(_))
+            && !matches!(self.near, LocalEnd::SendPipe)
+            && log.is_none();
         let opening = match request.opening(needs) {
             Ok(opening) => opening,
-            Err(error) => return Outcome::failed(error),
+            Err(error) => return CopyOutcome::failed(error),
         };
         let params = HelloParams { opening, features: request::own_features(), udp: true, early };
         let outcome = match self.run_once(params.clone(), &request, side, &terms, handle) {
@@ -345,7 +349,7 @@ impl Plan {
                     let params = HelloParams { early: false, ..params };
                     self.run_once(params, &request, side, &terms, handle).0
                 }
-                Err(error) => Outcome::failed(error),
+                Err(error) => CopyOutcome::failed(error),
             },
             (outcome, _) => outcome,
         };
@@ -353,7 +357,7 @@ impl Plan {
     }
 
     /// With its receipt, if that was asked for.
-    pub(crate) fn ended(&self, outcome: Outcome) -> Outcome {
+    pub(crate) fn ended(&self, outcome: CopyOutcome) -> CopyOutcome {
         outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
     }
 
@@ -362,53 +366,56 @@ impl Plan {
         &self,
         params: HelloParams,
         request: &CopyRequest,
-        side: Side,
+        side: CopySide,
         terms: &Terms,
         handle: &Handle,
-    ) -> (Outcome, Again) {
+    ) -> (CopyOutcome, RetryFlag) {
         let established = match &self.far {
-            Far::Ssh(target) => connect::ssh_connect(target, params, handle),
-            Far::Daemon(target) => connect::daemon_connect(target, params, handle),
-            Far::Here => {
+            RemoteEnd::Ssh(target) => connect::ssh_connect(target, params, handle),
+            RemoteEnd::Daemon(target) => connect::daemon_connect(target, params, handle),
+            RemoteEnd::Here => {
                 let outcome = run_here(request, side, terms, (self.grounds.clone(), &self.means), handle);
-                return (outcome, Again::default());
+                return (outcome, RetryFlag::default());
             }
         };
         let mut established = match established.and_then(|established| established.within(&self.means)) {
             Ok(established) => established,
-            Err(error) => return (Outcome::failed(error), Again::default()),
+            Err(error) => return (CopyOutcome::failed(error), RetryFlag::default()),
         };
         let terms = &Terms { keys: established.keys.take(), ..terms.clone() };
-        if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
+        if let (Some(log), CopySide::Send(_)) = (&terms.log, &side) {
             log.set_mask(request::mask_of(&established.terms));
         }
-        let again = established.session.pending.as_ref().map(Pending::again).unwrap_or_default();
-        (super::run(Agreed::new(established, request.clone()), side, terms, handle), again)
+        let again = established.session.pending.as_ref().map(PendingReply::again).unwrap_or_default();
+        (super::run(AgreedCopy::new(established, request.clone()), side, terms, handle), again)
     }
 
-    fn side(&self) -> Result<Side, Error> {
+    fn side(&self) -> Result<CopySide, Error> {
         Ok(match &self.near {
-            Near::Send(paths) => {
+            LocalEnd::Send(paths) => {
                 let (options, names) = (&self.request.options, self.names.clone());
-                Side::Send(super::local_origin(paths, options, names, self.grounds.as_ref())?)
+                CopySide::Send(super::local_origin(paths, options, names, self.grounds.as_ref())?)
             }
-            Near::SendPipe => {
+            LocalEnd::SendPipe => {
                 let name = RelPath::from_bytes(b"stdin").expect("a plain name");
-                Side::Send(Origin::Pipe { name })
+                CopySide::Send(CopySource::Pipe { name })
             }
-            Near::ReceivePipe => Side::Receive(Destination::Pipe),
-            Near::Receive(path) if super::is_null(path) => Side::Receive(Destination::Null),
-            Near::Receive(path) => {
+            LocalEnd::ReceivePipe => CopySide::Receive(Destination::Pipe),
+            LocalEnd::Receive(path) if super::is_null(path) => CopySide::Receive(Destination::Null),
+            LocalEnd::Receive(path) => {
                 let sources = &self.request.paths;
                 let is_directory = sources.len() > 1
                     || path.as_os_str().as_bytes().ends_with(b"/")
                     || sources.iter().any(|source| last_component(source).is_none());
                 let request = &self.request;
-                let wish =
-                    Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
+                let wish = DestinationWish {
+                    is_directory,
+                    is_name: request.target_is_name,
+                    dry_run: request.options.dry_run,
+                };
                 let directories = &request.options.spread.target;
                 let target = super::local_target(path, wish, sources, directories, self.grounds.as_ref())?;
-                Side::Receive(Destination::Tree(Box::new(target)))
+                CopySide::Receive(Destination::Tree(Box::new(target)))
             }
         })
     }
@@ -449,7 +456,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
 }
 
 /// Refuses a job of which a local path lies, or leads, outside of where it may.
-fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
+fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
     let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
     for (location, is_destination) in
         job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
@@ -461,7 +468,7 @@ fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
                 return Err(Error::new(Code::Forbidden, what));
             }
             Location::Local(path) if is_destination && super::is_null(path) => {}
-            Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_some() => {}
+            Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_some() => {}
             Location::Local(path) => drop(grounds.spot(path)?),
         }
     }
@@ -518,7 +525,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
 }
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
-pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Result<CopyJob, Error> {
+pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
@@ -543,11 +550,13 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Resul
     };
     match source {
         Location::Pipe => return usage("reads a directory, not a pipe"),
-        Location::Ssh { path, .. } | Location::Daemon { path, .. } if Generated::parse(path).is_none() => {
+        Location::Ssh { path, .. } | Location::Daemon { path, .. }
+            if GeneratedSource::parse(path).is_none() =>
+        {
             slashed(path)
         }
-        Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
-            if grounds::is_directory(grounds, path) == Some(false) {
+        Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_none() => {
+            if confines::is_directory(grounds, path) == Some(false) {
                 let what = format!("{} is not a directory", path.display());
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
@@ -576,7 +585,7 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Resul
 fn outside_of_sources(
     job: &CopyJob,
     names: Option<&[Vec<u8>]>,
-    grounds: Option<&Grounds>,
+    grounds: Option<&LocalConfines>,
 ) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
     let places =
@@ -597,7 +606,7 @@ fn outside_of_sources(
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            let is_directory = grounds::is_directory(grounds, &from) == Some(true);
+            let is_directory = confines::is_directory(grounds, &from) == Some(true);
             let Some(from) = resolved(grounds, &from) else { continue };
             if !is_directory {
                 are_two_files(source, &from, to, &targets)?;
@@ -645,13 +654,15 @@ fn plain(name: &[u8]) -> PathBuf {
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-impl Far {
-    pub(crate) fn is_same(&self, other: &Far) -> bool {
+impl RemoteEnd {
+    pub(crate) fn is_same(&self, other: &RemoteEnd) -> bool {
         match (self, other) {
-            (Far::Ssh(a), Far::Ssh(b)) => (&a.host, &a.user, a.port) == (&b.host, &b.user, b.port),
-            (Far::Daemon(a), Far::Daemon(b)) => (&a.host, a.port) == (&b.host, b.port),
-            (Far::Here, Far::Here) => true,
-            (Far::Ssh(_) | Far::Daemon(_) | Far::Here, _) => false,
+            (RemoteEnd::Ssh(a), RemoteEnd::Ssh(b)) => {
+                (&a.host, &a.user, a.port) == (&b.host, &b.user, b.port)
+            }
+            (RemoteEnd::Daemon(a), RemoteEnd::Daemon(b)) => (&a.host, a.port) == (&b.host, b.port),
+            (RemoteEnd::Here, RemoteEnd::Here) => true,
+            (RemoteEnd::Ssh(_) | RemoteEnd::Daemon(_) | RemoteEnd::Here, _) => false,
         }
     }
 }
@@ -659,21 +670,21 @@ impl Far {
 /// Both ends in this process, joined by a pair of sockets.
 fn run_here(
     request: &CopyRequest,
-    side: Side,
+    side: CopySide,
     terms: &Terms,
-    (grounds, means): (Option<Grounds>, &Within),
+    (grounds, means): (Option<LocalConfines>, &SessionLimits),
     handle: &Handle,
-) -> Outcome {
+) -> CopyOutcome {
     let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, means)) {
         Ok(pair) => pair,
-        Err(error) => return Outcome::failed(error),
+        Err(error) => return CopyOutcome::failed(error),
     };
     let serve = move || super::serve_here(far, grounds);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
-        Err(source) => return Outcome::failed(Error::no_thread(source)),
+        Err(source) => return CopyOutcome::failed(Error::no_thread(source)),
     };
-    let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, handle);
+    let mut outcome = super::run(AgreedCopy::new(near, request.clone()), side, terms, handle);
     let far = far.join().ok().and_then(|summary| summary.error);
     // What this host lacks is said by the end that has missed it, not by the one that was left.
     if let (Some(near), Some(error)) = (&outcome.error, far)
@@ -688,15 +699,15 @@ fn run_here(
 
 /// Both keep something here, and what one sends the other receives.
 pub(crate) fn both_within(
-    (near, mut far): (Established, Established),
-    within: &Within,
-) -> Result<(Established, Established), Error> {
+    (near, mut far): (EstablishedSession, EstablishedSession),
+    within: &SessionLimits,
+) -> Result<(EstablishedSession, EstablishedSession), Error> {
     far.session = far.session.counted_in(within);
     Ok((near.within(within)?, far))
 }
 
 /// Both ends of a copy within this process.
-pub(crate) fn local_pair(request: &CopyRequest) -> Result<(Established, Established), Error> {
+pub(crate) fn local_pair(request: &CopyRequest) -> Result<(EstablishedSession, EstablishedSession), Error> {
     connect::local_pair(&request.opening(Features::default())?, &request::own_features())
 }
 
@@ -724,7 +735,7 @@ mod tests {
             manifest: None,
             within: None,
             receipt: None,
-            means: Within::default(),
+            means: SessionLimits::default(),
         })
     }
 

@@ -1,115 +1,118 @@
 //! Copying: one session that brings a tree of files from one end to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `between.rs` what
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `daemon_to_daemon.rs` what
 //! two daemons do for a client. The sending end is `sender.rs` with `read_queue.rs`, the receiving end
-//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming.rs`, `destination.rs`, `roots.rs`,
-//! `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
-//! `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
+//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming_file.rs`, `destination.rs`, `roots.rs`,
+//! `directory_tree.rs`, `hard_links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
+//! `conversation.rs` says it. `verify.rs` and `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
-mod between;
-mod came;
+mod bounded_list;
+mod chunked_file;
 pub(crate) mod clean;
+mod confines;
 mod connection;
+mod conversation;
+mod copy_outcome;
+mod daemon_to_daemon;
 mod destination;
-mod distinct;
-pub(crate) mod end;
+mod directory_tree;
+pub(crate) mod end_summary;
+mod entry_events;
 pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod grounds;
-mod incoming;
-mod item;
+mod hard_links;
+mod incoming_entry;
+mod incoming_file;
 pub(crate) mod job;
-mod large;
-mod links;
-mod listing;
+mod location_spec;
 pub(crate) mod manifest;
 pub(crate) mod messages;
+mod name_clashes;
 mod not_set;
-mod not_taken;
-mod noted;
 mod options;
-mod outcome;
-mod paths;
-mod place;
 mod read_queue;
 pub(crate) mod receipt;
 mod receiver;
+mod replacements;
 pub(crate) mod report;
 pub(crate) mod request;
+mod resolution;
 pub(crate) mod retry;
 mod roots;
 mod sender;
 mod serve;
+mod skipped_entries;
+mod stream_arrival;
 mod surplus;
-mod talk;
-mod telling;
 pub(crate) mod trailer;
-mod tree;
 mod vanished;
 pub(crate) mod verify;
 mod writer;
 
-pub use between::{Between, Carry, Driver};
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
-pub use connection::Connection;
-pub use grounds::{Grounds, Spot};
+pub use confines::{ConfinedPath, LocalConfines};
+pub use connection::CopyConnection;
+pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 pub use job::{CopyJob, Location, check, copy, spread_of};
 pub use manifest::ManifestCopy;
 pub use options::{
-    DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
-    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode,
+    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, VerifyMode,
 };
-pub use receipt::{Checked, Part, RECEIPT_SCHEMA, Receipt, ReceiptOptions, Signed, Statement, manifest_root};
+pub use receipt::{
+    CheckedReceipt, RECEIPT_SCHEMA, Receipt, ReceiptOptions, SignedStatement, Statement, StatementSide,
+    manifest_root,
+};
 pub use report::{
-    Action, FailedEntry, NotSetEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures, VanishedEntry,
+    FailedAction, FailedEntry, NotSetEntry, REPORT_SCHEMA, Report, SkippedEntry, SpreadFigures, VanishedEntry,
 };
-pub use retry::{FailedRun, Retry};
+pub use retry::{FailedRun, RetrySelection};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
 
 use std::sync::Arc;
 
+pub(crate) use copy_outcome::CopyOutcome;
 pub(crate) use destination::{is_null, last_component, with_slash_if_home};
-pub(crate) use distinct::are_written_distinct;
 pub(crate) use failures::plain;
-pub(crate) use outcome::Outcome;
-pub use paths::open_root;
-pub(crate) use paths::{Wish, local_origin, local_target};
-pub use place::{Host, Place};
+pub use location_spec::{HostSpec, LocationSpec};
+pub(crate) use name_clashes::are_written_distinct;
 pub(crate) use receiver::Destination;
-pub use request::{CopyRequest, Direction, admit, admit_within};
-pub(crate) use sender::{Awaited, NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
+pub use request::{CopyDirection, CopyRequest, admit, admit_within};
+pub use resolution::open_root;
+pub(crate) use resolution::{DestinationWish, local_origin, local_target};
+pub(crate) use sender::{Awaited, CopySource, NAMES_BYTES_MAX, NAMES_MAX, ScanPlan};
 pub(crate) use serve::serve_here;
-pub use serve::{NoWatch, ServerPolicy, SessionSummary, Watch, serve};
+pub use serve::{CopyObserver, CopyServerPolicy, NoCopyObserver, SessionSummary, serve};
 
-use farhaul_connect::{Established, Keys};
+use farhaul_connect::{EstablishedSession, SessionKeys};
 use farhaul_session::budget::{Budget, Charge, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
+use farhaul_session::panic_guard::contained;
 use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
-use manifest::Log;
-use receipt::Receipting;
-use receiver::Rules;
+use manifest::ManifestLog;
+use receipt::ReceiptExchange;
+use receiver::ReceiveRules;
 use sender::ReadPlan;
 
 /// What this end does with the content.
-pub(crate) enum Side {
-    Send(Origin),
+pub(crate) enum CopySide {
+    Send(CopySource),
     Receive(Destination),
 }
 
-impl Side {
-    fn role(&self) -> Role {
+impl CopySide {
+    fn role(&self) -> ContentRole {
         match self {
-            Side::Send(_) => Role::Sender,
-            Side::Receive(_) => Role::Receiver,
+            CopySide::Send(_) => ContentRole::Sender,
+            CopySide::Receive(_) => ContentRole::Receiver,
         }
     }
 }
@@ -128,21 +131,21 @@ pub(crate) struct Terms {
     /// Sources that the request has no room for.
     pub(crate) more_paths: Option<Vec<Vec<u8>>>,
     /// Takes what becomes of the entries, at the client's end.
-    pub(crate) log: Option<Arc<Log>>,
+    pub(crate) log: Option<Arc<ManifestLog>>,
     /// The keys that the connection has proved: what a receipt is signed with.
-    pub(crate) keys: Option<Keys>,
+    pub(crate) keys: Option<SessionKeys>,
 }
 
 /// A root that is computed for a receipt without a manifest. Dropped, it ends its thread.
 struct RootOnly {
-    log: Arc<Log>,
+    log: Arc<ManifestLog>,
     _thread: Charge,
 }
 
 impl RootOnly {
     fn begin(budget: &Budget) -> Result<RootOnly, Error> {
         let _thread = budget.charge_of(Resource::Threads, 1)?;
-        Ok(RootOnly { log: Log::of_root()?, _thread })
+        Ok(RootOnly { log: ManifestLog::of_root()?, _thread })
     }
 }
 
@@ -155,47 +158,47 @@ impl Drop for RootOnly {
 
 /// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
 /// are.
-pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
-    contained(|| run_to_end(agreed, side, terms, handle)).unwrap_or_else(Outcome::failed)
+pub(crate) fn run(agreed: AgreedCopy, side: CopySide, terms: &Terms, handle: &Handle) -> CopyOutcome {
+    contained(|| run_to_end(agreed, side, terms, handle)).unwrap_or_else(CopyOutcome::failed)
 }
 
 /// A session, and what it is to do: as both ends have agreed.
-pub(crate) struct Agreed {
+pub(crate) struct AgreedCopy {
     session: Setup,
     request: CopyRequest,
 }
 
-impl Agreed {
-    pub(crate) fn new(established: Established, request: CopyRequest) -> Agreed {
-        let Established { session, opening, features, .. } = established;
-        Agreed { session, request: request.agreed(opening.network, &features) }
+impl AgreedCopy {
+    pub(crate) fn new(established: EstablishedSession, request: CopyRequest) -> AgreedCopy {
+        let EstablishedSession { session, opening, features, .. } = established;
+        AgreedCopy { session, request: request.agreed(opening.network, &features) }
     }
 }
 
-fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
-    let Agreed { session, request } = agreed;
-    let order = if request.is_in_order() { Order::Kept } else { Order::Any };
+fn run_to_end(agreed: AgreedCopy, side: CopySide, terms: &Terms, handle: &Handle) -> CopyOutcome {
+    let AgreedCopy { session, request } = agreed;
+    let order = if request.is_in_order() { DeliveryOrder::Kept } else { DeliveryOrder::Any };
     match Session::start(session, request.options.network.clone(), side.role(), order, handle) {
         Ok((_, dialogue)) => converse(dialogue, request, side, terms),
-        Err(error) => Outcome::failed(error),
+        Err(error) => CopyOutcome::failed(error),
     }
 }
 
 /// Runs one end of a copy, as a request of a session, to its end.
-fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Terms) -> Outcome {
+fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms: &Terms) -> CopyOutcome {
     let in_order = request.is_in_order();
     let part = match side {
-        Side::Send(_) => Part::Sent,
-        Side::Receive(_) => Part::Received,
+        CopySide::Send(_) => StatementSide::Sent,
+        CopySide::Receive(_) => StatementSide::Received,
     };
-    let receipting = Receipting::new(&request, terms.keys.as_ref(), part).map(Arc::new);
+    let receipting = ReceiptExchange::new(&request, terms.keys.as_ref(), part).map(Arc::new);
     let is_root_only = receipting.is_some() && terms.log.is_none();
     let root_only = is_root_only.then(|| RootOnly::begin(&dialogue.request.budget));
     let root_only = match root_only.transpose() {
         Ok(root_only) => root_only,
         Err(error) => {
             dialogue.close(Some(&error));
-            return Outcome::failed(error);
+            return CopyOutcome::failed(error);
         }
     };
     let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
@@ -205,43 +208,45 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
         Ok(scan) => scan.filter,
         Err(error) => {
             dialogue.close(Some(&error));
-            return Outcome::failed(error);
+            return CopyOutcome::failed(error);
         }
     };
     let lanes_max = if in_order { 1 } else { terms.lanes_max.unwrap_or(usize::MAX) };
     let lanes = options.spread.lanes().min(lanes_max);
     let threads = disk_threads().max(2 * lanes);
     let (end, error) = match side {
-        Side::Send(origin) => {
+        CopySide::Send(origin) => {
             let readers = if in_order { 1 } else { threads };
-            let digests = options.integrity.verify != Verify::Transit;
+            let digests = options.integrity.verify != VerifyMode::Transit;
             let growth = options.files.follow_growth_secs.map(std::time::Duration::from_secs);
-            let taking = sender::Taking::new(options.files, terms.strip_setuid);
+            let taking = sender::MetadataSelection::new(options.files, terms.strip_setuid);
             let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
             sender::run(&mut dialogue, origin, plan, log, receipting.clone())
         }
-        Side::Receive(destination) => {
-            let rules = Rules::new(&options, terms);
+        CopySide::Receive(destination) => {
+            let rules = ReceiveRules::new(&options, terms);
             // A sender that signs has to know what has become of all.
             let tells = !dialogue.is_client() || receipting.is_some();
-            let notes = receiver::Notes::new(options.integrity.manifest.clone(), log, tells);
+            let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);
             let (names, more_paths) = (terms.names.as_deref(), terms.more_paths.as_deref());
-            let wish = receiver::Wanted { filter, names, more_paths, notes, receipting: receipting.clone() };
+            let wish =
+                receiver::SourceRequest { filter, names, more_paths, notes, receipting: receipting.clone() };
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
-    let outcome = Outcome::new(&dialogue, end, error);
+    let outcome = CopyOutcome::new(&dialogue, end, error);
     dialogue.close(outcome.error.as_ref());
     outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
-pub(crate) fn refuse(established: Established, error: Error, handle: &Handle) -> Outcome {
+pub(crate) fn refuse(established: EstablishedSession, error: Error, handle: &Handle) -> CopyOutcome {
     let tell = || {
-        let Established { session, opening, .. } = established;
-        let begun = Session::start(session, opening.network, Role::Receiver, Order::Any, handle);
+        let EstablishedSession { session, opening, .. } = established;
+        let begun =
+            Session::start(session, opening.network, ContentRole::Receiver, DeliveryOrder::Any, handle);
         if let Ok((_, mut dialogue)) = begun {
             dialogue.abort(&error);
             dialogue.close(Some(&error));
@@ -250,24 +255,24 @@ pub(crate) fn refuse(established: Established, error: Error, handle: &Handle) ->
     if let Err(panic) = contained(tell) {
         tracing::debug!(%panic, "a refusal could not be told");
     }
-    Outcome::failed(error)
+    CopyOutcome::failed(error)
 }
 
 #[cfg(test)]
 mod tests {
     use farhaul_session::error::Misbehaviour;
-    use farhaul_session::session::Step;
+    use farhaul_session::session::DialogueStep;
 
     use super::*;
-    use crate::messages::{ManifestEntry, Message, What};
+    use crate::conversation::Conversation;
+    use crate::messages::{CopyMessage, EntryContent, ManifestEntry};
     use crate::options::TransferOptions;
-    use crate::talk::Talk;
 
     /// A sender that leaves once it has been told that everything is there.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
         let folder = tempfile::tempdir().unwrap();
         let request = CopyRequest {
-            direction: Direction::Push,
+            direction: CopyDirection::Push,
             paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
             more_paths: 0,
             target_is_directory: false,
@@ -278,10 +283,16 @@ mod tests {
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far, None).error);
-        let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Handle::new());
+        let begun = Session::start(
+            near.session,
+            options.network,
+            ContentRole::Sender,
+            DeliveryOrder::Any,
+            &Handle::new(),
+        );
         let (_, mut sender) = begun.unwrap();
-        Talk::new(sender.request.clone()).send(&[Message::EntriesEnd]);
-        while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
+        Conversation::new(sender.request.clone()).send(&[CopyMessage::EntriesEnd]);
+        while !matches!(sender.step().unwrap(), DialogueStep::Finish(_)) {}
         sender.close(complaint.as_ref());
         serving.join().unwrap()
     }
@@ -290,7 +301,7 @@ mod tests {
     #[test]
     fn what_has_left_standard_output_is_not_sent_again() {
         let request = CopyRequest {
-            direction: Direction::Pull,
+            direction: CopyDirection::Pull,
             paths: vec![b"x".to_vec()],
             more_paths: 0,
             target_is_directory: false,
@@ -301,10 +312,11 @@ mod tests {
         let (near, far) = job::local_pair(&request).unwrap();
         let network = request.options.network.clone();
         let receiving = std::thread::spawn(move || {
-            let receive = Side::Receive(Destination::Pipe);
-            run(Agreed::new(near, request), receive, &Terms::default(), &Arc::default()).error
+            let receive = CopySide::Receive(Destination::Pipe);
+            run(AgreedCopy::new(near, request), receive, &Terms::default(), &Arc::default()).error
         });
-        let begun = Session::start(far.session, network, Role::Sender, Order::Any, &Arc::default());
+        let begun =
+            Session::start(far.session, network, ContentRole::Sender, DeliveryOrder::Any, &Arc::default());
         let (_, mut sender) = begun.unwrap();
         let entry = |id| ManifestEntry {
             id,
@@ -312,7 +324,7 @@ mod tests {
             mode: 0o644,
             mtime_secs: 0,
             mtime_nanos: 0,
-            what: What::File {
+            what: EntryContent::File {
                 size: 4,
                 inode: 1,
                 device: 1,
@@ -322,8 +334,9 @@ mod tests {
             },
             attributes: farhaul_volume::Attributes::new(),
         };
-        let again = Message::Renewed { id: 0, entry: ManifestEntry { path: Vec::new(), ..entry(1 << 48) } };
-        Talk::new(sender.request.clone()).send(&[Message::Entry(entry(0)), again]);
+        let again =
+            CopyMessage::Renewed { id: 0, entry: ManifestEntry { path: Vec::new(), ..entry(1 << 48) } };
+        Conversation::new(sender.request.clone()).send(&[CopyMessage::Entry(entry(0)), again]);
         while sender.step().is_ok() {}
         sender.close(None);
         let error = receiving.join().unwrap().unwrap();

@@ -7,7 +7,7 @@
 //! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
 //! whole or, when the run is killed, is the last one and has no line end.
 
-mod copied;
+mod manifest_copy;
 mod text;
 mod tree;
 
@@ -20,15 +20,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{Algorithm, Node};
+use farhaul_volume::{Algorithm, SpecialNode};
 
-use super::messages::{ManifestEntry, What};
+use super::messages::{EntryContent, ManifestEntry};
 use super::report::Report;
 use super::vanished::is_vanished;
 use crate::failures::Failure;
-pub use copied::ManifestCopy;
-pub(crate) use text::{Entry, Line, parse, unhex};
-pub(crate) use tree::{Tally, shown as shown_root};
+pub use manifest_copy::ManifestCopy;
+pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};
+pub(crate) use tree::{ManifestTally, shown as shown_root};
 
 /// Version of the lines' shape.
 pub(crate) const MANIFEST_SCHEMA: u32 = 1;
@@ -45,7 +45,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// What became of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum EntryFate {
     /// Its content arrived in this run; a directory or link is in its place.
     Sent,
     /// It was there already.
@@ -67,34 +67,34 @@ pub(crate) enum Fate {
     WouldSend,
 }
 
-impl Fate {
+impl EntryFate {
     /// Of what is in its place now, or would be if this were no dry run.
-    pub(crate) fn sent(dry_run: bool) -> Fate {
-        if dry_run { Fate::WouldSend } else { Fate::Sent }
+    pub(crate) fn sent(dry_run: bool) -> EntryFate {
+        if dry_run { EntryFate::WouldSend } else { EntryFate::Sent }
     }
 }
 
 /// What an entry is, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     Unknown,
     File { size: u64 },
     Directory,
     Symlink { target: Vec<u8> },
     HardLink { to: Vec<u8> },
-    Special(Node),
+    Special(SpecialNode),
 }
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct ManifestRecord {
     /// As named at the source.
     pub(crate) path: Vec<u8>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) mode: u32,
     /// Seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
-    pub(crate) fate: Fate,
+    pub(crate) fate: EntryFate,
     pub(crate) digest: Option<[u8; 32]>,
     /// The other end has computed the digest, and this one has not.
     pub(crate) is_told: bool,
@@ -105,46 +105,46 @@ pub(crate) struct Record {
     pub(crate) note: Option<Vec<u8>>,
 }
 
-impl Record {
+impl ManifestRecord {
     /// Of something of which nothing more is known.
-    pub(crate) fn of_path(path: &[u8], fate: Fate) -> Record {
-        let (kind, path) = (Kind::Unknown, path.to_vec());
+    pub(crate) fn of_path(path: &[u8], fate: EntryFate) -> ManifestRecord {
+        let (kind, path) = (RecordKind::Unknown, path.to_vec());
         let (mode, mtime, extra) = Default::default();
         let (digest, code, note) = (None, None, None);
-        Record { path, kind, mode, mtime, fate, digest, is_told: false, extra, code, note }
+        ManifestRecord { path, kind, mode, mtime, fate, digest, is_told: false, extra, code, note }
     }
 
     /// `to` is the path of the file to which a hard link leads.
-    pub(crate) fn of_entry(entry: &ManifestEntry, fate: Fate, to: Option<Vec<u8>>) -> Record {
+    pub(crate) fn of_entry(entry: &ManifestEntry, fate: EntryFate, to: Option<Vec<u8>>) -> ManifestRecord {
         let kind = match &entry.what {
-            What::File { size, .. } => Kind::File { size: *size },
-            What::Stream => Kind::File { size: 0 },
-            What::Directory => Kind::Directory,
-            What::Symlink { target } => Kind::Symlink { target: target.clone() },
-            What::HardLink { .. } => Kind::HardLink { to: to.unwrap_or_default() },
-            What::Special(node) => Kind::Special(*node),
+            EntryContent::File { size, .. } => RecordKind::File { size: *size },
+            EntryContent::Stream => RecordKind::File { size: 0 },
+            EntryContent::Directory => RecordKind::Directory,
+            EntryContent::Symlink { target } => RecordKind::Symlink { target: target.clone() },
+            EntryContent::HardLink { .. } => RecordKind::HardLink { to: to.unwrap_or_default() },
+            EntryContent::Special(node) => RecordKind::Special(*node),
         };
         let mtime = (entry.mtime_secs, entry.mtime_nanos);
-        Record { kind, mode: entry.mode, mtime, ..Record::of_path(&entry.path, fate) }
+        ManifestRecord { kind, mode: entry.mode, mtime, ..ManifestRecord::of_path(&entry.path, fate) }
     }
 
     /// A file that has vanished has failed for no reason that anybody could do something about.
-    pub(crate) fn failed(self, failure: &Failure) -> Record {
+    pub(crate) fn failed(self, failure: &Failure) -> ManifestRecord {
         if is_vanished(failure) {
-            return Record { fate: Fate::Vanished, digest: None, ..self };
+            return ManifestRecord { fate: EntryFate::Vanished, digest: None, ..self };
         }
         let code = Some(failure.code);
-        Record { fate: Fate::Failed, digest: None, code, ..self.because(&failure.reason) }
+        ManifestRecord { fate: EntryFate::Failed, digest: None, code, ..self.because(&failure.reason) }
     }
 
-    pub(crate) fn because(self, reason: &str) -> Record {
-        Record { note: Some(reason.as_bytes().to_vec()), ..self }
+    pub(crate) fn because(self, reason: &str) -> ManifestRecord {
+        ManifestRecord { note: Some(reason.as_bytes().to_vec()), ..self }
     }
 }
 
 /// Takes the records of one transfer.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct ManifestLog {
     /// What the manifest is called in errors, if one is written.
     name: String,
     /// Records that may wait.
@@ -159,12 +159,12 @@ pub(crate) struct Log {
     mask: OnceLock<u32>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
     /// Of the records that the thread has seen; none in a dry run, which brings nothing.
-    tally: Option<Mutex<Tally>>,
+    tally: Option<Mutex<ManifestTally>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: Vec<Record>,
+    waiting: Vec<ManifestRecord>,
     /// The line that ends the manifest, once nothing more comes.
     end: Option<Vec<u8>>,
     /// The thread has records in hand.
@@ -175,35 +175,35 @@ struct State {
     is_broken: bool,
 }
 
-impl Log {
+impl ManifestLog {
     /// Begins a manifest, in the place of whatever file is there; with the root of its digest tree, unless nothing is brought.
-    pub(crate) fn create(path: &Path, is_dry_run: bool) -> Result<Arc<Log>, Error> {
+    pub(crate) fn create(path: &Path, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
         let cannot = |error: io::Error| {
             let why = super::plain(&error);
             Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
         };
         let mut file = File::create(path).map_err(cannot)?;
         file.write_all(&text::begin(now())).map_err(cannot)?;
-        Log::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)
+        ManifestLog::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)
     }
 
     /// The same for whoever is told the manifest's text, in pieces.
-    pub(crate) fn told(mut out: Box<dyn Write + Send>, is_dry_run: bool) -> Result<Arc<Log>, Error> {
+    pub(crate) fn told(mut out: Box<dyn Write + Send>, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
         out.write_all(&text::begin(now())).map_err(Error::io("cannot tell of the entries".to_string()))?;
-        Log::start(Some(out), ("for the other end".into(), ROOT_WAITING_MAX), !is_dry_run)
+        ManifestLog::start(Some(out), ("for the other end".into(), ROOT_WAITING_MAX), !is_dry_run)
     }
 
     /// For the root alone.
-    pub(crate) fn of_root() -> Result<Arc<Log>, Error> {
-        Log::start(None, (String::new(), ROOT_WAITING_MAX), true)
+    pub(crate) fn of_root() -> Result<Arc<ManifestLog>, Error> {
+        ManifestLog::start(None, (String::new(), ROOT_WAITING_MAX), true)
     }
 
     fn start(
         file: Option<Box<dyn Write + Send>>,
         (name, waiting_max): (String, usize),
         has_root: bool,
-    ) -> Result<Arc<Log>, Error> {
-        let log = Arc::new(Log {
+    ) -> Result<Arc<ManifestLog>, Error> {
+        let log = Arc::new(ManifestLog {
             waiting_max,
             name,
             tally: has_root.then(Mutex::default),
@@ -230,7 +230,7 @@ impl Log {
         let _ = self.mask.set(mask);
     }
 
-    pub(crate) fn add(&self, record: Record) {
+    pub(crate) fn add(&self, record: ManifestRecord) {
         let mut state = self.state.lock().whole();
         while state.waiting.len() >= self.waiting_max && !state.is_broken {
             state = self.room.wait(state).whole();
@@ -245,7 +245,7 @@ impl Log {
     }
 
     /// What all that was handed over so far comes to; none where no root is computed, or where that has failed.
-    pub(crate) fn tally(&self) -> Option<Tally> {
+    pub(crate) fn tally(&self) -> Option<ManifestTally> {
         let mut state = self.state.lock().whole();
         state.is_awaited = true;
         self.more.notify_one();
@@ -302,7 +302,7 @@ impl Log {
     }
 
     /// Moves what waits into `records`, which is empty; returns the end if that has come.
-    fn wait_for_more(&self, records: &mut Vec<Record>) -> Option<Vec<u8>> {
+    fn wait_for_more(&self, records: &mut Vec<ManifestRecord>) -> Option<Vec<u8>> {
         let mut state = self.state.lock().whole();
         state.is_busy = false;
         self.room.notify_all();
@@ -342,13 +342,16 @@ mod tests {
     fn all_records_are_written_between_the_first_line_and_the_last() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("m");
-        let log = Log::create(&path, false).unwrap();
+        let log = ManifestLog::create(&path, false).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let log = &log;
                 scope.spawn(move || {
                     for number in 0..50_000 {
-                        log.add(Record::of_path(format!("{thread}/{number}").as_bytes(), Fate::Sent));
+                        log.add(ManifestRecord::of_path(
+                            format!("{thread}/{number}").as_bytes(),
+                            EntryFate::Sent,
+                        ));
                     }
                 });
             }
@@ -364,10 +367,10 @@ mod tests {
 
     #[test]
     fn the_root_is_there_as_soon_as_it_is_asked_for_and_no_file_is_needed() {
-        let log = Log::of_root().unwrap();
-        let file = |number: u32| Record {
-            kind: Kind::File { size: 1 },
-            ..Record::of_path(number.to_string().as_bytes(), Fate::Sent)
+        let log = ManifestLog::of_root().unwrap();
+        let file = |number: u32| ManifestRecord {
+            kind: RecordKind::File { size: 1 },
+            ..ManifestRecord::of_path(number.to_string().as_bytes(), EntryFate::Sent)
         };
         for number in 0..10_000 {
             log.add(file(number));
@@ -378,22 +381,22 @@ mod tests {
         assert_eq!(tally.files, 10_001);
         assert_eq!(log.finish(&Report::default()).unwrap(), Some(tally.root()));
         let temp = tempfile::tempdir().unwrap();
-        let dry = Log::create(&temp.path().join("m"), true).unwrap();
+        let dry = ManifestLog::create(&temp.path().join("m"), true).unwrap();
         assert!(dry.tally().is_none() && dry.finish(&Report::default()).unwrap().is_none());
     }
 
     #[test]
     fn a_manifest_that_cannot_be_written_holds_nobody_up() {
         assert!(
-            matches!(Log::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
+            matches!(ManifestLog::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
         );
-        let log = Log::create(Path::new("/dev/full"), false);
+        let log = ManifestLog::create(Path::new("/dev/full"), false);
         assert!(log.is_err(), "the first line already");
         let temp = tempfile::tempdir().unwrap();
-        let log = Log::create(&temp.path().join("m"), false).unwrap();
+        let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
         log.state.lock().unwrap().is_broken = true;
         for _ in 0..2 * WAITING_MAX {
-            log.add(Record::of_path(b"a", Fate::Sent));
+            log.add(ManifestRecord::of_path(b"a", EntryFate::Sent));
         }
         log.finish(&Report::default()).unwrap();
     }

@@ -7,19 +7,19 @@
 
 mod decode;
 mod encode;
+mod entry_sort;
 #[cfg(feature = "planted-bug")]
-mod planted;
-mod sort;
+mod planted_fault;
 #[cfg(test)]
 mod tests;
 
-use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
+use farhaul_volume::{Attributes, Border, ChunkCv, Digests, FileTime, SpecialNode};
 
 use crate::failures::Failure;
 
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
-pub(crate) use self::sort::Sort;
+pub(crate) use self::entry_sort::EntrySort;
 
 /// Chunk ranges in one `Have`; what does not fit is sent again.
 pub(crate) const RANGES_MAX: usize = 4096;
@@ -36,7 +36,7 @@ pub(crate) struct ManifestEntry {
     pub(crate) mode: u32,
     pub(crate) mtime_secs: i64,
     pub(crate) mtime_nanos: u32,
-    pub(crate) what: What,
+    pub(crate) what: EntryContent,
     /// Of files and directories, if they are asked for.
     pub(crate) attributes: Attributes,
 }
@@ -46,29 +46,29 @@ impl ManifestEntry {
     pub(crate) fn names_bytes(&self) -> usize {
         // An attribute of nothing takes two bytes on the way and two vectors here.
         const PAIR: usize = size_of::<(Vec<u8>, Vec<u8>)>();
-        let target = if let What::Symlink { target } = &self.what { target.len() } else { 0 };
+        let target = if let EntryContent::Symlink { target } = &self.what { target.len() } else { 0 };
         let pairs = self.attributes.iter().map(|(name, value)| PAIR + name.len() + value.len());
         self.path.len() + target + pairs.sum::<usize>()
     }
 
-    pub(crate) fn mtime(&self) -> Time {
-        Time { secs: self.mtime_secs, nanos: self.mtime_nanos }
+    pub(crate) fn mtime(&self) -> FileTime {
+        FileTime { secs: self.mtime_secs, nanos: self.mtime_nanos }
     }
 
     /// Bytes of content, as far as they are known ahead.
     pub(crate) fn size(&self) -> u64 {
-        if let What::File { size, .. } = self.what { size } else { 0 }
+        if let EntryContent::File { size, .. } = self.what { size } else { 0 }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EntryContent {
     File {
         size: u64,
         inode: u64,
         device: u64,
         /// When anything of it was last changed. Only of a file of more than one chunk, of which parts may be kept.
-        ctime: Time,
+        ctime: FileTime,
         sparse: bool,
         /// Later entries may be hard links to this one.
         linked: bool,
@@ -82,7 +82,7 @@ pub(crate) enum What {
     HardLink {
         to: u64,
     },
-    Special(Node),
+    Special(SpecialNode),
 }
 
 /// How an entry is there, when entries are listed ahead.
@@ -106,7 +106,7 @@ pub(crate) enum Decision {
     /// All but these chunk ranges (first, count), which an earlier run brought.
     Have(Vec<(u64, u64)>),
     /// All but what an earlier run brought; and of the chunks below `old_chunks` only what differs from what is here: its values and
-    /// marks follow ([`Message::Kept`], [`Message::Marks`]).
+    /// marks follow ([`CopyMessage::Kept`], [`CopyMessage::Marks`]).
     Patch { have: Vec<(u64, u64)>, old_chunks: u64 },
     /// Nothing: what is there may not be overwritten, whatever it is.
     Keep,
@@ -117,7 +117,7 @@ pub(crate) enum Decision {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Message {
+pub(crate) enum CopyMessage {
     // Sender to receiver.
     Entry(ManifestEntry),
     /// Everything below the directory `id` has been listed.
@@ -167,7 +167,7 @@ pub(crate) enum Message {
         id: u64,
         is_same: bool,
     },
-    /// The chunk has the value of [`Message::Kept`]: it is not sent.
+    /// The chunk has the value of [`CopyMessage::Kept`]: it is not sent.
     Same {
         id: u64,
         chunk: u64,
@@ -197,7 +197,7 @@ pub(crate) enum Message {
         chunk: u64,
         marks: Vec<u8>,
     },
-    /// An earlier run has brought this chunk, with this value, when the source was in another state. Answered by [`Message::Same`] or
+    /// An earlier run has brought this chunk, with this value, when the source was in another state. Answered by [`CopyMessage::Same`] or
     /// by the chunk.
     Kept {
         id: u64,
@@ -234,8 +234,8 @@ pub(crate) enum Message {
     /// What was there has made room (in a dry run: would) for an entry of another sort.
     Replaced {
         path: Vec<u8>,
-        was: Sort,
-        by: Sort,
+        was: EntrySort,
+        by: EntrySort,
     },
     /// For the receiver's manifest: what is there and is not taken.
     Skipped {
@@ -281,43 +281,43 @@ pub(crate) enum Message {
     },
 }
 
-impl Message {
+impl CopyMessage {
     /// For errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Message::Entry(_) => "entry",
-            Message::DirectoryEnd { .. } => "directory-end",
-            Message::SourceFailed { .. } => "source-failed",
-            Message::FileEnd { .. } => "file-end",
-            Message::FileFailed { .. } => "file-failed",
-            Message::Renewed { .. } => "renewed",
-            Message::EntriesEnd => "entries-end",
-            Message::LeftOut { .. } => "left-out",
-            Message::Present { .. } => "present",
-            Message::PresentEnd { .. } => "present-end",
-            Message::Compared { .. } => "compared",
-            Message::Deleted { .. } => "deleted",
-            Message::NotDeleted { .. } => "not-deleted",
-            Message::Left { .. } => "left",
-            Message::Replaced { .. } => "replaced",
-            Message::Skipped { .. } => "skipped",
-            Message::Placed { .. } => "placed",
-            Message::Renamed { .. } => "renamed",
-            Message::Digests { .. } => "digests",
-            Message::Names { .. } => "names",
-            Message::Paths { .. } => "paths",
-            Message::Receipt { .. } => "receipt",
-            Message::Decide { .. } => "decide",
-            Message::Done { .. } => "done",
-            Message::Failed { .. } => "failed",
-            Message::NotSet { .. } => "not-set",
-            Message::Again { .. } => "again",
-            Message::Marks { .. } => "marks",
-            Message::MarksEnd { .. } => "marks-end",
-            Message::Kept { .. } => "kept",
-            Message::Same { .. } => "same",
-            Message::DirectoriesDone { .. } => "directories-done",
-            Message::Unchanged { .. } => "unchanged",
+            CopyMessage::Entry(_) => "entry",
+            CopyMessage::DirectoryEnd { .. } => "directory-end",
+            CopyMessage::SourceFailed { .. } => "source-failed",
+            CopyMessage::FileEnd { .. } => "file-end",
+            CopyMessage::FileFailed { .. } => "file-failed",
+            CopyMessage::Renewed { .. } => "renewed",
+            CopyMessage::EntriesEnd => "entries-end",
+            CopyMessage::LeftOut { .. } => "left-out",
+            CopyMessage::Present { .. } => "present",
+            CopyMessage::PresentEnd { .. } => "present-end",
+            CopyMessage::Compared { .. } => "compared",
+            CopyMessage::Deleted { .. } => "deleted",
+            CopyMessage::NotDeleted { .. } => "not-deleted",
+            CopyMessage::Left { .. } => "left",
+            CopyMessage::Replaced { .. } => "replaced",
+            CopyMessage::Skipped { .. } => "skipped",
+            CopyMessage::Placed { .. } => "placed",
+            CopyMessage::Renamed { .. } => "renamed",
+            CopyMessage::Digests { .. } => "digests",
+            CopyMessage::Names { .. } => "names",
+            CopyMessage::Paths { .. } => "paths",
+            CopyMessage::Receipt { .. } => "receipt",
+            CopyMessage::Decide { .. } => "decide",
+            CopyMessage::Done { .. } => "done",
+            CopyMessage::Failed { .. } => "failed",
+            CopyMessage::NotSet { .. } => "not-set",
+            CopyMessage::Again { .. } => "again",
+            CopyMessage::Marks { .. } => "marks",
+            CopyMessage::MarksEnd { .. } => "marks-end",
+            CopyMessage::Kept { .. } => "kept",
+            CopyMessage::Same { .. } => "same",
+            CopyMessage::DirectoriesDone { .. } => "directories-done",
+            CopyMessage::Unchanged { .. } => "unchanged",
         }
     }
 }

@@ -5,18 +5,18 @@
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{Listed, Listing};
+use super::bounded_list::{BoundedList, ListedPart};
+use super::entry_events::shown_path;
 use super::report::NotSetEntry;
-use super::telling::shown_path;
 
 #[derive(Debug)]
 pub(crate) struct NotSet {
-    listing: Listing<NotSetEntry>,
+    listing: BoundedList<NotSetEntry>,
 }
 
 impl NotSet {
     pub(crate) fn new(is_client: bool) -> NotSet {
-        NotSet { listing: Listing::for_user(is_client) }
+        NotSet { listing: BoundedList::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, handle: &Handle) {
@@ -28,7 +28,7 @@ impl NotSet {
         });
     }
 
-    pub(crate) fn take(&self) -> Listed<NotSetEntry> {
+    pub(crate) fn take(&self) -> ListedPart<NotSetEntry> {
         self.listing.take()
     }
 }

@@ -4,14 +4,14 @@
 
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_volume::{Algorithm, AttributeKinds, Filter, Limits, ScanOptions};
+use farhaul_volume::{Algorithm, AttributeKinds, Filter, ScanOptions, SizeLimits};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What happens to a destination file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Overwrite {
+pub enum OverwriteMode {
     /// Send and replace whatever is there.
     Always,
     /// Replace only what is older than the source.
@@ -29,7 +29,7 @@ pub enum Overwrite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Verify {
+pub enum VerifyMode {
     /// The seal of each datagram only; with `cipher none` a checksum, which stops nobody who changes contents on purpose.
     Transit,
     /// A BLAKE3 tree over every file, from the sender's read buffer to the receiver's write buffer.
@@ -76,7 +76,7 @@ impl SelectOptions {
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
         let usage = |error: farhaul_volume::FilterError| Error::new(Code::BadPattern, error.to_string());
         let filter = Filter::new(&self.rules).map_err(usage)?;
-        let limits = Limits {
+        let limits = SizeLimits {
             size_min: self.size_min,
             size_max: self.size_max,
             mtime_min: self.mtime_min,
@@ -211,7 +211,7 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Durable {
+pub enum Durability {
     /// When the system has them. Against power loss it holds that a next run notices what was lost.
     #[default]
     No,
@@ -230,7 +230,7 @@ pub enum Durable {
 pub struct FileOptions {
     /// What happens to files that exist.
     #[cfg_attr(feature = "clap", arg(skip))]
-    pub overwrite: Overwrite,
+    pub overwrite: OverwriteMode,
     /// Of a large file that is there in another version, only what differs is sent. Default: if the ends are on different hosts.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub delta: Option<bool>,
@@ -298,9 +298,9 @@ const KEEP: &str = "Keep";
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IntegrityOptions {
     /// How arrival is verified.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// When it counts.
-    pub durable: Durable,
+    pub durable: Durability,
     /// None when nobody writes a manifest, and there is no receipt.
     pub manifest: Option<ManifestOptions>,
     /// The name of this transfer in its receipt: 32 hexadecimal digits; none for no receipt. A job sets it by its
@@ -320,11 +320,11 @@ impl IntegrityOptions {
         if dry_run {
             return bad("--receipt and --dry-run contradict each other: nothing is brought");
         }
-        if self.verify == Verify::Transit {
+        if self.verify == VerifyMode::Transit {
             return bad("a receipt needs digests: use --verify digest or readback");
         }
-        if self.durable == Durable::No {
-            self.durable = Durable::End;
+        if self.durable == Durability::No {
+            self.durable = Durability::End;
         }
         self.manifest.get_or_insert_default();
         Ok(())
@@ -374,7 +374,7 @@ impl TransferOptions {
 
 /// As [`TransferOptions::compares_content`].
 pub(crate) fn compares_content(files: &FileOptions, sync: Option<&SyncOptions>) -> bool {
-    files.overwrite == Overwrite::Content || sync.is_some_and(|sync| sync.checksum)
+    files.overwrite == OverwriteMode::Content || sync.is_some_and(|sync| sync.checksum)
 }
 
 impl FileOptions {
@@ -389,7 +389,7 @@ impl FileOptions {
                 "--inplace changes only what differs, and --whole-file sends everything: leave one of them",
             );
         }
-        if self.in_place && self.overwrite == Overwrite::Older {
+        if self.in_place && self.overwrite == OverwriteMode::Older {
             return bad(
                 "--inplace and --overwrite older contradict each other: a file that is half new is not older",
             );
@@ -418,7 +418,7 @@ impl TransferOptions {
         self.select.checked()?;
         self.spread.checked()?;
         let files = self.files.checked()?;
-        if files.in_place && self.integrity.verify == Verify::Transit {
+        if files.in_place && self.integrity.verify == VerifyMode::Transit {
             return bad("--inplace needs a digest: use --verify digest or readback");
         }
         if files.follow && !self.spread.source.is_empty() {
@@ -432,7 +432,8 @@ impl TransferOptions {
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
-            if sync.checksum && !matches!(files.overwrite, Overwrite::Different | Overwrite::Content) {
+            if sync.checksum && !matches!(files.overwrite, OverwriteMode::Different | OverwriteMode::Content)
+            {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
             }
             if sync.delete.is_some() && self.select.by_name {

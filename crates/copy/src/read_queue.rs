@@ -8,8 +8,8 @@
 //! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
 //! whoever finished that chunk; a file that changed while it was read is never completed.
 
-mod streaming;
-mod told;
+mod peer_chunks;
+mod stream_reading;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,72 +18,72 @@ use std::time::Duration;
 
 use farhaul_blocks::Block;
 use farhaul_handover::Held as _;
-use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
+use farhaul_volume::{CHUNK, EntryKind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
-pub(super) use self::told::Theirs;
-use farhaul_session::exchange::{BlockClass, Load, Outlet};
+pub(super) use self::peer_chunks::PeerChunk;
+use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::meter::Meter;
-use farhaul_session::unread::Unread;
+use farhaul_session::producer_token::ProducerToken;
 
-use super::large::{FileJob, Large, Trouble};
-use super::messages::Message;
-use super::talk::Talk;
+use super::chunked_file::{ChunkedFile, FileJob, ReadTrouble};
+use super::conversation::Conversation;
+use super::messages::CopyMessage;
 use super::trailer;
-use super::trailer::{PIECES_MAX, Piece};
+use super::trailer::{BlockPiece, PIECES_MAX};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SendTurn {
     First,
     Again,
 }
 
-enum Work {
+enum ReadTask {
     /// A chunk, and whether it has been sent before.
-    Chunk(Arc<Large>, u64, Sent),
-    Whole(Arc<FileJob>, Option<Unread>, Sent),
+    Chunk(Arc<ChunkedFile>, u64, SendTurn),
+    Whole(Arc<FileJob>, Option<ProducerToken>, SendTurn),
     /// The receiver's content has this digest.
     Compare(Arc<FileJob>, [u8; 32]),
     /// A chunk in whose place the receiver has something.
-    Told(Arc<Large>, u64, Theirs),
+    Told(Arc<ChunkedFile>, u64, PeerChunk),
     /// What is read to its end.
-    Stream(Arc<FileJob>, Option<Unread>),
+    Stream(Arc<FileJob>, Option<ProducerToken>),
     /// Nothing is waiting now.
     Nothing,
     Closed,
 }
 
 #[derive(Default)]
-struct Waiting {
-    again: VecDeque<(Arc<Large>, u64)>,
-    told: VecDeque<(Arc<Large>, u64, Theirs)>,
-    files: VecDeque<Waited>,
+struct ReadBacklog {
+    again: VecDeque<(Arc<ChunkedFile>, u64)>,
+    told: VecDeque<(Arc<ChunkedFile>, u64, PeerChunk)>,
+    files: VecDeque<BacklogItem>,
     /// Large files that have been begun, the next one first; kept only if there may be several.
-    begun: VecDeque<Arc<Large>>,
+    begun: VecDeque<Arc<ChunkedFile>>,
     /// Pipes are read one after the other, in the order in which they were named: their writers may be silent for long.
-    pipes: VecDeque<(Arc<FileJob>, Option<Unread>)>,
+    pipes: VecDeque<(Arc<FileJob>, Option<ProducerToken>)>,
     is_pipe_read: bool,
     closed: bool,
     /// Readers that have nothing to do: only they need to be woken, which is a system call.
     idle: usize,
 }
 
-enum Waited {
-    Whole(Arc<FileJob>, Option<Unread>, Sent),
-    Large(Arc<Large>),
+enum BacklogItem {
+    Whole(Arc<FileJob>, Option<ProducerToken>, SendTurn),
+    Large(Arc<ChunkedFile>),
     Compare(Arc<FileJob>, [u8; 32]),
-    Stream(Arc<FileJob>, Option<Unread>),
+    Stream(Arc<FileJob>, Option<ProducerToken>),
 }
 
 /// How far ahead a large file is looked for to keep another device busy.
 const AHEAD: usize = 64;
 
-impl Waiting {
+impl ReadBacklog {
     /// Begins large files until so many are under way, each from another device if there are such.
     fn begin(&mut self, lanes: usize) {
         while lanes > 1 && self.begun.len() < lanes {
-            let large = |waited: &Waited| match waited {
-                Waited::Large(large) => Some(large.job.entry.dev),
-                Waited::Whole(..) | Waited::Compare(..) | Waited::Stream(..) => None,
+            let large = |waited: &BacklogItem| match waited {
+                BacklogItem::Large(large) => Some(large.job.entry.dev),
+                BacklogItem::Whole(..) | BacklogItem::Compare(..) | BacklogItem::Stream(..) => None,
             };
             let is_busy = |device: u64| self.begun.iter().any(|begun| begun.job.entry.dev == device);
             let ahead = || self.files.iter().take(AHEAD).enumerate();
@@ -91,7 +91,7 @@ impl Waiting {
             let Some((at, _)) = other.or_else(|| ahead().find(|(_, waited)| large(waited).is_some())) else {
                 return;
             };
-            if let Some(Waited::Large(large)) = self.files.remove(at) {
+            if let Some(BacklogItem::Large(large)) = self.files.remove(at) {
                 self.begun.push_back(large);
             }
         }
@@ -100,14 +100,14 @@ impl Waiting {
 
 /// Wanted files, in the order of the receiver's answers.
 pub(crate) struct ReadQueue {
-    shared: Arc<Talk>,
+    shared: Arc<Conversation>,
     outlet: Outlet,
     /// Large files that are read at a time.
     lanes: usize,
     pub(crate) digests: bool,
     /// This end signs for what it sends: the digests of all files are to be known here.
     signs: bool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ReadBacklog>,
     more: Condvar,
     /// Content bytes that the receiver has kept and that were found to be the source's.
     pub(super) resumed: AtomicU64,
@@ -115,24 +115,24 @@ pub(crate) struct ReadQueue {
     may_renew: bool,
     /// How long a file must not have grown; None to take it as it was listed.
     growth: Option<Duration>,
-    unsettled: Mutex<Vec<Unsettled>>,
+    unsettled: Mutex<Vec<UnstableSource>>,
 }
 
 /// A file of which it is not clear whether it stays what it was listed as.
-pub(super) enum Unsettled {
+pub(super) enum UnstableSource {
     /// It has changed.
     Changed(Arc<FileJob>),
     /// It has another size than its entry says.
     Unsized(Arc<FileJob>),
     /// All of it has been sent, in so many chunks, and it may have grown.
-    Sent(Arc<FileJob>, u64, Option<Unread>),
+    Sent(Arc<FileJob>, u64, Option<ProducerToken>),
     /// It is not read before it has stopped growing.
-    Young(Arc<FileJob>, Option<Unread>),
+    Young(Arc<FileJob>, Option<ProducerToken>),
 }
 
 impl ReadQueue {
     pub(crate) fn new(
-        shared: Arc<Talk>,
+        shared: Arc<Conversation>,
         lanes: usize,
         digests: bool,
         may_renew: bool,
@@ -160,45 +160,45 @@ impl ReadQueue {
     }
 
     /// A small file that may be growing is read when it has stopped.
-    pub(crate) fn push_wanted(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+    pub(crate) fn push_wanted(&self, job: Arc<FileJob>, unread: Option<ProducerToken>) {
         match self.growth {
-            Some(_) => self.settle_later(Unsettled::Young(job, unread)),
+            Some(_) => self.settle_later(UnstableSource::Young(job, unread)),
             None => self.push_whole(job, unread),
         }
     }
 
-    pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<Unread>) {
-        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::First)));
+    pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<ProducerToken>) {
+        self.push(|waiting| waiting.files.push_back(BacklogItem::Whole(job, unread, SendTurn::First)));
     }
 
-    pub(crate) fn push_large(&self, large: Arc<Large>) {
+    pub(crate) fn push_large(&self, large: Arc<ChunkedFile>) {
         if self.signs {
             large.keep_tree();
         }
-        self.push(|waiting| waiting.files.push_back(Waited::Large(large)));
+        self.push(|waiting| waiting.files.push_back(BacklogItem::Large(large)));
     }
 
     pub(crate) fn push_compare(&self, job: Arc<FileJob>, digest: [u8; 32]) {
-        self.push(|waiting| waiting.files.push_back(Waited::Compare(job, digest)));
+        self.push(|waiting| waiting.files.push_back(BacklogItem::Compare(job, digest)));
     }
 
     pub(crate) fn push_whole_again(&self, job: Arc<FileJob>) {
-        let unread = Some(Unread::new(self.shared.session()));
-        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::Again)));
+        let unread = Some(ProducerToken::new(self.shared.session()));
+        self.push(|waiting| waiting.files.push_back(BacklogItem::Whole(job, unread, SendTurn::Again)));
     }
 
-    pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
+    pub(crate) fn push_again(&self, large: Arc<ChunkedFile>, chunk: u64) {
         large.hold();
-        large.keep_unread(Unread::new(self.shared.session()));
+        large.keep_unread(ProducerToken::new(self.shared.session()));
         self.push(|waiting| waiting.again.push_back((large, chunk)));
     }
 
     /// The receiver says what it has in the place of a chunk. False if it says more than it may.
-    pub(super) fn push_told(&self, large: &Arc<Large>, chunk: u64, theirs: Theirs) -> bool {
+    pub(super) fn push_told(&self, large: &Arc<ChunkedFile>, chunk: u64, theirs: PeerChunk) -> bool {
         let len = large.chunk_len(chunk);
-        let fits = |theirs: &Theirs| match theirs {
-            Theirs::Marks(marks) => marks.len() == Marks::len_of(len),
-            Theirs::Kept(_) => true,
+        let fits = |theirs: &PeerChunk| match theirs {
+            PeerChunk::Marks(marks) => marks.len() == Marks::len_of(len),
+            PeerChunk::Kept(_) => true,
         };
         if !large.tell(chunk) || !fits(&theirs) {
             return false;
@@ -212,7 +212,7 @@ impl ReadQueue {
     }
 
     /// The receiver has said all that it has of a file.
-    pub(crate) fn end_patches(&self, large: &Arc<Large>) -> bool {
+    pub(crate) fn end_patches(&self, large: &Arc<ChunkedFile>) -> bool {
         let is_first = large.tell_end();
         if is_first {
             self.push_large(large.clone());
@@ -220,10 +220,10 @@ impl ReadQueue {
         is_first
     }
 
-    pub(crate) fn push_stream(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+    pub(crate) fn push_stream(&self, job: Arc<FileJob>, unread: Option<ProducerToken>) {
         self.push(|waiting| match job.entry.kind {
-            Kind::Stream { is_pipe: true } => waiting.pipes.push_back((job, unread)),
-            _ => waiting.files.push_back(Waited::Stream(job, unread)),
+            EntryKind::Stream { is_pipe: true } => waiting.pipes.push_back((job, unread)),
+            _ => waiting.files.push_back(BacklogItem::Stream(job, unread)),
         });
     }
 
@@ -242,7 +242,7 @@ impl ReadQueue {
         self.more.notify_all();
     }
 
-    fn push<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+    fn push<T>(&self, change: impl FnOnce(&mut ReadBacklog) -> T) -> T {
         let mut waiting = self.waiting.lock().whole();
         let changed = change(&mut waiting);
         let is_awaited = waiting.idle > 0;
@@ -253,29 +253,29 @@ impl ReadQueue {
         changed
     }
 
-    fn next(&self, wait: bool) -> Work {
+    fn next(&self, wait: bool) -> ReadTask {
         let mut waiting = self.waiting.lock().whole();
         loop {
             if waiting.closed || self.shared.is_stopped() {
-                return Work::Closed;
+                return ReadTask::Closed;
             }
             if let Some((large, chunk)) = waiting.again.pop_front() {
-                return Work::Chunk(large, chunk, Sent::Again);
+                return ReadTask::Chunk(large, chunk, SendTurn::Again);
             }
             if let Some((large, chunk, theirs)) = waiting.told.pop_front() {
-                return Work::Told(large, chunk, theirs);
+                return ReadTask::Told(large, chunk, theirs);
             }
             if !waiting.is_pipe_read
                 && let Some((job, unread)) = waiting.pipes.pop_front()
             {
                 waiting.is_pipe_read = true;
-                return Work::Stream(job, unread);
+                return ReadTask::Stream(job, unread);
             }
             waiting.begin(self.lanes);
             if let Some(large) = waiting.begun.pop_front() {
                 if let Some(chunk) = large.next_chunk() {
                     waiting.begun.push_back(large.clone());
-                    return Work::Chunk(large, chunk, Sent::First);
+                    return ReadTask::Chunk(large, chunk, SendTurn::First);
                 }
                 drop(waiting);
                 self.let_go(&large);
@@ -283,29 +283,29 @@ impl ReadQueue {
                 continue;
             }
             match waiting.files.front() {
-                Some(Waited::Whole(..)) => {
-                    if let Some(Waited::Whole(job, unread, sent)) = waiting.files.pop_front() {
-                        return Work::Whole(job, unread, sent);
+                Some(BacklogItem::Whole(..)) => {
+                    if let Some(BacklogItem::Whole(job, unread, sent)) = waiting.files.pop_front() {
+                        return ReadTask::Whole(job, unread, sent);
                     }
                 }
-                Some(Waited::Large(large)) => {
+                Some(BacklogItem::Large(large)) => {
                     let large = large.clone();
                     if let Some(chunk) = large.next_chunk() {
-                        return Work::Chunk(large, chunk, Sent::First);
+                        return ReadTask::Chunk(large, chunk, SendTurn::First);
                     }
                     waiting.files.pop_front();
                     drop(waiting);
                     self.let_go(&large);
                     waiting = self.waiting.lock().whole();
                 }
-                Some(Waited::Compare(..)) => {
-                    if let Some(Waited::Compare(job, digest)) = waiting.files.pop_front() {
-                        return Work::Compare(job, digest);
+                Some(BacklogItem::Compare(..)) => {
+                    if let Some(BacklogItem::Compare(job, digest)) = waiting.files.pop_front() {
+                        return ReadTask::Compare(job, digest);
                     }
                 }
-                Some(Waited::Stream(..)) => {
-                    if let Some(Waited::Stream(job, unread)) = waiting.files.pop_front() {
-                        return Work::Stream(job, unread);
+                Some(BacklogItem::Stream(..)) => {
+                    if let Some(BacklogItem::Stream(job, unread)) = waiting.files.pop_front() {
+                        return ReadTask::Stream(job, unread);
                     }
                 }
                 None if wait => {
@@ -313,7 +313,7 @@ impl ReadQueue {
                     (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).whole();
                     waiting.idle -= 1;
                 }
-                None => return Work::Nothing,
+                None => return ReadTask::Nothing,
             }
         }
     }
@@ -329,50 +329,50 @@ impl ReadQueue {
         };
         loop {
             match self.next(reader.pack.is_none()) {
-                Work::Closed => return,
-                Work::Nothing => reader.flush(),
-                Work::Whole(job, unread, sent) => reader.whole(&job, unread, sent),
-                Work::Compare(job, digest) => reader.compare(&job, digest),
-                Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
-                Work::Told(large, chunk, Theirs::Marks(marks)) => reader.patch(&large, chunk, &marks),
-                Work::Told(large, chunk, Theirs::Kept(cv)) => reader.confirm(&large, chunk, cv),
-                Work::Stream(job, unread) => reader.stream(&job, unread),
+                ReadTask::Closed => return,
+                ReadTask::Nothing => reader.flush(),
+                ReadTask::Whole(job, unread, sent) => reader.whole(&job, unread, sent),
+                ReadTask::Compare(job, digest) => reader.compare(&job, digest),
+                ReadTask::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
+                ReadTask::Told(large, chunk, PeerChunk::Marks(marks)) => reader.patch(&large, chunk, &marks),
+                ReadTask::Told(large, chunk, PeerChunk::Kept(cv)) => reader.confirm(&large, chunk, cv),
+                ReadTask::Stream(job, unread) => reader.stream(&job, unread),
             }
         }
     }
 
     /// One holder of a large file is through with it; the last one says how it ended.
-    fn let_go(&self, large: &Large) {
+    fn let_go(&self, large: &ChunkedFile) {
         let Some((unread, result)) = large.let_go() else { return };
         match result {
             Ok(chunks) if self.growth.is_some() => {
-                self.settle_later(Unsettled::Sent(large.job.clone(), chunks, unread));
+                self.settle_later(UnstableSource::Sent(large.job.clone(), chunks, unread));
             }
             Ok(chunks) => {
                 let (id, size) = (large.job.id, large.job.size);
-                self.shared.send(&[Message::FileEnd { id, size, chunks }]);
+                self.shared.send(&[CopyMessage::FileEnd { id, size, chunks }]);
             }
             Err(trouble) => self.give_up(&large.job, trouble),
         }
     }
 
-    fn give_up(&self, job: &Arc<FileJob>, trouble: Trouble) {
+    fn give_up(&self, job: &Arc<FileJob>, trouble: ReadTrouble) {
         if trouble.is_change && self.may_renew {
-            return self.settle_later(Unsettled::Changed(job.clone()));
+            return self.settle_later(UnstableSource::Changed(job.clone()));
         }
         if trouble.is_unsized && self.may_renew {
-            return self.settle_later(Unsettled::Unsized(job.clone()));
+            return self.settle_later(UnstableSource::Unsized(job.clone()));
         }
-        self.shared.send(&[Message::FileFailed { id: job.id, failure: trouble.failure }]);
+        self.shared.send(&[CopyMessage::FileFailed { id: job.id, failure: trouble.failure }]);
     }
 
-    fn settle_later(&self, what: Unsettled) {
+    fn settle_later(&self, what: UnstableSource) {
         self.unsettled.lock().whole().push(what);
         self.shared.control.notify();
     }
 
     /// What has come up since the last call, for whoever knows what becomes of it.
-    pub(super) fn take_unsettled(&self) -> Vec<Unsettled> {
+    pub(super) fn take_unsettled(&self) -> Vec<UnstableSource> {
         std::mem::take(&mut *self.unsettled.lock().whole())
     }
 
@@ -381,7 +381,7 @@ impl ReadQueue {
         self.shared.is_stopped() || self.waiting.lock().whole().closed
     }
 
-    fn fail(&self, large: &Large, trouble: Trouble) {
+    fn fail(&self, large: &ChunkedFile, trouble: ReadTrouble) {
         if large.fail() {
             self.give_up(&large.job, trouble);
         }
@@ -391,20 +391,20 @@ impl ReadQueue {
 /// Chunks of which the receiver has told that may wait; it stops at a quarter of it.
 const TOLD_MAX: usize = 16 << 10;
 
-struct Pack {
+struct PackedBlock {
     block: Block,
     content: usize,
     /// Of the content, what was sent before.
     again: usize,
-    pieces: Vec<Piece>,
-    unread: Vec<Unread>,
+    pieces: Vec<BlockPiece>,
+    unread: Vec<ProducerToken>,
     /// What is said when it is on its way.
-    ends: Vec<Message>,
+    ends: Vec<CopyMessage>,
 }
 
 struct Reader<'a> {
     queue: &'a ReadQueue,
-    pack: Option<Pack>,
+    pack: Option<PackedBlock>,
     /// For content that is only looked at.
     scratch: Vec<u8>,
     reading: Arc<Meter>,
@@ -417,10 +417,10 @@ impl Reader<'_> {
         self.queue.outlet.claim(|| self.queue.is_over())
     }
 
-    fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
+    fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[BlockPiece]) {
         let len = trailer::write(&mut block, content, pieces);
         let (content, again) = (content as u32, again as u32);
-        let load = Load { block, len, content, again, class: BlockClass::Bulk };
+        let load = LoadedBlock { block, len, content, again, class: BlockClass::Bulk };
         self.queue.outlet.put(load, || self.queue.is_over());
     }
 
@@ -435,12 +435,13 @@ impl Reader<'_> {
 
     /// Sees to a pack with room for a piece of `size` bytes; none when the session ends while we wait.
     fn make_room(&mut self, size: usize) {
-        let is_full = |pack: &Pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX;
+        let is_full =
+            |pack: &PackedBlock| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX;
         if self.pack.as_ref().is_some_and(is_full) {
             self.flush();
         }
         if self.pack.is_none() {
-            self.pack = self.take_block().map(|block| Pack {
+            self.pack = self.take_block().map(|block| PackedBlock {
                 block,
                 content: 0,
                 again: 0,
@@ -451,7 +452,7 @@ impl Reader<'_> {
         }
     }
 
-    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<Unread>, sent: Sent) {
+    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<ProducerToken>, sent: SendTurn) {
         let size = job.size as usize;
         self.make_room(size);
         let Some(pack) = &mut self.pack else { return };
@@ -468,11 +469,11 @@ impl Reader<'_> {
             *job.digest.lock().whole() = Some(digest);
         }
         match sent {
-            Sent::First if !job.put.add(size) => return,
-            Sent::First => {}
-            Sent::Again => pack.again += size,
+            SendTurn::First if !job.put.add(size) => return,
+            SendTurn::First => {}
+            SendTurn::Again => pack.again += size,
         }
-        pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, is_patch: false, digest });
+        pack.pieces.push(BlockPiece { file: job.id, chunk: 0, len: size as u32, is_patch: false, digest });
         pack.content += size;
         pack.unread.extend(unread);
     }
@@ -491,11 +492,11 @@ impl Reader<'_> {
         if is_same {
             *job.digest.lock().whole() = Some(digest);
         }
-        queue.shared.send(&[Message::Compared { id: job.id, is_same }]);
+        queue.shared.send(&[CopyMessage::Compared { id: job.id, is_same }]);
     }
 
     /// Sends what makes this chunk of the receiver's, if that is shorter.
-    fn patch(&mut self, large: &Arc<Large>, chunk: u64, theirs: &[u8]) {
+    fn patch(&mut self, large: &Arc<ChunkedFile>, chunk: u64, theirs: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
         // In front what was read, behind it what is sent.
         scratch.resize(2 * CHUNK as usize, 0);
@@ -508,13 +509,13 @@ impl Reader<'_> {
         let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
         if let Some((len, cv)) = made {
             large.note_chunk(chunk, cv.0);
-            let unread = Unread::new(self.queue.shared.session());
+            let unread = ProducerToken::new(self.queue.shared.session());
             self.make_room(len);
             let Some(pack) = &mut self.pack else { return };
             if large.count_chunk(len) {
                 pack.block[pack.content..pack.content + len].copy_from_slice(&out[..len]);
                 let (file, digest) = (large.job.id, cv.0);
-                pack.pieces.push(Piece { file, chunk, len: len as u32, is_patch: true, digest });
+                pack.pieces.push(BlockPiece { file, chunk, len: len as u32, is_patch: true, digest });
                 pack.content += len;
                 pack.unread.push(unread);
                 let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
@@ -525,11 +526,11 @@ impl Reader<'_> {
         }
         self.scratch = scratch;
         if made.is_none() {
-            self.chunk(large, chunk, Sent::First);
+            self.chunk(large, chunk, SendTurn::First);
         }
     }
 
-    fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {
+    fn chunk(&mut self, large: &Arc<ChunkedFile>, chunk: u64, sent: SendTurn) {
         // A pack must not wait behind a file that may be terabytes long.
         self.flush();
         let Some(mut block) = self.take_block() else { return };
@@ -538,7 +539,7 @@ impl Reader<'_> {
             Ok(file) => self
                 .reading
                 .time(|| file.read_block(chunk, &mut block, want))
-                .map_err(|error| Trouble::of(&error)),
+                .map_err(|error| ReadTrouble::of(&error)),
             Err(trouble) => Err(trouble),
         };
         match read {
@@ -548,17 +549,18 @@ impl Reader<'_> {
                     false => [0; 32],
                 };
                 large.note_chunk(chunk, digest);
-                let piece = Piece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
+                let piece =
+                    BlockPiece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
                 let (wanted, again) = match sent {
-                    Sent::First => (large.count_chunk(want), 0),
-                    Sent::Again => (true, want),
+                    SendTurn::First => (large.count_chunk(want), 0),
+                    SendTurn::Again => (true, want),
                 };
                 if wanted {
                     self.hand_over(block, want, again, &[piece]);
                 }
             }
             Ok(_) => {
-                let trouble = large.file().map_or_else(|trouble| trouble, |file| Trouble::of_size(&file));
+                let trouble = large.file().map_or_else(|trouble| trouble, |file| ReadTrouble::of_size(&file));
                 self.queue.fail(large, trouble);
             }
             Err(trouble) => self.queue.fail(large, trouble),
@@ -567,12 +569,12 @@ impl Reader<'_> {
     }
 }
 
-fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), Trouble> {
-    let cannot = |error: std::io::Error| Trouble::of(&error);
+fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), ReadTrouble> {
+    let cannot = |error: std::io::Error| ReadTrouble::of(&error);
     let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
     let len = file.read_chunk(0, place).map_err(cannot)?;
     if len != place.len() || !file.ends_at_its_size().map_err(cannot)? {
-        return Err(Trouble::of_size(&file));
+        return Err(ReadTrouble::of_size(&file));
     }
-    if file.unchanged().map_err(cannot)? { Ok(()) } else { Err(Trouble::changed()) }
+    if file.unchanged().map_err(cannot)? { Ok(()) } else { Err(ReadTrouble::changed()) }
 }

@@ -4,8 +4,8 @@
 //! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
 //! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
 //!
-//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming.rs`,
-//! and in `receiver/` `files.rs` (with `large_open.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told.rs`, `moves.rs`,
+//! What they share is in tables, each a type of its own with its lock inside: `directory_tree.rs`, `hard_links.rs`, a file itself in `incoming_file.rs`,
+//! and in `receiver/` `files.rs` (with `open_partials.rs`), `untold_count.rs`, `partials.rs`, `ambiguous_directories.rs`, `told_chunks.rs`, `moves.rs`,
 //! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
 //! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
 //! matters at the end of a session only, in `finish_if_done`.
@@ -13,27 +13,27 @@
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
 
-mod ambiguous;
-mod comparing;
-mod deleting;
+mod ambiguous_directories;
+mod comparison;
+mod deletion;
 mod durability;
 mod entries;
+mod entry_notes;
 mod files;
-mod large_open;
-mod linking;
+mod link_creation;
 mod moves;
-mod naming;
-mod notes;
-mod noting;
-mod opening;
+mod name_failures;
+mod note_delivery;
+mod open_partials;
+mod partial_opening;
 mod partials;
-mod patching;
-mod renaming;
-mod replacing;
-mod settling;
+mod patches;
+mod renames;
+mod replacement;
+mod settlement;
 mod times;
-mod told;
-mod untold;
+mod told_chunks;
+mod untold_count;
 mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -42,57 +42,58 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use farhaul_session::events::Done;
-use farhaul_volume::{AttributeKinds, Filter, Meta, RelPath, Request, Time, WriteOptions};
+use farhaul_session::events::EntryAction;
+use farhaul_volume::{AttributeKinds, FileTime, Filter, Metadata, PartialRequest, RelPath, WriteOptions};
 
-use self::ambiguous::Ambiguous;
-use self::comparing::{Comparing, Look};
-use self::durability::{FileSystems, Sync};
-use self::files::Files;
-use self::linking::{LinkCopy, Linked};
+use self::ambiguous_directories::AmbiguousDirectories;
+use self::comparison::{FileToRead, UndecidedEntry};
+use self::durability::{FileSystems, RunningSync};
+pub(crate) use self::entry_notes::EntryNotes;
+use self::files::IncomingFiles;
+use self::link_creation::{LinkCopy, Linked};
 use self::moves::Moves;
-pub(crate) use self::notes::Notes;
 use self::partials::Partials;
-use self::renaming::Renames;
-pub(crate) use self::settling::{Whole, finish_small};
-pub(crate) use self::told::Told;
+use self::renames::Renames;
+pub(crate) use self::settlement::{WholeFile, finish_small};
+pub(crate) use self::told_chunks::ToldChunks;
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::report::Figures;
-use farhaul_session::session::{Dialogue, Step};
+use farhaul_session::report::SessionFigures;
+use farhaul_session::session::{Dialogue, DialogueStep};
 
-use self::told::Window;
-use self::untold::Untold;
+use self::told_chunks::ChunkWindow;
+use self::untold_count::UntoldCount;
 use self::warnings::Warnings;
 use super::Terms;
-use super::destination::Target;
-use super::distinct::Names;
-use super::end::End;
+use super::conversation::Conversation;
+use super::destination::TargetDirectory;
+use super::directory_tree::{DirectoryTree, UnfinishedDirectory};
+use super::end_summary::EndSummary;
 use super::failures::{Failure, Failures};
-use super::incoming::Incoming;
-use super::item::Item;
-use super::links::{Links, Outcome};
-use super::manifest::{Fate, Record};
-use super::messages::{Decoder, Message, RENEWAL, What, encode_spread};
+use super::hard_links::{HardLinks, LinkTargetOutcome};
+use super::incoming_entry::IncomingEntry;
+use super::incoming_file::IncomingFile;
+use super::manifest::{EntryFate, ManifestRecord};
+use super::messages::{CopyMessage, Decoder, EntryContent, RENEWAL, encode_spread};
+use super::name_clashes::TopNames;
 use super::not_set::NotSet;
-use super::not_taken::NotTaken;
-use super::noted::Noted;
-use super::receipt::Receipting;
-use super::report::{Action, SpreadFigures};
-use super::surplus::{Conflicts, Surplus};
-use super::talk::Talk;
-use super::tree::{Directory, Tree};
+use super::receipt::ReceiptExchange;
+use super::replacements::ReplacementNotes;
+use super::report::{FailedAction, SpreadFigures};
+use super::skipped_entries::SkippedEntries;
+use super::surplus::{ConflictRule, Surplus};
 use super::vanished::{Vanished, is_vanished};
 use super::writer;
+use crate::entry_events::{done, failed};
 use crate::options::{
-    DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify, compares_content,
+    DeleteOptions, DeleteWhen, Durability, FileOptions, SyncOptions, TransferOptions, VerifyMode,
+    compares_content,
 };
-use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
-    Tree(Box<Target>),
+    Tree(Box<TargetDirectory>),
     /// Standard output takes one file.
     Pipe,
     /// Nowhere: everything is checked and counted, nothing is kept.
@@ -101,9 +102,9 @@ pub(crate) enum Destination {
 
 /// How files are received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+pub(crate) struct ReceiveRules {
     pub(crate) files: FileOptions,
-    pub(crate) verify: Verify,
+    pub(crate) verify: VerifyMode,
     pub(crate) durable: bool,
     pub(crate) durable_each: bool,
     pub(crate) dry_run: bool,
@@ -119,22 +120,22 @@ pub(crate) struct Rules {
     pub(crate) mode_mask: u32,
 }
 
-impl Rules {
-    pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> Rules {
+impl ReceiveRules {
+    pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> ReceiveRules {
         let is_daemon = terms.strip_setuid;
         let (files, verify) = (options.files, options.integrity.verify);
         let strip_setuid = is_daemon || !files.keep_setuid;
-        let durable = if options.dry_run { Durable::No } else { options.integrity.durable };
-        Rules {
+        let durable = if options.dry_run { Durability::No } else { options.integrity.durable };
+        ReceiveRules {
             files,
             attributes: files.attributes(is_daemon),
             is_daemon,
             verify,
-            durable: durable != Durable::No,
-            durable_each: durable == Durable::File,
+            durable: durable != Durability::No,
+            durable_each: durable == Durability::File,
             dry_run: options.dry_run,
             // Without digests nobody would notice that two marks are the same by chance.
-            delta: files.delta == Some(true) && verify != Verify::Transit,
+            delta: files.delta == Some(true) && verify != VerifyMode::Transit,
             sync: options.sync,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }
@@ -146,54 +147,54 @@ impl Rules {
     }
 
     /// The same of a time.
-    pub(crate) fn mtime(&self, mtime: Time) -> Option<Time> {
+    pub(crate) fn mtime(&self, mtime: FileTime) -> Option<FileTime> {
         (!self.files.no_times).then_some(mtime)
     }
 
     /// The same of a directory's time.
-    pub(crate) fn directory_mtime(&self, mtime: Time) -> Option<Time> {
+    pub(crate) fn directory_mtime(&self, mtime: FileTime) -> Option<FileTime> {
         self.mtime(mtime).filter(|_| !self.files.omit_dir_times)
     }
 }
 
 /// What of the source is wanted.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SourceRequest<'a> {
     pub(crate) filter: Filter,
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
     /// Sources that the request had no room for.
     pub(crate) more_paths: Option<&'a [Vec<u8>]>,
-    pub(crate) notes: Notes,
+    pub(crate) notes: EntryNotes,
     /// If there is to be a receipt.
-    pub(crate) receipting: Option<Arc<Receipting>>,
+    pub(crate) receipting: Option<Arc<ReceiptExchange>>,
 }
 
 /// State that the receiving end's threads share.
-pub(crate) struct Receiver {
-    pub(crate) shared: Arc<Talk>,
+pub(crate) struct CopyReceiver {
+    pub(crate) shared: Arc<Conversation>,
     pub(crate) destination: Destination,
-    pub(crate) rules: Rules,
+    pub(crate) rules: ReceiveRules,
     /// What it excludes at the receiver is not deleted.
     protection: Filter,
-    pub(crate) files: Files,
-    pub(crate) untold: Untold,
-    window: Arc<Window>,
+    pub(crate) files: IncomingFiles,
+    pub(crate) untold: UntoldCount,
+    window: Arc<ChunkWindow>,
     file_systems: FileSystems,
     partials: Partials,
-    tree: Tree,
-    links: Links,
-    ambiguous: Ambiguous,
+    tree: DirectoryTree,
+    links: HardLinks,
+    ambiguous: AmbiguousDirectories,
     failures: Failures,
     vanished: Vanished,
     warnings: Warnings,
     /// To the threads that copy what cannot be linked.
     link_copies: crossbeam_channel::Sender<LinkCopy>,
-    noted: Noted,
-    not_taken: NotTaken,
+    noted: ReplacementNotes,
+    not_taken: SkippedEntries,
     not_set: NotSet,
     counts: Counts,
-    pub(crate) notes: Notes,
-    receipting: Option<Arc<Receipting>>,
+    pub(crate) notes: EntryNotes,
+    receipting: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
     /// What the single source is called at its own end, if it has another name here.
@@ -216,50 +217,50 @@ struct Counts {
 }
 
 /// What only the conversing thread knows.
-struct Conversation {
+struct ConversationState {
     next_id: u64,
     /// Names of sources that have come.
-    names: Names,
+    names: TopNames,
     entries_done: bool,
     finish_sent: bool,
-    replies: Vec<Message>,
-    locked: Vec<Waiting>,
+    replies: Vec<CopyMessage>,
+    locked: Vec<WaitingPartial>,
     /// Large files that wait until others are whole.
-    postponed: VecDeque<Item>,
+    postponed: VecDeque<IncomingEntry>,
     /// Files whose content is being compared, by their id.
-    comparing: HashMap<u64, Comparing>,
+    comparing: HashMap<u64, UndecidedEntry>,
     /// What the destination has too much, if that is to be deleted.
     surplus: Option<Surplus>,
     /// Something of the source could not be listed.
     listing_failed: bool,
     /// In whose places there are directories.
-    blocked: Vec<Item>,
+    blocked: Vec<IncomingEntry>,
     /// Surplus directories of which a dry run has found that something stays.
     staying: HashSet<RelPath>,
     /// What the destination has under other names, if that is looked for.
     renames: Option<Renames>,
     /// Runs when all is there.
-    sync: Option<Sync>,
+    sync: Option<RunningSync>,
     queues: Queues,
 }
 
 /// To the threads that digest, and to those that look at other versions.
 struct Queues {
-    compare: crossbeam_channel::Sender<Look>,
-    patch: crossbeam_channel::Sender<Arc<Incoming>>,
+    compare: crossbeam_channel::Sender<FileToRead>,
+    patch: crossbeam_channel::Sender<Arc<IncomingFile>>,
 }
 
-impl Conversation {
-    fn new(receiver: &Receiver, queues: Queues) -> Conversation {
+impl ConversationState {
+    fn new(receiver: &CopyReceiver, queues: Queues) -> ConversationState {
         let conflicts = |delete: DeleteOptions| match delete.when {
-            DeleteWhen::Before => Conflicts::Surplus,
-            DeleteWhen::After => Conflicts::Keep,
+            DeleteWhen::Before => ConflictRule::Surplus,
+            DeleteWhen::After => ConflictRule::Keep,
         };
         // In a dry run the destination may be missing.
         let is_there = matches!(&receiver.destination, Destination::Tree(target) if target.prefix.is_none());
-        Conversation {
+        ConversationState {
             next_id: 0,
-            names: Names::default(),
+            names: TopNames::default(),
             entries_done: false,
             finish_sent: false,
             replies: Vec::new(),
@@ -290,11 +291,11 @@ impl Conversation {
 }
 
 /// A large file whose partial another transfer still holds.
-struct Waiting {
-    item: Item,
+struct WaitingPartial {
+    item: IncomingEntry,
     deadline: Instant,
     /// Asks the holder for it, should that have lost its peer.
-    _request: Option<Request>,
+    _request: Option<PartialRequest>,
 }
 
 /// Old versions are read and digested by at most so many threads; where there are none to be read, one tells
@@ -305,11 +306,11 @@ const PATCHERS_MAX: usize = 2;
 pub(crate) fn run(
     dialogue: &mut Dialogue,
     destination: Destination,
-    rules: Rules,
-    wanted: Wanted<'_>,
+    rules: ReceiveRules,
+    wanted: SourceRequest<'_>,
     writers: usize,
-) -> (End, Option<Error>) {
-    let shared = Talk::new(dialogue.request.clone());
+) -> (EndSummary, Option<Error>) {
+    let shared = Conversation::new(dialogue.request.clone());
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
     let (open, over) = crossbeam_channel::bounded(0);
@@ -318,25 +319,25 @@ pub(crate) fn run(
     let (compare, compared) = crossbeam_channel::unbounded();
     let (patch, patched) = crossbeam_channel::unbounded();
     let (link_copies, to_be_copied) = crossbeam_channel::unbounded();
-    let receiver = Receiver {
+    let receiver = CopyReceiver {
         shared: shared.clone(),
         destination,
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
-        files: Files::within(&shared.budget),
-        untold: Untold::default(),
+        files: IncomingFiles::within(&shared.budget),
+        untold: UntoldCount::default(),
         window: Arc::default(),
         file_systems: FileSystems::default(),
         partials: Partials::default(),
-        tree: Tree::within(&shared.budget),
-        links: Links::within(&shared.budget),
-        ambiguous: Ambiguous::default(),
+        tree: DirectoryTree::within(&shared.budget),
+        links: HardLinks::within(&shared.budget),
+        ambiguous: AmbiguousDirectories::default(),
         failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
         vanished: Vanished::new(dialogue.is_client()),
         warnings: Warnings::default(),
         link_copies,
-        noted: Noted::default(),
-        not_taken: NotTaken::new(dialogue.is_client()),
+        noted: ReplacementNotes::default(),
+        not_taken: SkippedEntries::new(dialogue.is_client()),
         not_set: NotSet::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
@@ -349,10 +350,10 @@ pub(crate) fn run(
     let let_go = || drop(open);
     let ended = together(&shared, let_go, |crew| {
         let receiver = &receiver;
-        let (whole, settled) = settling::queue();
-        for _ in 0..settling::THREADS {
+        let (whole, settled) = settlement::queue();
+        for _ in 0..settlement::THREADS {
             let settled = settled.clone();
-            crew.start("settle", move || settling::run(receiver, &settled))?;
+            crew.start("settle", move || settlement::run(receiver, &settled))?;
         }
         for _ in 0..writers {
             let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
@@ -367,12 +368,12 @@ pub(crate) fn run(
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
             let (compared, over) = (compared.clone(), over.clone());
-            crew.start("compare", move || comparing::run(receiver, &compared, &over))?;
+            crew.start("compare", move || comparison::run(receiver, &compared, &over))?;
         }
         let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
         for _ in 0..patchers {
             let (patched, copies, over) = (patched.clone(), to_be_copied.clone(), over.clone());
-            crew.start("patch", move || patching::run(receiver, &patched, &copies, &over))?;
+            crew.start("patch", move || patches::run(receiver, &patched, &copies, &over))?;
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
@@ -387,24 +388,24 @@ pub(crate) fn run(
     }
 }
 
-impl Receiver {
+impl CopyReceiver {
     fn converse(
         &self,
         dialogue: &mut Dialogue,
-        finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+        finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
         queues: Queues,
     ) -> Result<EndFigures, Error> {
-        let (mut decoder, mut conversation) = (Decoder::default(), Conversation::new(self, queues));
+        let (mut decoder, mut conversation) = (Decoder::default(), ConversationState::new(self, queues));
         loop {
             let step = match conversation.finish_sent {
                 false => dialogue.step()?,
                 true => dialogue.step_after_finish()?,
             };
             match step {
-                Step::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
-                Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
-                    Message::PresentEnd { is_complete } => {
+                DialogueStep::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
+                    CopyMessage::PresentEnd { is_complete } => {
                         self.delete_surplus(is_complete, dialogue, &mut conversation);
                     }
                     message => {
@@ -416,7 +417,7 @@ impl Receiver {
                         }
                     }
                 },
-                Step::Idle => {
+                DialogueStep::Idle => {
                     self.warn(dialogue);
                     if dialogue.peer_seems_gone() {
                         self.make_room_for_another()?;
@@ -433,11 +434,12 @@ impl Receiver {
     }
 
     /// What has not changed is told by runs: an answer for each entry of a large tree would take round trips until the rate allows it.
-    fn answer(&self, replies: &mut Vec<Message>) {
+    fn answer(&self, replies: &mut Vec<CopyMessage>) {
         replies.dedup_by(|next, run| match (run, next) {
-            (Message::Unchanged { first, count }, Message::Unchanged { first: next, count: more })
-                if *first + *count == *next =>
-            {
+            (
+                CopyMessage::Unchanged { first, count },
+                CopyMessage::Unchanged { first: next, count: more },
+            ) if *first + *count == *next => {
                 *count += *more;
                 true
             }
@@ -459,7 +461,11 @@ impl Receiver {
         Ok(())
     }
 
-    fn finish_if_done(&self, dialogue: &mut Dialogue, conversation: &mut Conversation) -> Result<(), Error> {
+    fn finish_if_done(
+        &self,
+        dialogue: &mut Dialogue,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
         if conversation.finish_sent
             || !conversation.entries_done
             || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
@@ -510,7 +516,7 @@ impl Receiver {
     }
 
     /// This end has signed; it ends when the other one has, too.
-    fn finish_signed(&self, dialogue: &Dialogue, conversation: &mut Conversation) -> Result<(), Error> {
+    fn finish_signed(&self, dialogue: &Dialogue, conversation: &mut ConversationState) -> Result<(), Error> {
         if self.receipting.as_ref().is_some_and(|receipting| receipting.has_heard()) {
             self.say_finished(dialogue, conversation);
         }
@@ -521,17 +527,17 @@ impl Receiver {
         self.warnings.take().into_iter().for_each(|text| dialogue.warn(text));
     }
 
-    fn say_finished(&self, dialogue: &Dialogue, conversation: &mut Conversation) {
+    fn say_finished(&self, dialogue: &Dialogue, conversation: &mut ConversationState) {
         // What the threads have found last.
         self.warn(dialogue);
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
-        self.shared.send(&[Message::DirectoriesDone { count }]);
+        self.shared.send(&[CopyMessage::DirectoriesDone { count }]);
         dialogue.say_finished(encode_spread(&self.spread_figures()));
     }
 
-    fn end(&self, dialogue: &Dialogue, theirs: EndFigures) -> End {
-        End {
+    fn end(&self, dialogue: &Dialogue, theirs: EndFigures) -> EndSummary {
+        EndSummary {
             files: self.counts.files.load(Relaxed),
             directories: self.counts.directories.load(Relaxed),
             links: self.counts.links.load(Relaxed),
@@ -554,7 +560,7 @@ impl Receiver {
             not_set: self.not_set.take(),
             not_taken: self.not_taken.take(),
             spread: self.spread_figures(),
-            figures: Figures { ours: dialogue.figures(), theirs },
+            figures: SessionFigures { ours: dialogue.figures(), theirs },
         }
     }
 
@@ -564,14 +570,14 @@ impl Receiver {
     }
 
     /// Lets go of a file that has failed: what can be resumed stays.
-    pub(crate) fn abandon(&self, file: &Incoming) {
+    pub(crate) fn abandon(&self, file: &IncomingFile) {
         self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
         file.abandon();
     }
 
     /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that
     /// the next run begins it in another one.
-    fn leave_to_others(&self, file: &Incoming, failure: &Failure) {
+    fn leave_to_others(&self, file: &IncomingFile, failure: &Failure) {
         let Destination::Tree(target) = &self.destination else { return };
         if failure.code == Code::NoSpace
             && target.roots.is_spread()
@@ -595,39 +601,39 @@ impl Receiver {
 
     fn handle(
         &self,
-        message: Message,
-        conversation: &mut Conversation,
-        finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+        message: CopyMessage,
+        conversation: &mut ConversationState,
+        finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
     ) -> Result<(), Error> {
         match message {
-            Message::Entry(entry) => self.entry(entry, conversation),
-            Message::DirectoryEnd { id } => {
+            CopyMessage::Entry(entry) => self.entry(entry, conversation),
+            CopyMessage::DirectoryEnd { id } => {
                 let done = self.tree.end(id)?;
                 self.note_end(conversation)?;
                 self.finish_directories(done);
                 Ok(())
             }
-            Message::LeftOut { path } => self.note_left_out(&path, conversation),
-            Message::Present { path, presence } => self.present(&path, presence, conversation),
-            Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
-            Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
-            Message::SourceFailed { path, failure } => {
+            CopyMessage::LeftOut { path } => self.note_left_out(&path, conversation),
+            CopyMessage::Present { path, presence } => self.present(&path, presence, conversation),
+            CopyMessage::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
+            CopyMessage::Compared { id, is_same } => self.compared(id, is_same, conversation),
+            CopyMessage::SourceFailed { path, failure } => {
                 // What has gone is no gap in the listing.
                 conversation.listing_failed |= !is_vanished(&failure);
-                self.book_failure(&path, &failure, Action::Copy);
-                self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&failure));
+                self.book_failure(&path, &failure, FailedAction::Copy);
+                self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Failed).failed(&failure));
                 Ok(())
             }
-            Message::NotSet { path, reason } => {
+            CopyMessage::NotSet { path, reason } => {
                 self.not_set.add(&path, &reason, &self.shared.handle);
                 Ok(())
             }
-            Message::Skipped { path, reason } => {
+            CopyMessage::Skipped { path, reason } => {
                 self.not_taken.add(&path, &reason, &self.shared.handle);
-                self.notes.add(|| Record::of_path(&path, Fate::Skipped).because(&reason));
+                self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Skipped).because(&reason));
                 Ok(())
             }
-            Message::FileEnd { id, size, chunks } => {
+            CopyMessage::FileEnd { id, size, chunks } => {
                 if let Some(file) = self.files.get(id)
                     && file.expect_end(size, chunks)?
                 {
@@ -635,20 +641,20 @@ impl Receiver {
                 }
                 Ok(())
             }
-            Message::FileFailed { id, failure } => {
+            CopyMessage::FileFailed { id, failure } => {
                 if let Some(file) = self.files.take(id) {
                     self.abandon(&file);
                     self.settle_failure(&file, &failure);
                 }
                 Ok(())
             }
-            Message::Renewed { id, entry } => self.renewed(id, entry, conversation),
-            Message::EntriesEnd => {
+            CopyMessage::Renewed { id, entry } => self.renewed(id, entry, conversation),
+            CopyMessage::EntriesEnd => {
                 conversation.entries_done = true;
                 self.shared.handle.counts().scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
-            Message::Receipt { statement, reason } => match &self.receipting {
+            CopyMessage::Receipt { statement, reason } => match &self.receipting {
                 Some(receipting) if receipting.has_said() && !conversation.finish_sent => {
                     receipting.hear(&statement, &reason, self.notes.tally().as_ref())
                 }
@@ -661,7 +667,12 @@ impl Receiver {
     // ---- settling ----------------------------------------------------------------------------------------------
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
-    pub(crate) fn settle(&self, file: &Incoming, result: Result<(), Failure>, replies: &mut Vec<Message>) {
+    pub(crate) fn settle(
+        &self,
+        file: &IncomingFile,
+        result: Result<(), Failure>,
+        replies: &mut Vec<CopyMessage>,
+    ) {
         let result = self.but_for_metadata(&file.item.path, result);
         let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
@@ -671,22 +682,22 @@ impl Receiver {
                 let size = file.size();
                 self.shared
                     .handle
-                    .tell_detail(|| done(&file.item.path, Done::Received { bytes: size }, false));
+                    .tell_detail(|| done(&file.item.path, EntryAction::Received { bytes: size }, false));
                 self.note_replaced(&file.item, file.item.replaces);
-                replies.push(Message::Done { id: file.item.id() });
-                self.link_target_done(&file.item, Outcome::There);
+                replies.push(CopyMessage::Done { id: file.item.id() });
+                self.link_target_done(&file.item, LinkTargetOutcome::There);
                 self.child_done(&file.item);
             }
             Err(failure) => {
                 replies.push(self.failed(&file.item, &failure));
-                self.link_target_done(&file.item, Outcome::Failed);
+                self.link_target_done(&file.item, LinkTargetOutcome::Failed);
                 self.child_done(&file.item);
             }
         }
     }
 
     /// Lets go of a file that cannot be written.
-    pub(crate) fn give_up(&self, file: &Incoming, failure: Failure, replies: &mut Vec<Message>) {
+    pub(crate) fn give_up(&self, file: &IncomingFile, failure: Failure, replies: &mut Vec<CopyMessage>) {
         if self.files.take(file.item.id()).is_some() {
             self.leave_to_others(file, &failure);
             self.abandon(file);
@@ -695,18 +706,18 @@ impl Receiver {
     }
 
     /// The sender knows of the failure already.
-    fn settle_failure(&self, file: &Incoming, failure: &Failure) {
+    fn settle_failure(&self, file: &IncomingFile, failure: &Failure) {
         let _ = self.leave_under_way(&file.item.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.item, failure)]);
-        self.link_target_done(&file.item, Outcome::Failed);
+        self.link_target_done(&file.item, LinkTargetOutcome::Failed);
         self.child_done(&file.item);
     }
 
-    fn refuse(&self, item: &Item, failure: Failure) {
+    fn refuse(&self, item: &IncomingEntry, failure: Failure) {
         let failure = self.in_place(&item.path, failure);
         let _ = self.leave_under_way(&item.path, None, Ok(()));
         self.fail(item, &failure);
-        self.link_target_done(item, Outcome::Failed);
+        self.link_target_done(item, LinkTargetOutcome::Failed);
         self.child_done(item);
     }
 
@@ -733,19 +744,19 @@ impl Receiver {
     }
 
     /// How the file of an entry is to end.
-    pub(crate) fn write_options(&self, target: &Target, item: &Item) -> WriteOptions {
-        let there = || target.roots.metadata(&item.path).ok().flatten().filter(Meta::is_file);
+    pub(crate) fn write_options(&self, target: &TargetDirectory, item: &IncomingEntry) -> WriteOptions {
+        let there = || target.roots.metadata(&item.path).ok().flatten().filter(Metadata::is_file);
         item.write_options(&self.rules, || there().map(|there| there.mode))
     }
 
-    fn fail(&self, item: &Item, failure: &Failure) {
+    fn fail(&self, item: &IncomingEntry, failure: &Failure) {
         let message = self.failed(item, failure);
         self.shared.send(&[message]);
     }
 
-    fn failed(&self, item: &Item, failure: &Failure) -> Message {
+    fn failed(&self, item: &IncomingEntry, failure: &Failure) -> CopyMessage {
         let failure = &self.explained(&item.path, failure);
-        self.notes.add(|| self.record(item, Fate::Failed).failed(failure));
+        self.notes.add(|| self.record(item, EntryFate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
@@ -764,12 +775,12 @@ impl Receiver {
         }
     }
 
-    /// As [`Receiver::failed`], for what the manifest knows already.
-    fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
+    /// As [`CopyReceiver::failed`], for what the manifest knows already.
+    fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
         let failure = self.explained(path, failure);
         let path = self.source_path(path);
-        self.book_failure(&path, &failure, Action::Copy);
-        Message::Failed { id, path, failure }
+        self.book_failure(&path, &failure, FailedAction::Copy);
+        CopyMessage::Failed { id, path, failure }
     }
 
     /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its
@@ -784,14 +795,14 @@ impl Receiver {
                 let failure = self.in_place(path, failure);
                 let path = self.source_path(path);
                 self.not_set.add(&path, &failure.reason, &self.shared.handle);
-                self.shared.send(&[Message::NotSet { path, reason: failure.reason }]);
+                self.shared.send(&[CopyMessage::NotSet { path, reason: failure.reason }]);
                 Ok(T::default())
             }
             other => other,
         }
     }
 
-    fn book_failure(&self, path: &[u8], failure: &Failure, action: Action) {
+    fn book_failure(&self, path: &[u8], failure: &Failure, action: FailedAction) {
         if is_vanished(failure) {
             return self.vanished.add(path, &self.shared.handle);
         }
@@ -801,10 +812,10 @@ impl Receiver {
     }
 
     /// A file is in its place, or will not be: makes the links that have waited for that.
-    fn link_target_done(&self, item: &Item, outcome: Outcome) {
+    fn link_target_done(&self, item: &IncomingEntry, outcome: LinkTargetOutcome) {
         // A file that is sent again may have lost its other names meanwhile.
         let is_again = item.id() >= RENEWAL;
-        if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
+        if !is_again && !matches!(item.entry.what, EntryContent::File { linked: true, .. }) {
             return;
         }
         let waiting = self.links.settle(item.id() % RENEWAL, outcome, &item.path);
@@ -820,12 +831,12 @@ impl Receiver {
         }
     }
 
-    fn child_done(&self, item: &Item) {
+    fn child_done(&self, item: &IncomingEntry) {
         let done = self.tree.child_done(item.parent, item.booked);
         self.finish_directories(done);
     }
 
-    fn finish_directories(&self, done: Vec<Directory>) {
+    fn finish_directories(&self, done: Vec<UnfinishedDirectory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
             self.partials.forget(&directory.path);
@@ -840,7 +851,7 @@ impl Receiver {
     }
 
     /// Gives a directory whose entries are done what it is to have.
-    fn dress(&self, target: &Target, directory: &Directory) -> Result<(), Failure> {
+    fn dress(&self, target: &TargetDirectory, directory: &UnfinishedDirectory) -> Result<(), Failure> {
         let path = &directory.path;
         if self.rules.durable {
             target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));

@@ -23,7 +23,7 @@ pub struct FailedEntry {
     pub reason: String,
     /// What was to be done with it.
     #[serde(default)]
-    pub action: Action,
+    pub action: FailedAction,
 }
 
 /// One entry whose content is there, and whose mode, times or attributes could not be set.
@@ -46,7 +46,7 @@ pub struct LeftEntry {
 
 /// One entry that is there and was not taken: a pipe, a socket, a device, a symbolic link that leads out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotTakenEntry {
+pub struct SkippedEntry {
     /// As [`FailedEntry::path`].
     pub path: String,
     /// Why.
@@ -73,7 +73,7 @@ fn code_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::E
 /// What was to be done with an entry that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum FailedAction {
     /// It was to be brought.
     #[default]
     Copy,
@@ -148,7 +148,7 @@ pub struct Report {
     pub not_set_count: u64,
     /// Entries of kinds that were not asked for; they did not fail.
     #[serde(default)]
-    pub not_taken: Vec<NotTakenEntry>,
+    pub not_taken: Vec<SkippedEntry>,
     /// At most a bounded number of them is listed; this counts all of them.
     #[serde(default)]
     pub not_taken_count: u64,

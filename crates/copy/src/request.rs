@@ -5,8 +5,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Admitted, Allowed, Asked, Reach, Rights, Way, session_needs};
+use farhaul_connect::hello::{Refusal, SessionOpening};
+use farhaul_connect::{
+    AdmissionReply, AllowedRequest, ContentDirection, CopyReach, Rights, RightsRequest, session_needs,
+};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
@@ -14,12 +16,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{NAMES_BYTES_MAX, NAMES_MAX};
-use crate::options::{TransferOptions, Verify};
+use crate::options::{TransferOptions, VerifyMode};
 
 /// The name of this service in a hello.
 pub(crate) const SERVICE: &str = "copy";
 /// Paths of a pull that the request has itself, and their bytes together. Further ones are named when the session stands
-/// ([`Message::Paths`](crate::messages::Message::Paths)), so that a hello has room for whatever a command line holds.
+/// ([`CopyMessage::Paths`](crate::messages::CopyMessage::Paths)), so that a hello has room for whatever a command line holds.
 const OWN_PATHS_MAX: usize = 1024;
 const OWN_PATHS_BYTES_MAX: usize = 16 << 10;
 
@@ -38,7 +40,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
-        ("readback", options.integrity.verify == Verify::Readback),
+        ("readback", options.integrity.verify == VerifyMode::Readback),
         ("sync", options.sync.is_some()),
         ("checksum", options.compares_content()),
         ("detect-renames", sync.detect_renames),
@@ -72,7 +74,7 @@ fn is_none(count: &u64) -> bool {
 /// Which way the content goes, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum CopyDirection {
     /// From the client.
     Push,
     /// To the client.
@@ -83,7 +85,7 @@ pub enum Direction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CopyRequest {
     /// Which way.
-    pub direction: Direction,
+    pub direction: CopyDirection,
     /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
     #[serde(with = "base64_list")]
     pub paths: Vec<Vec<u8>>,
@@ -109,7 +111,7 @@ pub struct CopyRequest {
 impl CopyRequest {
     /// What goes to a pipe has to come in order.
     pub(crate) fn is_in_order(&self) -> bool {
-        self.direction == Direction::Pull && self.single_file
+        self.direction == CopyDirection::Pull && self.single_file
     }
 
     /// Takes those sources off that the request is too small for; none if it is not.
@@ -138,18 +140,18 @@ impl CopyRequest {
     }
 
     /// As far as the client's rights are concerned.
-    pub fn asked(&self) -> Asked<'_> {
+    pub fn asked(&self) -> RightsRequest<'_> {
         let way = match self.direction {
-            Direction::Pull => Way::Read,
-            Direction::Push => Way::Write,
+            CopyDirection::Pull => ContentDirection::Read,
+            CopyDirection::Push => ContentDirection::Write,
         };
-        Asked { way, cipher: self.options.network.cipher, copy: Some(self.reach()) }
+        RightsRequest { way, cipher: self.options.network.cipher, copy: Some(self.reach()) }
     }
 
     /// As far as a grant is concerned.
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn reach(&self) -> CopyReach<'_> {
         let TransferOptions { files, spread, sync, .. } = &self.options;
-        Reach {
+        CopyReach {
             paths: &self.paths,
             has_more: self.more_paths > 0,
             is_spread: !spread.source.is_empty() || !spread.target.is_empty(),
@@ -159,9 +161,9 @@ impl CopyRequest {
     }
 
     /// What the client opens a session for.
-    pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
+    pub fn opening(&self, needs: Features) -> Result<SessionOpening, Error> {
         let network = self.options.network.clone();
-        Ok(Opening { service: SERVICE.into(), needs, request: self.words()?, many: false, network })
+        Ok(SessionOpening { service: SERVICE.into(), needs, request: self.words()?, many: false, network })
     }
 
     /// The request as the far end is told it.
@@ -172,7 +174,7 @@ impl CopyRequest {
     }
 
     /// What the client has opened a session for.
-    pub fn of(opening: &Opening) -> Result<CopyRequest, Error> {
+    pub fn of(opening: &SessionOpening) -> Result<CopyRequest, Error> {
         is_ours(opening).map_err(Refusal::into_error)?;
         CopyRequest::read(&opening.request, &opening.network)
     }
@@ -190,7 +192,7 @@ impl CopyRequest {
         if paths == 0 || request.more_paths.saturating_add(paths as u64) > NAMES_MAX as u64 {
             return bad("between 1 and 1,048,576 paths are allowed");
         }
-        if request.direction == Direction::Push && (paths != 1 || request.more_paths > 0) {
+        if request.direction == CopyDirection::Push && (paths != 1 || request.more_paths > 0) {
             return bad("a push has one destination");
         }
         request.options.network = network.clone();
@@ -218,7 +220,7 @@ struct Answer {
     mask: u32,
 }
 
-fn is_ours(opening: &Opening) -> Result<(), Refusal> {
+fn is_ours(opening: &SessionOpening) -> Result<(), Refusal> {
     if opening.service == SERVICE {
         return Ok(());
     }
@@ -228,14 +230,18 @@ fn is_ours(opening: &Opening) -> Result<(), Refusal> {
 }
 
 /// Lets in who wants to copy files. Nothing gets the bits of `mask` here.
-pub fn admit(opening: &Opening, mask: u32) -> Result<Admitted, Refusal> {
+pub fn admit(opening: &SessionOpening, mask: u32) -> Result<AdmissionReply, Refusal> {
     is_ours(opening)?;
     let terms = if mask == 0 { Vec::new() } else { serde_json::to_vec(&Answer { mask }).unwrap_or_default() };
-    Ok(Admitted { features: own_features(), terms })
+    Ok(AdmissionReply { features: own_features(), terms })
 }
 
 /// As [`admit`], at a daemon: within what its client may do there.
-pub fn admit_within(rights: &Rights, opening: &Opening, mask: u32) -> Result<(Admitted, Allowed), Refusal> {
+pub fn admit_within(
+    rights: &Rights,
+    opening: &SessionOpening,
+    mask: u32,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     let admitted = admit(opening, mask)?;
     let request = CopyRequest::of(opening).map_err(|error| Refusal::from_error(&error))?;
     Ok((admitted, rights.judge(request.asked())?))
@@ -269,7 +275,7 @@ mod tests {
 
     fn request() -> CopyRequest {
         CopyRequest {
-            direction: Direction::Pull,
+            direction: CopyDirection::Pull,
             paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
             more_paths: 0,
             target_is_directory: true,
@@ -284,7 +290,7 @@ mod tests {
         let opening = request().opening(Features::default()).unwrap();
         let mut value = serde_json::from_slice(&opening.request).unwrap();
         change(&mut value);
-        CopyRequest::of(&Opening { request: serde_json::to_vec(&value).unwrap(), ..opening })
+        CopyRequest::of(&SessionOpening { request: serde_json::to_vec(&value).unwrap(), ..opening })
     }
 
     #[test]
@@ -317,7 +323,7 @@ mod tests {
         }
         let opening = request().opening(Features::default()).unwrap();
         for cut in 0..opening.request.len() {
-            let opening = Opening { request: opening.request[..cut].to_vec(), ..opening.clone() };
+            let opening = SessionOpening { request: opening.request[..cut].to_vec(), ..opening.clone() };
             assert!(CopyRequest::of(&opening).is_err());
         }
     }
@@ -386,7 +392,7 @@ mod tests {
         assert_eq!(mask_of(&admitted.terms), 0o027);
         assert!(admitted.features.has(DELTA));
         assert_eq!(mask_of(b"what a later version says"), 0);
-        let refusal = admit(&Opening { service: "juggle".into(), ..opening }, 0).unwrap_err();
+        let refusal = admit(&SessionOpening { service: "juggle".into(), ..opening }, 0).unwrap_err();
         assert!(refusal.text.contains("'juggle'"), "{}", refusal.text);
     }
 }

@@ -12,8 +12,8 @@ use farhaul_text::unescape;
 use farhaul_volume::is_pattern;
 
 use super::job::Location;
-use super::manifest::{Fate, Line, parse};
-use super::report::{Action, Report};
+use super::manifest::{EntryFate, ManifestLine, parse};
+use super::report::{FailedAction, Report};
 use super::{NAMES_MAX, last_component, plain};
 
 /// Twice what the longest report has.
@@ -21,7 +21,7 @@ const REPORT_MAX: u64 = 512 << 20;
 
 /// What is to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetrySelection {
     /// As they are named at the source, below its name if it has one.
     paths: Vec<Vec<u8>>,
     /// The single source has taken the destination's name.
@@ -32,7 +32,7 @@ pub struct Retry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedRun {
     /// None when nothing failed that could be copied.
-    pub retry: Option<Retry>,
+    pub retry: Option<RetrySelection>,
     /// Entries that were to be deleted and are still there.
     pub not_deleted: u64,
 }
@@ -51,7 +51,7 @@ impl FailedRun {
             .read_until(b'\n', &mut first)
             .map_err(|error| usage(plain(&error)))?;
         match parse(&first) {
-            Ok(Line::Begin) => of_manifest(lines),
+            Ok(ManifestLine::Begin) => of_manifest(lines),
             _ => {
                 // A report may have been written over many lines by other tools.
                 lines.take(REPORT_MAX).read_to_end(&mut first).map_err(|error| usage(plain(&error)))?;
@@ -77,19 +77,19 @@ fn of_report(text: &[u8]) -> Result<FailedRun, String> {
             "it lists only {some} of {all} failures: take the manifest of the run, or run it as a whole"
         ));
     }
-    let mut run = Found::default();
+    let mut run = FailedNames::default();
     for failed in &report.failed {
         match (failed.action, unescape(&failed.path)) {
-            (Action::Delete, _) => run.not_deleted += 1,
-            (Action::Copy, Some(path)) => run.paths.push(path),
-            (Action::Copy, None) => return Err(format!("no path of a report: {}", failed.path)),
+            (FailedAction::Delete, _) => run.not_deleted += 1,
+            (FailedAction::Copy, Some(path)) => run.paths.push(path),
+            (FailedAction::Copy, None) => return Err(format!("no path of a report: {}", failed.path)),
         }
     }
     run.checked(report.renamed)
 }
 
 fn of_manifest(mut lines: BufReader<File>) -> Result<FailedRun, String> {
-    let mut run = Found::default();
+    let mut run = FailedNames::default();
     let mut renamed = false;
     let mut line = Vec::new();
     for number in 2.. {
@@ -100,14 +100,14 @@ fn of_manifest(mut lines: BufReader<File>) -> Result<FailedRun, String> {
             return Err(ENDED_EARLY.into());
         }
         match parse(&line).map_err(|why| format!("line {number}: {why}"))? {
-            Line::Begin => {}
-            Line::End { error: Some(_) } => return Err(ENDED_EARLY.into()),
-            Line::End { error: None } => break,
-            Line::Entry(entry) => {
+            ManifestLine::Begin => {}
+            ManifestLine::End { error: Some(_) } => return Err(ENDED_EARLY.into()),
+            ManifestLine::End { error: None } => break,
+            ManifestLine::Entry(entry) => {
                 renamed |= entry.place != entry.path && entry.path != b".";
                 match entry.fate {
-                    Fate::Failed => run.paths.push(entry.path),
-                    Fate::NotDeleted => run.not_deleted += 1,
+                    EntryFate::Failed => run.paths.push(entry.path),
+                    EntryFate::NotDeleted => run.not_deleted += 1,
                     _ => {}
                 }
             }
@@ -117,23 +117,23 @@ fn of_manifest(mut lines: BufReader<File>) -> Result<FailedRun, String> {
 }
 
 #[derive(Default)]
-struct Found {
+struct FailedNames {
     paths: Vec<Vec<u8>>,
     not_deleted: u64,
 }
 
-impl Found {
+impl FailedNames {
     fn checked(self, renamed: bool) -> Result<FailedRun, String> {
-        let Found { paths, not_deleted } = self;
+        let FailedNames { paths, not_deleted } = self;
         if paths.len() > NAMES_MAX {
             return Err(format!("{} failed, more than {NAMES_MAX}: run it as a whole", paths.len()));
         }
-        let retry = (!paths.is_empty()).then_some(Retry { paths, renamed });
+        let retry = (!paths.is_empty()).then_some(RetrySelection { paths, renamed });
         Ok(FailedRun { retry, not_deleted })
     }
 }
 
-impl Retry {
+impl RetrySelection {
     /// The names to ask for, if these are the sources of that run.
     pub(crate) fn names(self, sources: &[Location]) -> Result<Vec<Vec<u8>>, Error> {
         let sources: Vec<&[u8]> = sources.iter().filter_map(path_of).collect();
@@ -186,8 +186,8 @@ mod tests {
     use super::super::report::FailedEntry;
     use super::*;
 
-    fn report(failed: &[(&str, Action)]) -> Report {
-        let entry = |&(path, action): &(&str, Action)| FailedEntry {
+    fn report(failed: &[(&str, FailedAction)]) -> Report {
+        let entry = |&(path, action): &(&str, FailedAction)| FailedEntry {
             path: path.into(),
             code: Code::FilesFailed,
             reason: "no".into(),
@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn what_failed_is_asked_for_by_its_bytes() {
-        let run = read(&report(&[("run7/\\xff\\n", Action::Copy), ("x", Action::Delete)])).unwrap();
+        let run =
+            read(&report(&[("run7/\\xff\\n", FailedAction::Copy), ("x", FailedAction::Delete)])).unwrap();
         assert_eq!(run.not_deleted, 1);
         let local = |path: &str| Location::Local(path.into());
         let retry = run.retry.unwrap();
@@ -211,18 +212,19 @@ mod tests {
         assert_eq!(retry.clone().names(&[local("anything/")]).unwrap(), [b"run7/\xff\n"]);
         assert!(retry.clone().names(&[local("/data/run8")]).is_err());
         assert!(retry.names(&[local("run7"), local("a/")]).is_err());
-        let missing = read(&report(&[("/data/x", Action::Copy)])).unwrap().retry.unwrap();
+        let missing = read(&report(&[("/data/x", FailedAction::Copy)])).unwrap().retry.unwrap();
         assert_eq!(missing.names(&[local("/data/x"), local("y")]).unwrap(), [b"x"]);
         assert_eq!(read(&report(&[])).unwrap(), FailedRun { retry: None, not_deleted: 0 });
     }
 
     #[test]
     fn a_list_that_is_not_complete_is_refused() {
-        let early = Report { complete: false, error: Some("lost".into()), ..report(&[("a", Action::Copy)]) };
+        let early =
+            Report { complete: false, error: Some("lost".into()), ..report(&[("a", FailedAction::Copy)]) };
         assert!(read(&early).unwrap_err().contains("ended early"));
-        let all_failed = Report { error: Some("a: no".into()), ..report(&[("a", Action::Copy)]) };
+        let all_failed = Report { error: Some("a: no".into()), ..report(&[("a", FailedAction::Copy)]) };
         assert!(read(&all_failed).is_ok());
-        let bounded = Report { failed_count: 2, ..report(&[("a", Action::Copy)]) };
+        let bounded = Report { failed_count: 2, ..report(&[("a", FailedAction::Copy)]) };
         assert!(read(&bounded).unwrap_err().contains("only 1 of 2"));
         assert!(of_report(b"{}").is_err() && of_report(b"").is_err());
     }

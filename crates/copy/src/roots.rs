@@ -10,14 +10,14 @@ use std::io;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_volume::{Meta, RelPath, Root, is_about_metadata, name_error};
+use farhaul_volume::{Metadata, RelPath, Root, is_about_metadata, name_error};
 
 use super::report::SpreadFigures;
 
 /// What a file costs a device besides its content, for comparing many small files with a few large ones.
 const FILE_BYTES: u64 = 4 << 10;
 
-pub(crate) struct Roots {
+pub(crate) struct DestinationRoots {
     all: Vec<Root>,
     /// What they are called, if there are several.
     names: Vec<String>,
@@ -62,15 +62,15 @@ impl Load {
     }
 }
 
-impl Roots {
-    pub(crate) fn one(root: Root) -> Roots {
-        Roots { all: vec![root], names: Vec::new(), state: Mutex::default() }
+impl DestinationRoots {
+    pub(crate) fn one(root: Root) -> DestinationRoots {
+        DestinationRoots { all: vec![root], names: Vec::new(), state: Mutex::default() }
     }
 
-    pub(crate) fn several(roots: Vec<(String, Root)>) -> Roots {
+    pub(crate) fn several(roots: Vec<(String, Root)>) -> DestinationRoots {
         let state = State { loads: vec![Load::default(); roots.len()], ..State::default() };
         let (names, all) = roots.into_iter().unzip();
-        Roots { all, names, state: Mutex::new(state) }
+        DestinationRoots { all, names, state: Mutex::new(state) }
     }
 
     pub(crate) fn is_spread(&self) -> bool {
@@ -108,17 +108,17 @@ impl Roots {
     }
 
     /// What is at `path`. What is in several of them, other than a directory, could be either.
-    pub(crate) fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+    pub(crate) fn metadata(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         self.only(|root| root.metadata(path))
     }
 
-    /// As [`Roots::metadata`], of a name that is to be written ([`Root::lookup`]).
-    pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+    /// As [`DestinationRoots::metadata`], of a name that is to be written ([`Root::lookup`]).
+    pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         self.only(|root| root.lookup(path))
     }
 
-    fn only(&self, look: impl Fn(&Root) -> io::Result<Option<Meta>>) -> io::Result<Option<Meta>> {
-        let mut found: Option<(usize, Meta)> = None;
+    fn only(&self, look: impl Fn(&Root) -> io::Result<Option<Metadata>>) -> io::Result<Option<Metadata>> {
+        let mut found: Option<(usize, Metadata)> = None;
         for (index, root) in self.all.iter().enumerate() {
             let Some(meta) = look(root)? else { continue };
             match &found {
@@ -328,11 +328,11 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    fn spread(places: &[&tempfile::TempDir]) -> Roots {
+    fn spread(places: &[&tempfile::TempDir]) -> DestinationRoots {
         let named = |place: &&tempfile::TempDir| {
             (place.path().display().to_string(), Root::open(place.path()).unwrap())
         };
-        Roots::several(places.iter().map(named).collect())
+        DestinationRoots::several(places.iter().map(named).collect())
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
         let make = |kind: io::ErrorKind| {
             roots.make(&path("l"), |root| match root.identity() == first {
                 true => Err(kind.into()),
-                false => root.symlink(b"x", &path("l"), Some(farhaul_volume::Time::default())),
+                false => root.symlink(b"x", &path("l"), Some(farhaul_volume::FileTime::default())),
             })
         };
         assert!(make(io::ErrorKind::PermissionDenied).is_err() && !two.path().join("l").is_symlink());

@@ -4,19 +4,19 @@
 //! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
 //! is bounded, and so is the memory of a tree of any size.
 //!
-//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewals.rs`, `directories.rs` and `names.rs` in
+//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewal_ids.rs`, `directories.rs` and `names.rs` in
 //! `sender/`, and the read queue. The scan asks the queue and the control stream while it holds the table, to know whether there is
 //! room; so neither of them may ask the table. The others are never held together.
 //!
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
-pub(super) mod announcing;
+pub(super) mod announcement;
 mod directories;
 mod names;
 mod notes;
-mod outstanding;
+mod outstanding_entries;
 mod renewal;
-mod renewals;
+mod renewal_ids;
 mod table;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,47 +24,48 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::{Done, Event};
+use farhaul_session::events::{EntryAction, Event};
 use farhaul_volume::{
-    AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
+    AttributeKinds, Attributes, EntryKind, RelPath, ScanOptions, Scanner, Source, SourceRef, SpecialSources,
+    leads_out,
 };
 
-use self::directories::Directories;
-use self::names::Names;
+use self::directories::DirectoryRecords;
+use self::names::RequestedNames;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::report::Figures;
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_session::report::SessionFigures;
 use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, Step};
-use farhaul_session::unread::Unread;
+use farhaul_session::session::{Dialogue, DialogueStep};
 
-use self::outstanding::Outstanding;
-use self::renewals::Renewals;
-use self::table::{Again, Table, Wanted};
-use super::end::End;
+use self::outstanding_entries::OutstandingEntries;
+use self::renewal_ids::Renewals;
+use self::table::{EntryTable, ResendSource, SendRequest};
+use super::conversation::Conversation;
+use super::end_summary::EndSummary;
 use super::failures::{Failure, Failures};
-use super::manifest::{Fate, Log, Record};
-use super::messages::{Decision, Decoder, Message, What, decode_spread};
+use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
+use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
 use super::not_set::NotSet;
-use super::not_taken::NotTaken;
-use super::noted::Noted;
-use super::paths::{Confinement, far_scan};
-use super::read_queue::{ReadQueue, Theirs};
-use super::receipt::Receipting;
-use super::report::{Action, SpreadFigures};
+use super::read_queue::{PeerChunk, ReadQueue};
+use super::receipt::ReceiptExchange;
+use super::replacements::ReplacementNotes;
+use super::report::{FailedAction, SpreadFigures};
 use super::request::CopyRequest;
-use super::talk::Talk;
+use super::resolution::{Confinement, far_scan};
+use super::skipped_entries::SkippedEntries;
 use super::vanished::Vanished;
+use crate::entry_events::done;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
-use crate::telling::done;
 
 /// What is to be sent.
-pub(crate) enum Origin {
-    Scan(Box<Scan>),
+pub(crate) enum CopySource {
+    Scan(Box<ScanPlan>),
     /// What the receiver names first.
     Awaited(Box<Awaited>),
     /// Standard input, under this name.
@@ -81,7 +82,7 @@ pub(crate) struct Awaited {
 
 impl Awaited {
     /// With the rest of them.
-    fn open(self, more: Vec<Vec<u8>>, budget: &Budget) -> Result<Scan, Error> {
+    fn open(self, more: Vec<Vec<u8>>, budget: &Budget) -> Result<ScanPlan, Error> {
         let Awaited { confinement, mut request } = self;
         if more.len() as u64 != request.more_paths {
             return Err(Error::from(Misbehaviour::NamesOutOfOrder));
@@ -92,7 +93,7 @@ impl Awaited {
 }
 
 /// What is listed, and how.
-pub(crate) struct Scan {
+pub(crate) struct ScanPlan {
     sources: Vec<Source>,
     pub(crate) options: ScanOptions,
     /// The receiver says first which names it wants.
@@ -103,13 +104,13 @@ pub(crate) struct Scan {
     _kept: Charge,
 }
 
-impl Scan {
-    pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
+impl ScanPlan {
+    pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<ScanPlan, Error> {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
-        let nodes = Nodes { pipes: options.files.specials, devices: options.files.devices };
+        let nodes = SpecialSources { pipes: options.files.specials, devices: options.files.devices };
         let scan = ScanOptions { follow: options.files.follow, nodes, ..options.select.scan()? };
-        Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
+        Ok(ScanPlan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
     /// How many things are sent by names of their own.
@@ -118,8 +119,8 @@ impl Scan {
     }
 
     /// `kept` is what its sources take.
-    pub(crate) fn keeping(self, kept: Charge) -> Scan {
-        Scan { _kept: kept, ..self }
+    pub(crate) fn keeping(self, kept: Charge) -> ScanPlan {
+        ScanPlan { _kept: kept, ..self }
     }
 
     fn scanner(&self) -> Scanner {
@@ -140,81 +141,84 @@ pub(crate) struct ReadPlan {
     pub(crate) dry_run: bool,
     /// Files are followed until they have not grown for so long.
     pub(crate) growth: Option<Duration>,
-    pub(crate) taking: Taking,
+    pub(crate) taking: MetadataSelection,
     /// None for a copy, of which the receiver removes and renames nothing.
     pub(crate) sync: Option<SyncOptions>,
 }
 
 /// What of the entries is taken along.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taking {
+pub(crate) struct MetadataSelection {
     pub(crate) attributes: AttributeKinds,
     pub(crate) files: FileOptions,
     /// This process serves many.
     is_daemon: bool,
 }
 
-impl Taking {
-    pub(crate) fn new(files: FileOptions, is_daemon: bool) -> Taking {
-        Taking { attributes: files.attributes(is_daemon), files, is_daemon }
+impl MetadataSelection {
+    pub(crate) fn new(files: FileOptions, is_daemon: bool) -> MetadataSelection {
+        MetadataSelection { attributes: files.attributes(is_daemon), files, is_daemon }
     }
 
-    fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
+    fn reason_to_skip(&self, path: &[u8], kind: &EntryKind) -> Option<&'static str> {
         match kind {
-            Kind::Symlink { .. } if self.files.no_links => Some("a symbolic link"),
-            Kind::Symlink { target } if self.files.safe_links && leads_out(path, target) => {
+            EntryKind::Symlink { .. } if self.files.no_links => Some("a symbolic link"),
+            EntryKind::Symlink { target } if self.files.safe_links && leads_out(path, target) => {
                 Some("a symbolic link that leads out of what is copied")
             }
-            Kind::Special(node) if node.is_device() && !self.files.devices => {
+            EntryKind::Special(node) if node.is_device() && !self.files.devices => {
                 Some("a device (--devices takes it)")
             }
-            Kind::Special(node) if !node.is_device() && !self.files.specials => {
+            EntryKind::Special(node) if !node.is_device() && !self.files.specials => {
                 Some("a pipe or socket (--specials takes it)")
             }
-            Kind::File { .. } | Kind::Stream { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => {
-                None
-            }
+            EntryKind::File { .. }
+            | EntryKind::Stream { .. }
+            | EntryKind::Dir
+            | EntryKind::Symlink { .. }
+            | EntryKind::Special(_) => None,
         }
     }
 
-    fn attributes(&self, what: &What, source: &SourceRef) -> std::io::Result<Attributes> {
+    fn attributes(&self, what: &EntryContent, source: &SourceRef) -> std::io::Result<Attributes> {
         match what {
-            What::File { .. } | What::Directory => source.attributes(self.attributes),
-            What::Stream | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
-                Ok(Attributes::new())
-            }
+            EntryContent::File { .. } | EntryContent::Directory => source.attributes(self.attributes),
+            EntryContent::Stream
+            | EntryContent::Symlink { .. }
+            | EntryContent::HardLink { .. }
+            | EntryContent::Special(_) => Ok(Attributes::new()),
         }
     }
 }
 
 /// State that the sending end's threads share.
-pub(crate) struct Sender {
-    shared: Arc<Talk>,
-    table: Table,
-    outstanding: Arc<Outstanding>,
+pub(crate) struct CopySender {
+    shared: Arc<Conversation>,
+    table: EntryTable,
+    outstanding: Arc<OutstandingEntries>,
     queue: Arc<ReadQueue>,
     /// Chunks must leave in order and without holes: the receiver writes to a pipe.
     in_order: bool,
     dry_run: bool,
     growth: Option<Duration>,
-    taking: Taking,
+    taking: MetadataSelection,
     sync: Option<SyncOptions>,
-    not_taken: NotTaken,
+    not_taken: SkippedEntries,
     not_set: NotSet,
     is_client: bool,
-    names: Names,
-    paths: Names,
+    names: RequestedNames,
+    paths: RequestedNames,
     /// Why nothing can be sent of what the receiver has named.
     refusal: Mutex<Option<Error>>,
     renewals: Renewals,
     failures: Failures,
     vanished: Vanished,
-    noted: Noted,
+    noted: ReplacementNotes,
     /// The client's manifest, and its lines for directories whose end has not been told.
-    log: Option<Arc<Log>>,
-    directories: Directories,
+    log: Option<Arc<ManifestLog>>,
+    directories: DirectoryRecords,
     /// If there is to be a receipt.
-    receipting: Option<Arc<Receipting>>,
+    receipting: Option<Arc<ReceiptExchange>>,
 }
 
 /// What the sending end counted.
@@ -238,7 +242,7 @@ struct Counts {
 
 /// What the receiver has said at its end.
 #[derive(Default)]
-struct Finished {
+struct ReceiverEnd {
     figures: EndFigures,
     spread: Vec<SpreadFigures>,
 }
@@ -246,23 +250,23 @@ struct Finished {
 /// Runs the sending end to its end.
 pub(crate) fn run(
     dialogue: &mut Dialogue,
-    origin: Origin,
+    origin: CopySource,
     plan: ReadPlan,
-    log: Option<Arc<Log>>,
-    receipting: Option<Arc<Receipting>>,
-) -> (End, Option<Error>) {
+    log: Option<Arc<ManifestLog>>,
+    receipting: Option<Arc<ReceiptExchange>>,
+) -> (EndSummary, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let (awaits_names, awaits_paths) = match &origin {
-        Origin::Scan(scan) => (scan.awaits_names, false),
-        Origin::Awaited(awaited) => (awaited.request.options.select.by_name, true),
-        Origin::Pipe { .. } => (false, false),
+        CopySource::Scan(scan) => (scan.awaits_names, false),
+        CopySource::Awaited(awaited) => (awaited.request.options.select.by_name, true),
+        CopySource::Pipe { .. } => (false, false),
     };
-    let shared = Talk::new(dialogue.request.clone());
+    let shared = Conversation::new(dialogue.request.clone());
     let queue = ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order));
     let queue = Arc::new(queue.signing(receipting.is_some()));
-    let sender = Sender {
+    let sender = CopySender {
         shared: shared.clone(),
-        table: Table::default(),
+        table: EntryTable::default(),
         outstanding: Arc::default(),
         queue: queue.clone(),
         in_order,
@@ -270,21 +274,21 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
-        not_taken: NotTaken::new(dialogue.is_client()),
+        not_taken: SkippedEntries::new(dialogue.is_client()),
         not_set: NotSet::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
-        names: Names::new(awaits_names, &shared.budget),
-        paths: Names::new(awaits_paths, &shared.budget),
+        names: RequestedNames::new(awaits_names, &shared.budget),
+        paths: RequestedNames::new(awaits_paths, &shared.budget),
         refusal: Mutex::default(),
         renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
         vanished: Vanished::new(dialogue.is_client()),
-        noted: Noted::default(),
+        noted: ReplacementNotes::default(),
         log,
-        directories: Directories::default(),
+        directories: DirectoryRecords::default(),
         receipting,
     };
-    let scanning = Unread::new(shared.session());
+    let scanning = ProducerToken::new(shared.session());
     let mut counts = Counts::default();
     let let_go = || {
         queue.close();
@@ -306,22 +310,22 @@ pub(crate) fn run(
     }
 }
 
-impl Sender {
+impl CopySender {
     /// Speaks with the receiver until it has finished.
-    fn converse(&self, dialogue: &mut Dialogue, counts: &mut Counts) -> Result<Finished, Error> {
+    fn converse(&self, dialogue: &mut Dialogue, counts: &mut Counts) -> Result<ReceiverEnd, Error> {
         let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
             match dialogue.step()? {
-                Step::Finish(figures) => {
+                DialogueStep::Finish(figures) => {
                     let spread = decode_spread(&figures.of_service).map_err(senseless)?;
                     self.finish(dialogue)?;
-                    return Ok(Finished { figures, spread });
+                    return Ok(ReceiverEnd { figures, spread });
                 }
-                Step::Message(bytes) => {
+                DialogueStep::Message(bytes) => {
                     let message = decoder.decode(bytes).map_err(senseless)?;
                     self.handle(message, counts)?;
                 }
-                Step::Idle => match self.refusal.lock().whole().take() {
+                DialogueStep::Idle => match self.refusal.lock().whole().take() {
                     Some(error) => {
                         dialogue.abort(&error);
                         return Err(error);
@@ -332,21 +336,21 @@ impl Sender {
         }
     }
 
-    fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
+    fn handle(&self, message: CopyMessage, counts: &mut Counts) -> Result<(), Error> {
         match message {
-            Message::Deleted { .. } | Message::NotDeleted { .. } if !self.may_delete() => {
+            CopyMessage::Deleted { .. } | CopyMessage::NotDeleted { .. } if !self.may_delete() => {
                 Err(Error::from(Misbehaviour::UnaskedDeletion))
             }
-            Message::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
+            CopyMessage::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
                 Err(Error::from(Misbehaviour::UnaskedRenaming))
             }
-            Message::Decide { id, decision } => self.decide(id, decision, counts),
-            Message::Unchanged { first, count } => {
+            CopyMessage::Decide { id, decision } => self.decide(id, decision, counts),
+            CopyMessage::Unchanged { first, count } => {
                 let Some(end) = first.checked_add(count) else { return Err(unknown(u64::MAX)) };
-                (first..end).try_for_each(|id| self.leave(id, Fate::Unchanged, counts))
+                (first..end).try_for_each(|id| self.leave(id, EntryFate::Unchanged, counts))
             }
-            Message::Done { id } => self.done(id, counts),
-            Message::Failed { id, path, failure } => {
+            CopyMessage::Done { id } => self.done(id, counts),
+            CopyMessage::Failed { id, path, failure } => {
                 let mut record = None;
                 // It may have crossed the news that the file has changed.
                 for id in [id].into_iter().chain(self.renewals.take(id)) {
@@ -360,21 +364,21 @@ impl Sender {
                     record = pending.record.or(record);
                 }
                 let record = record.or_else(|| self.directories.take(id));
-                self.fail(&path, &failure, Action::Copy, record);
+                self.fail(&path, &failure, FailedAction::Copy, record);
                 Ok(())
             }
-            Message::NotSet { path, reason } => {
+            CopyMessage::NotSet { path, reason } => {
                 self.not_set.add(&path, &reason, &self.shared.handle);
                 Ok(())
             }
-            Message::Placed { name } => {
+            CopyMessage::Placed { name } => {
                 counts.renamed = true;
                 if let Some(log) = &self.log {
                     log.set_renamed(&name);
                 }
                 Ok(())
             }
-            Message::Renamed { id, from } => {
+            CopyMessage::Renamed { id, from } => {
                 let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
                 let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
                 counts.renames += 1;
@@ -382,41 +386,41 @@ impl Sender {
                 if let Some(record) = &mut pending.record {
                     record.note = Some(from);
                 }
-                self.note(&mut pending, Fate::Renamed);
+                self.note(&mut pending, EntryFate::Renamed);
                 Ok(())
             }
-            Message::Digests { id, digests } => self.table.note_digests(id, digests),
-            Message::DirectoriesDone { count } => {
+            CopyMessage::Digests { id, digests } => self.table.note_digests(id, digests),
+            CopyMessage::DirectoriesDone { count } => {
                 counts.directories = counts.directories.saturating_add(count);
                 Ok(())
             }
-            Message::Again { id, chunk } => self.again(id, chunk),
-            Message::Marks { id, chunk, marks } => self.told_of(id, chunk, Theirs::Marks(marks)),
-            Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
-            Message::MarksEnd { id } => self.marks_end(id),
-            Message::Names { names, is_last } => self.names.take(names, is_last),
-            Message::Paths { paths, is_last } => self.paths.take(paths, is_last),
-            Message::Deleted { path } => {
+            CopyMessage::Again { id, chunk } => self.again(id, chunk),
+            CopyMessage::Marks { id, chunk, marks } => self.told_of(id, chunk, PeerChunk::Marks(marks)),
+            CopyMessage::Kept { id, chunk, cv } => self.told_of(id, chunk, PeerChunk::Kept(cv)),
+            CopyMessage::MarksEnd { id } => self.marks_end(id),
+            CopyMessage::Names { names, is_last } => self.names.take(names, is_last),
+            CopyMessage::Paths { paths, is_last } => self.paths.take(paths, is_last),
+            CopyMessage::Deleted { path } => {
                 counts.deleted += 1;
                 tell_deleted(&self.shared, &path, self.dry_run);
                 if let (Some(log), false) = (&self.log, self.dry_run) {
-                    log.add(Record::of_path(&path, Fate::Deleted));
+                    log.add(ManifestRecord::of_path(&path, EntryFate::Deleted));
                 }
                 Ok(())
             }
-            Message::Left { path, border } => {
+            CopyMessage::Left { path, border } => {
                 self.noted.left(&self.shared, &path, border, self.dry_run);
                 Ok(())
             }
-            Message::Replaced { path, was, by } => {
+            CopyMessage::Replaced { path, was, by } => {
                 self.noted.replaced(&self.shared, &path, was, by, self.dry_run);
                 Ok(())
             }
-            Message::NotDeleted { path, failure } => {
-                self.fail(&path, &failure, Action::Delete, None);
+            CopyMessage::NotDeleted { path, failure } => {
+                self.fail(&path, &failure, FailedAction::Delete, None);
                 Ok(())
             }
-            Message::Receipt { statement, reason } => self.sign(&statement, &reason),
+            CopyMessage::Receipt { statement, reason } => self.sign(&statement, &reason),
             other => Err(unexpected(other.name())),
         }
     }
@@ -440,7 +444,7 @@ impl Sender {
 
     fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
         if decision == Decision::Keep {
-            return self.leave(id, Fate::Kept, counts);
+            return self.leave(id, EntryFate::Kept, counts);
         }
         if decision == Decision::Listed {
             if !self.dry_run {
@@ -449,17 +453,19 @@ impl Sender {
             let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
             counts.listed_bytes = counts.listed_bytes.saturating_add(pending.size);
-            self.note(&mut pending, Fate::WouldSend);
+            self.note(&mut pending, EntryFate::WouldSend);
             if let Some(job) = pending.job {
-                self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, true));
+                self.shared
+                    .handle
+                    .tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, true));
             }
             return Ok(());
         }
         match self.table.decide(id, decision)? {
-            Wanted::Comparison(job, digest) => self.queue.push_compare(job, digest),
-            Wanted::Stream(job, unread) => self.queue.push_stream(job, Some(unread)),
-            Wanted::Whole(job, unread) => self.queue.push_wanted(job, Some(unread)),
-            Wanted::Large(large, resumed) => {
+            SendRequest::Comparison(job, digest) => self.queue.push_compare(job, digest),
+            SendRequest::Stream(job, unread) => self.queue.push_stream(job, Some(unread)),
+            SendRequest::Whole(job, unread) => self.queue.push_wanted(job, Some(unread)),
+            SendRequest::Large(large, resumed) => {
                 counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
                 self.shared.handle.counts().found(resumed);
                 self.queue.push_large(large);
@@ -469,7 +475,7 @@ impl Sender {
     }
 
     /// Nothing of it is wanted.
-    fn leave(&self, id: u64, fate: Fate, counts: &mut Counts) -> Result<(), Error> {
+    fn leave(&self, id: u64, fate: EntryFate, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
         self.note(&mut pending, fate);
@@ -481,7 +487,7 @@ impl Sender {
     }
 
     /// What the receiver says of a file that has failed meanwhile is of no more use.
-    fn told_of(&self, id: u64, chunk: u64, theirs: Theirs) -> Result<(), Error> {
+    fn told_of(&self, id: u64, chunk: u64, theirs: PeerChunk) -> Result<(), Error> {
         match self.table.large(id) {
             Some(large) if !self.queue.push_told(&large, chunk, theirs) => Err(Error::misbehaved(
                 Misbehaviour::ToldUnfitting,
@@ -506,12 +512,12 @@ impl Sender {
             // Of directories only a manifest is told.
             let record = self.directories.take(id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
-            log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
+            log.add(ManifestRecord { fate: EntryFate::sent(self.dry_run), ..*record });
             return Ok(());
         };
-        self.note(&mut pending, Fate::sent(self.dry_run));
+        self.note(&mut pending, EntryFate::sent(self.dry_run));
         if let Some(job) = &pending.job {
-            self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, false));
+            self.shared.handle.tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, false));
         }
         self.renewals.done(id);
         if pending.job.is_some() {
@@ -525,7 +531,7 @@ impl Sender {
 
     /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
     fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
-        let Some(Again { job, large, is_too_often }) = self.table.again(id)? else { return Ok(()) };
+        let Some(ResendSource { job, large, is_too_often }) = self.table.again(id)? else { return Ok(()) };
         let job = job.filter(|job| !job.is_stream());
         let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_volume::CHUNK));
         if job.is_some() && chunk >= chunks {
@@ -536,7 +542,7 @@ impl Sender {
         }
         if is_too_often || job.is_none() {
             let failure = Failure::new(Code::Damaged, "its content arrived damaged and cannot be sent again");
-            self.shared.send(&[Message::FileFailed { id, failure }]);
+            self.shared.send(&[CopyMessage::FileFailed { id, failure }]);
         } else if let Some(large) = large {
             self.queue.push_again(large, chunk);
         } else if let Some(job) = job {
@@ -554,10 +560,10 @@ impl Sender {
     }
 
     /// `theirs` have come if the end is a good one.
-    fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<Finished>) -> End {
+    fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<ReceiverEnd>) -> EndSummary {
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         let theirs = theirs.unwrap_or_default();
-        End {
+        EndSummary {
             files: counts.files,
             directories: counts.directories,
             links: counts.links,
@@ -576,7 +582,7 @@ impl Sender {
             not_set: self.not_set.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
-            figures: Figures { ours: dialogue.figures(), theirs: theirs.figures },
+            figures: SessionFigures { ours: dialogue.figures(), theirs: theirs.figures },
         }
     }
 }
@@ -584,7 +590,7 @@ impl Sender {
 /// A line for what has been removed at the other end or here.
 pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
     let path = || farhaul_text::escape(path);
-    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: Done::Deleted, dry_run });
+    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
 }
 
 /// A file that was there under another name.
@@ -593,7 +599,7 @@ pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size:
     shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
     shared.handle.counts().files_done.fetch_add(1, Relaxed);
     let from = || farhaul_text::escape(from);
-    shared.handle.tell_detail(|| done(path, Done::Renamed { from: from() }, dry_run));
+    shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }
 
 fn unknown(id: u64) -> Error {

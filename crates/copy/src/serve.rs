@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_connect::{Allowed, Established, Guest};
+use farhaul_connect::{AllowedRequest, EstablishedSession, Guest};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::session::{Opened, Session};
-use farhaul_session::supervisor::Order;
-use farhaul_session::testing::Testing;
+use farhaul_session::panic_guard::contained;
+use farhaul_session::session::{OpenedRequest, Session};
+use farhaul_session::supervisor::DeliveryOrder;
+use farhaul_session::test_hooks::TestHooks;
 
+use super::confines::LocalConfines;
+use super::copy_outcome::CopyOutcome;
 use super::destination::is_null;
-use super::grounds::Grounds;
-use super::outcome::Outcome;
-use super::paths;
-use super::paths::{Confinement, Wish};
 use super::report::Report;
-use super::request::{CopyRequest, Direction};
-use super::{Agreed, Destination, Side, Terms, converse, refuse, run};
+use super::request::{CopyDirection, CopyRequest};
+use super::resolution;
+use super::resolution::{Confinement, DestinationWish};
+use super::{AgreedCopy, CopySide, Destination, Terms, converse, refuse, run};
 
 /// Bytes of blocks that one client of a daemon may have.
 pub(crate) const CLIENT_MEMORY_MAX: u64 = 1 << 30;
@@ -34,7 +34,7 @@ pub(crate) const CLIENT_LANES_MAX: usize = 16;
 /// How a far end serves those whom it has let in. What each of them may do is in its
 /// [`Rights`](farhaul_connect::Rights).
 #[derive(Debug, Clone, PartialEq)]
-pub struct ServerPolicy {
+pub struct CopyServerPolicy {
     /// Paths of requests are resolved beneath it, or beneath the directory in it that a client may use.
     pub root: PathBuf,
     /// Whether set-user-id and set-group-id bits are taken off what arrives.
@@ -42,14 +42,14 @@ pub struct ServerPolicy {
     /// Mode bits of group and others that nothing gets here.
     pub mask: u32,
     /// What goes wrong at this end, for tests.
-    pub testing: Testing,
+    pub testing: TestHooks,
 }
 
 /// What a far end can say of a session that it has served.
 #[derive(Debug)]
 pub struct SessionSummary {
     /// None if the request was not understood.
-    pub direction: Option<Direction>,
+    pub direction: Option<CopyDirection>,
     /// As the client has written them: the sources of a pull, the destination of a push.
     pub paths: Vec<Vec<u8>>,
     pub report: Report,
@@ -57,7 +57,7 @@ pub struct SessionSummary {
 }
 
 /// Who wants to see what is served.
-pub trait Watch: Sync {
+pub trait CopyObserver: Sync {
     /// A session begins, or a further request of one: by its handle it can be seen, steered and stopped.
     fn begins(&self, _handle: &Handle) {}
 
@@ -66,28 +66,32 @@ pub trait Watch: Sync {
 }
 
 /// Nobody.
-pub struct NoWatch;
+pub struct NoCopyObserver;
 
-impl Watch for NoWatch {}
+impl CopyObserver for NoCopyObserver {}
 
 /// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as. The client's options
 /// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`. Returns what became of
 /// the request that the session began with; `watch` hears of all.
-pub fn serve(established: Established, policy: Option<&ServerPolicy>, watch: &dyn Watch) -> SessionSummary {
+pub fn serve(
+    established: EstablishedSession,
+    policy: Option<&CopyServerPolicy>,
+    watch: &dyn CopyObserver,
+) -> SessionSummary {
     serve_in(Confinement::User, established, policy, watch)
 }
 
 /// The far end of a copy within this host, all of which lies in `grounds`, if given.
-pub(crate) fn serve_here(established: Established, grounds: Option<Grounds>) -> SessionSummary {
-    serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoWatch)
+pub(crate) fn serve_here(established: EstablishedSession, grounds: Option<LocalConfines>) -> SessionSummary {
+    serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoCopyObserver)
 }
 
 /// A policy says by itself what its clients are confined to.
 fn serve_in(
     confinement: Confinement,
-    mut established: Established,
-    policy: Option<&ServerPolicy>,
-    watch: &dyn Watch,
+    mut established: EstablishedSession,
+    policy: Option<&CopyServerPolicy>,
+    watch: &dyn CopyObserver,
 ) -> SessionSummary {
     if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
@@ -111,8 +115,8 @@ fn serve_in(
     let direction = asked.as_ref().ok().map(|request| request.direction);
     let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
     let place = match policy {
-        Some(policy) => Place::Daemon { policy, guest: established.guest.clone() },
-        None => Place::Own(confinement),
+        Some(policy) => RequestThread::Daemon { policy, guest: established.guest.clone() },
+        None => RequestThread::Own(confinement),
     };
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
@@ -121,12 +125,12 @@ fn serve_in(
     });
     let outcome = match judged {
         Ok((request, side)) if established.opening.many => {
-            serve_many(&place, Agreed::new(established, request), side, (&terms, watch), &handle)
+            serve_many(&place, AgreedCopy::new(established, request), side, (&terms, watch), &handle)
         }
-        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &handle),
+        Ok((request, side)) => run(AgreedCopy::new(established, request), side, &terms, &handle),
         Err(error) => refuse(established, error, &handle),
     };
-    let Outcome { report, error } = outcome;
+    let CopyOutcome { report, error } = outcome;
     handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
     SessionSummary { direction, paths, report, error }
 }
@@ -139,34 +143,34 @@ const SERVED_MAX: usize = 8;
 
 /// Serves copies until the client has no more; says how the first one ended.
 fn serve_many(
-    place: &Place,
-    agreed: Agreed,
-    side: Side,
-    (terms, watch): (&Terms, &dyn Watch),
+    place: &RequestThread,
+    agreed: AgreedCopy,
+    side: CopySide,
+    (terms, watch): (&Terms, &dyn CopyObserver),
     handle: &Handle,
-) -> Outcome {
-    let Agreed { session, request } = agreed;
+) -> CopyOutcome {
+    let AgreedCopy { session, request } = agreed;
     let network = request.options.network.clone();
     let budget = session.budget.clone();
-    let started = Session::start(session, network.clone(), side.role(), Order::Any, handle);
+    let started = Session::start(session, network.clone(), side.role(), DeliveryOrder::Any, handle);
     let (session, first) = match started {
         Ok(started) => started,
-        Err(error) => return Outcome::failed(error),
+        Err(error) => return CopyOutcome::failed(error),
     };
     session.stay();
-    let turns = &Turns::new(SERVED_MAX);
-    let further = &Further { place, budget: &budget, network: &network, terms, watch };
+    let turns = &Permits::new(SERVED_MAX);
+    let further = &FurtherRequests { place, budget: &budget, network: &network, terms, watch };
     let outcome = std::thread::scope(|scope| {
         let turn = turns.take();
         let run_first = move || {
             let _turn = turn;
-            contained(|| converse(first, request, side, terms)).unwrap_or_else(Outcome::failed)
+            contained(|| converse(first, request, side, terms)).unwrap_or_else(CopyOutcome::failed)
         };
         let first = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, run_first);
         let first = match first {
             Ok(first) => first,
             Err(source) => {
-                return Outcome::failed(Error::no_thread(source));
+                return CopyOutcome::failed(Error::no_thread(source));
             }
         };
         // It ends with the session.
@@ -184,36 +188,36 @@ fn serve_many(
                 refused.refuse(&Error::of_host("the far end cannot start a thread", error));
             }
         }
-        first.join().unwrap_or_else(|_| Outcome::failed(Error::bug("a request")))
+        first.join().unwrap_or_else(|_| CopyOutcome::failed(Error::bug("a request")))
     });
     session.close(None);
     outcome
 }
 
 /// So many may do something at a time.
-struct Turns {
+struct Permits {
     free: Mutex<usize>,
     given_back: Condvar,
 }
 
 /// One of them, which is the next one's when it is dropped.
-struct Turn<'a>(&'a Turns);
+struct Permit<'a>(&'a Permits);
 
-impl Turns {
-    fn new(count: usize) -> Turns {
-        Turns { free: Mutex::new(count), given_back: Condvar::new() }
+impl Permits {
+    fn new(count: usize) -> Permits {
+        Permits { free: Mutex::new(count), given_back: Condvar::new() }
     }
 
     /// Waits until there is one.
-    fn take(&self) -> Turn<'_> {
+    fn take(&self) -> Permit<'_> {
         let free = self.free.lock().in_any_case();
         let mut free = self.given_back.wait_while(free, |free| *free == 0).in_any_case();
         *free -= 1;
-        Turn(self)
+        Permit(self)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().in_any_case() += 1;
         self.0.given_back.notify_one();
@@ -221,16 +225,16 @@ impl Drop for Turn<'_> {
 }
 
 /// What the requests of a session have in common.
-struct Further<'a> {
-    place: &'a Place<'a>,
+struct FurtherRequests<'a> {
+    place: &'a RequestThread<'a>,
     budget: &'a Budget,
     network: &'a NetworkOptions,
     terms: &'a Terms,
-    watch: &'a dyn Watch,
+    watch: &'a dyn CopyObserver,
 }
 
-impl Further<'_> {
-    fn serve(&self, opened: Opened, words: &[u8]) {
+impl FurtherRequests<'_> {
+    fn serve(&self, opened: OpenedRequest, words: &[u8]) {
         let handle = opened.handle().clone();
         self.watch.begins(&handle);
         handle.begin();
@@ -246,28 +250,29 @@ impl Further<'_> {
         let outcome = match judged.and_then(|judged| Ok((judged, thread?))) {
             Ok(((request, side), _thread)) => {
                 let dialogue = opened.begin(side.role());
-                contained(|| converse(dialogue, request, side, self.terms)).unwrap_or_else(Outcome::failed)
+                contained(|| converse(dialogue, request, side, self.terms))
+                    .unwrap_or_else(CopyOutcome::failed)
             }
             Err(error) => {
                 opened.refuse(&error);
-                Outcome::failed(error)
+                CopyOutcome::failed(error)
             }
         };
-        let Outcome { report, error } = outcome;
+        let CopyOutcome { report, error } = outcome;
         handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
         self.watch.further_ended(&handle, &SessionSummary { direction, paths, report, error });
     }
 }
 
 /// Where the requests of a session are served.
-enum Place<'a> {
+enum RequestThread<'a> {
     /// At a daemon: below what each of them may use, as it was judged.
-    Daemon { policy: &'a ServerPolicy, guest: Option<Guest> },
+    Daemon { policy: &'a CopyServerPolicy, guest: Option<Guest> },
     /// Where a client is that nobody judges.
     Own(Confinement),
 }
 
-impl Place<'_> {
+impl RequestThread<'_> {
     /// For the request that was judged before the session began.
     fn of_first(&self) -> Result<Confinement, Error> {
         self.below(|guest| Ok(guest.allowed.clone()))
@@ -278,22 +283,27 @@ impl Place<'_> {
         self.below(|guest| guest.judge(request.asked()))
     }
 
-    fn below(&self, allowed: impl FnOnce(&Guest) -> Result<Allowed, Error>) -> Result<Confinement, Error> {
+    fn below(
+        &self,
+        allowed: impl FnOnce(&Guest) -> Result<AllowedRequest, Error>,
+    ) -> Result<Confinement, Error> {
         match self {
-            Place::Daemon { policy, guest: Some(guest) } => {
-                Ok(Confinement::Root(paths::open_root(&policy.root, allowed(guest)?.root())?))
+            RequestThread::Daemon { policy, guest: Some(guest) } => {
+                Ok(Confinement::Root(resolution::open_root(&policy.root, allowed(guest)?.root())?))
             }
             // Nobody comes here without having been judged.
-            Place::Daemon { guest: None, .. } => Err(Error::new(Code::Forbidden, "you were not let in here")),
-            Place::Own(confinement) => Ok(confinement.clone()),
+            RequestThread::Daemon { guest: None, .. } => {
+                Err(Error::new(Code::Forbidden, "you were not let in here"))
+            }
+            RequestThread::Own(confinement) => Ok(confinement.clone()),
         }
     }
 }
 
-fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Result<Side, Error> {
+fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Result<CopySide, Error> {
     match request.direction {
-        Direction::Pull => Ok(Side::Send(paths::far_origin(confinement, request, budget)?)),
-        Direction::Push => {
+        CopyDirection::Pull => Ok(CopySide::Send(resolution::far_origin(confinement, request, budget)?)),
+        CopyDirection::Push => {
             let path = request
                 .paths
                 .first()
@@ -305,15 +315,15 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                         "null: keeps nothing that a receipt could be for",
                     ));
                 }
-                return Ok(Side::Receive(Destination::Null));
+                return Ok(CopySide::Receive(Destination::Null));
             }
-            let wish = Wish {
+            let wish = DestinationWish {
                 is_directory: request.target_is_directory,
                 is_name: request.target_is_name,
                 dry_run: request.options.dry_run,
             };
-            let target = paths::far_target(confinement, path, wish, &request.options.spread.target)?;
-            Ok(Side::Receive(Destination::Tree(Box::new(target))))
+            let target = resolution::far_target(confinement, path, wish, &request.options.spread.target)?;
+            Ok(CopySide::Receive(Destination::Tree(Box::new(target))))
         }
     }
 }

@@ -9,10 +9,10 @@ use std::hash::{BuildHasher, RandomState};
 
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_volume::{Filter, RelPath, Side, Time};
+use farhaul_volume::{FileTime, Filter, FilterSide, RelPath};
 
 use super::failures::plain;
-use super::roots::Roots;
+use super::roots::DestinationRoots;
 
 /// Names of the directories being listed: 150 MiB of hashes.
 const NAMES_MAX: usize = 14 << 20;
@@ -23,15 +23,15 @@ const FOUND_BYTES_MAX: usize = 256 << 20;
 
 /// A directory of the destination with names that its source has not.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct SurplusDirectory {
     pub(crate) directory: RelPath,
     /// What the directory has to have again after the removal.
-    pub(crate) meta: Option<(Option<u32>, Time)>,
+    pub(crate) meta: Option<(Option<u32>, FileTime)>,
     /// Each name behind a byte that is `d` for a directory, with a zero behind it.
     names: Vec<u8>,
 }
 
-impl Found {
+impl SurplusDirectory {
     /// The names, and which of them are directories.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let names = self.names.split(|&byte| byte == 0).filter_map(|name| name.split_first());
@@ -39,9 +39,9 @@ impl Found {
     }
 }
 
-struct Open {
+struct OpenListing {
     path: RelPath,
-    meta: Option<(Option<u32>, Time)>,
+    meta: Option<(Option<u32>, FileTime)>,
     names: HashSet<u64>,
     /// The destination has a directory there, so that there is something to compare.
     is_there: bool,
@@ -51,7 +51,7 @@ struct Open {
 
 /// What becomes of a directory in the place of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Conflicts {
+pub(crate) enum ConflictRule {
     /// It is surplus: room has to be made.
     Surplus,
     /// Whoever wants to write the file sees to it.
@@ -60,12 +60,12 @@ pub(crate) enum Conflicts {
 
 /// The comparison of one destination with the listing of its source.
 pub(crate) struct Surplus {
-    conflicts: Conflicts,
+    conflicts: ConflictRule,
     hasher: RandomState,
-    open: Vec<Open>,
+    open: Vec<OpenListing>,
     names_open: usize,
     has_begun: bool,
-    found: Vec<Found>,
+    found: Vec<SurplusDirectory>,
     found_bytes: usize,
     /// Why the comparison says less than it should, if it does.
     gap: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Surplus {
 }
 
 impl Surplus {
-    pub(crate) fn new(conflicts: Conflicts, budget: &Budget) -> Surplus {
+    pub(crate) fn new(conflicts: ConflictRule, budget: &Budget) -> Surplus {
         Surplus {
             conflicts,
             hasher: RandomState::new(),
@@ -122,9 +122,9 @@ impl Surplus {
     /// What follows lies in the directory at `path`, whose own name has been given.
     pub(crate) fn enter(
         &mut self,
-        roots: &Roots,
+        roots: &DestinationRoots,
         path: &RelPath,
-        meta: Option<(Option<u32>, Time)>,
+        meta: Option<(Option<u32>, FileTime)>,
     ) -> Result<(), Error> {
         let is_first = path.is_empty() && self.open.is_empty();
         if is_first && self.has_begun {
@@ -141,7 +141,7 @@ impl Surplus {
         let above = self.open.last().is_none_or(|above| above.is_there);
         let is_there =
             above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
-        self.open.push(Open {
+        self.open.push(OpenListing {
             path: path.clone(),
             meta,
             names: HashSet::new(),
@@ -158,7 +158,7 @@ impl Surplus {
     }
 
     /// Everything in the directory entered last has been named: what else the destination has there is surplus.
-    pub(crate) fn leave(&mut self, roots: &Roots, filter: &Filter) -> Result<(), Error> {
+    pub(crate) fn leave(&mut self, roots: &DestinationRoots, filter: &Filter) -> Result<(), Error> {
         let Some(open) = self.open.pop() else {
             return Err(Error::from(Misbehaviour::NeverBegun));
         };
@@ -176,13 +176,13 @@ impl Surplus {
         let mut names = Vec::new();
         for (name, is_dir) in there {
             let has = |is_dir: bool| open.names.contains(&self.hasher.hash_one((&name[..], is_dir)));
-            let is_kept = has(is_dir) || has(!is_dir) && !(is_dir && self.conflicts == Conflicts::Surplus);
+            let is_kept = has(is_dir) || has(!is_dir) && !(is_dir && self.conflicts == ConflictRule::Surplus);
             // Its path may be longer than any that the source can have.
             let path = || match open.path.is_empty() {
                 true => name.clone(),
                 false => [open.path.as_bytes(), b"/", &name].concat(),
             };
-            if !is_kept && !filter.excludes(&path(), is_dir, Side::Receiver) {
+            if !is_kept && !filter.excludes(&path(), is_dir, FilterSide::Receiver) {
                 names.push(if is_dir { b'd' } else { b'f' });
                 names.extend_from_slice(&name);
                 names.push(0);
@@ -193,14 +193,14 @@ impl Surplus {
             self.gap = Some("the destination has more to be deleted than fits in memory".into());
         } else if !names.is_empty() {
             self.found_bytes += open.path.as_bytes().len();
-            self.found.push(Found { directory: open.path, meta: open.meta, names });
+            self.found.push(SurplusDirectory { directory: open.path, meta: open.meta, names });
         }
         self.hold();
         Ok(())
     }
 
     /// All that is surplus, deepest directories first; an error says why nothing may be removed.
-    pub(crate) fn take(&mut self) -> Result<Vec<Found>, String> {
+    pub(crate) fn take(&mut self) -> Result<Vec<SurplusDirectory>, String> {
         match (self.gap.take(), self.open.is_empty()) {
             (Some(gap), _) => Err(gap),
             (None, false) => Err("its listing has not ended".into()),
@@ -220,13 +220,13 @@ mod tests {
     }
 
     /// Feeds a listing such as `a d/ d/x d.`, where a slash enters, a question mark says no more, and a dot leaves.
-    fn compare(listing: &str, conflicts: Conflicts, filter: &[&str]) -> Result<Vec<String>, Error> {
+    fn compare(listing: &str, conflicts: ConflictRule, filter: &[&str]) -> Result<Vec<String>, Error> {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temp.path().join("d/e")).unwrap();
         for name in ["a", "b", "d/x", "d/y", "d/e/z"] {
             std::fs::write(temp.path().join(name), "").unwrap();
         }
-        let root = Roots::one(Root::open(temp.path()).unwrap());
+        let root = DestinationRoots::one(Root::open(temp.path()).unwrap());
         let rules: Vec<_> = filter.iter().map(|rule| rule.as_bytes().to_vec()).collect();
         let filter = Filter::new(&rules).unwrap();
         let mut surplus = Surplus::new(conflicts, &Budget::default());
@@ -245,7 +245,7 @@ mod tests {
         }
         surplus.leave(&root, &filter)?;
         let found = surplus.take().unwrap();
-        let shown = |found: &Found| {
+        let shown = |found: &SurplusDirectory| {
             let shown = |(name, is_dir): (&[u8], bool)| {
                 let path = found.directory.join(name).unwrap();
                 format!("{path}{}", if is_dir { "/" } else { "" })
@@ -260,16 +260,16 @@ mod tests {
     #[test]
     fn what_the_source_has_not_is_surplus_unless_protected() {
         for (listing, conflicts, filter, expected) in [
-            ("a b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Keep, &[][..], ""),
-            ("a d/ d/x .", Conflicts::Keep, &[], "b d/e/ d/y"),
-            ("", Conflicts::Keep, &[], "a b d/"),
-            ("", Conflicts::Keep, &["- /a", "- d/"], "b"),
-            ("d/ d/e/ . .", Conflicts::Keep, &["- z"], "a b d/x d/y"),
-            ("a b d", Conflicts::Keep, &[], ""),
-            ("a b d", Conflicts::Surplus, &[], "d/"),
-            ("a/ . b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Surplus, &[], ""),
-            ("a b d/ d? .", Conflicts::Keep, &[], ""),
-            ("new/ new/x . a b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Keep, &[], ""),
+            ("a b d/ d/x d/y d/e/ d/e/z . .", ConflictRule::Keep, &[][..], ""),
+            ("a d/ d/x .", ConflictRule::Keep, &[], "b d/e/ d/y"),
+            ("", ConflictRule::Keep, &[], "a b d/"),
+            ("", ConflictRule::Keep, &["- /a", "- d/"], "b"),
+            ("d/ d/e/ . .", ConflictRule::Keep, &["- z"], "a b d/x d/y"),
+            ("a b d", ConflictRule::Keep, &[], ""),
+            ("a b d", ConflictRule::Surplus, &[], "d/"),
+            ("a/ . b d/ d/x d/y d/e/ d/e/z . .", ConflictRule::Surplus, &[], ""),
+            ("a b d/ d? .", ConflictRule::Keep, &[], ""),
+            ("new/ new/x . a b d/ d/x d/y d/e/ d/e/z . .", ConflictRule::Keep, &[], ""),
         ] {
             assert_eq!(compare(listing, conflicts, filter).unwrap().join(" "), expected, "{listing:?}");
         }
@@ -284,11 +284,11 @@ mod tests {
             ("d/ . . d/", Misbehaviour::ListedElsewhere),
             (". .", Misbehaviour::NeverBegun),
         ] {
-            let compared = compare(listing, Conflicts::Keep, &[]);
+            let compared = compare(listing, ConflictRule::Keep, &[]);
             assert_eq!(Misbehaviour::of(&compared), Some(how), "{listing}");
         }
-        let root = Roots::one(Root::open("/").unwrap());
-        let mut surplus = Surplus::new(Conflicts::Keep, &Budget::default());
+        let root = DestinationRoots::one(Root::open("/").unwrap());
+        let mut surplus = Surplus::new(ConflictRule::Keep, &Budget::default());
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         let twice = surplus.enter(&root, &path("not/below"), None);
         assert_eq!(Misbehaviour::of(&twice), Some(Misbehaviour::ListedOutOfOrder));
@@ -297,9 +297,9 @@ mod tests {
 
     #[test]
     fn a_comparison_for_which_there_is_no_memory_deletes_nothing() {
-        let root = Roots::one(Root::open("/").unwrap());
-        let budget = Budget::new("this key", farhaul_session::Limits::memory(1 << 20));
-        let mut surplus = Surplus::new(Conflicts::Keep, &budget);
+        let root = DestinationRoots::one(Root::open("/").unwrap());
+        let budget = Budget::new("this key", farhaul_session::ResourceLimits::memory(1 << 20));
+        let mut surplus = Surplus::new(ConflictRule::Keep, &budget);
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         (0..200_000)
             .for_each(|number| surplus.name(&path(&format!("no-such-file-{number}")), false).unwrap());

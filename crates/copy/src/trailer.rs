@@ -7,7 +7,7 @@
 
 use farhaul_blocks::Block;
 use farhaul_session::BLOCK_BYTES;
-use farhaul_session::codec::{Malformed, Reader, put_varint};
+use farhaul_session::codec::{ByteReader, Malformed, put_varint};
 use farhaul_volume::CHUNK;
 
 /// Room for the trailer behind a full chunk.
@@ -21,7 +21,7 @@ const PATCH: u32 = 1 << 21;
 
 /// A slice of one file that a block carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct BlockPiece {
     pub(crate) file: u64,
     pub(crate) chunk: u64,
     pub(crate) len: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Piece {
 }
 
 /// Appends the trailer for `pieces` to a block that holds `content` bytes; returns the block's length.
-pub(crate) fn write(block: &mut Block, content: usize, pieces: &[Piece]) -> usize {
+pub(crate) fn write(block: &mut Block, content: usize, pieces: &[BlockPiece]) -> usize {
     let mut records = Vec::with_capacity(pieces.len() * 56);
     for piece in pieces {
         put_varint(&mut records, piece.file);
@@ -48,17 +48,17 @@ pub(crate) fn write(block: &mut Block, content: usize, pieces: &[Piece]) -> usiz
 }
 
 /// Reads the trailer of a complete block into `pieces`.
-pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malformed> {
+pub(crate) fn parse(block: &[u8], pieces: &mut Vec<BlockPiece>) -> Result<(), Malformed> {
     pieces.clear();
     let (rest, length) = block.split_last_chunk::<4>().ok_or(Malformed)?;
     let length = u32::from_le_bytes(*length) as usize;
     let content = rest.len().checked_sub(length).ok_or(Malformed)?;
-    let mut reader = Reader(&rest[content..]);
+    let mut reader = ByteReader(&rest[content..]);
     let mut filled = 0u64;
     while !reader.is_empty() {
         let (file, chunk, len) = (reader.varint()?, reader.varint()?, reader.u32()?);
         let is_patch = len & PATCH != 0;
-        let piece = Piece { file, chunk, len: len & !PATCH, is_patch, digest: reader.array()? };
+        let piece = BlockPiece { file, chunk, len: len & !PATCH, is_patch, digest: reader.array()? };
         if u64::from(piece.len) > CHUNK || pieces.len() == PIECES_MAX {
             return Err(Malformed);
         }
@@ -75,8 +75,8 @@ mod tests {
 
     use super::*;
 
-    fn piece(file: u64, len: u32) -> Piece {
-        Piece { file, chunk: file * 3, len, is_patch: len % 2 == 1, digest: [file as u8; 32] }
+    fn piece(file: u64, len: u32) -> BlockPiece {
+        BlockPiece { file, chunk: file * 3, len, is_patch: len % 2 == 1, digest: [file as u8; 32] }
     }
 
     fn block(bytes: usize) -> Block {

@@ -10,7 +10,7 @@ use farhaul_session::error::{Code, Failure};
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-use super::listing::{Listed, Listing};
+use super::bounded_list::{BoundedList, ListedPart};
 use super::report::VanishedEntry;
 
 /// Why a file is not sent that has gone.
@@ -23,12 +23,12 @@ pub(crate) fn is_vanished(failure: &Failure) -> bool {
 }
 
 pub(crate) struct Vanished {
-    listing: Listing<VanishedEntry>,
+    listing: BoundedList<VanishedEntry>,
 }
 
 impl Vanished {
     pub(crate) fn new(is_client: bool) -> Vanished {
-        Vanished { listing: Listing::for_user(is_client) }
+        Vanished { listing: BoundedList::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], handle: &Handle) {
@@ -38,22 +38,22 @@ impl Vanished {
         self.listing.add_and_tell((path, ""), entry, handle, event, Event::MoreVanished);
     }
 
-    pub(crate) fn take(&self) -> Listed<VanishedEntry> {
+    pub(crate) fn take(&self) -> ListedPart<VanishedEntry> {
         self.listing.take()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::events::Level;
+    use farhaul_session::events::EventLevel;
 
     use super::*;
-    use crate::listing::TOLD_MAX;
+    use crate::bounded_list::TOLD_MAX;
 
     #[test]
     fn lines_and_list_are_bounded_and_the_count_is_not() {
         let handle = Handle::new();
-        let events = handle.events(Level::Notice);
+        let events = handle.events(EventLevel::Notice);
         let here = Vanished::new(true);
         for number in 0..40_000 {
             here.add(format!("d/{number:0>100}").as_bytes(), &handle);

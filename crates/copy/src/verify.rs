@@ -16,16 +16,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
+use farhaul_session::panic_guard::contained;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
 use serde::Serialize;
 
 use self::check::Checker;
-use self::list::Expected;
-pub(crate) use self::list::List;
+use self::list::ExpectedEntry;
+pub(crate) use self::list::ExpectedList;
 use super::manifest::shown_root;
 use super::plain;
 
@@ -166,13 +166,13 @@ fn run(
         Error::new(Code::of_files(&error), what)
     };
     let root = Root::open(&job.directory).map_err(open)?;
-    let mut list = List::open(&job.list, job.algorithm).map_err(cannot)?;
+    let mut list = ExpectedList::open(&job.list, job.algorithm).map_err(cannot)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (expect, expected) = crossbeam_channel::bounded(WAITING_MAX);
     let (find, found) = crossbeam_channel::unbounded();
     let (help, helped) = crossbeam_channel::unbounded();
     let counts = Counts::default();
-    let mut names = Names::default();
+    let mut names = NameHashes::default();
     let broken = OnceLock::new();
     let listed = std::thread::scope(|scope| {
         // Here, so that leaving early lets go of those who wait for lines.
@@ -272,14 +272,14 @@ impl Collector<'_> {
 
 /// The names in a list, as keyed hashes: two of one hash would at worst hide something that is extra.
 #[derive(Default)]
-struct Names {
+struct NameHashes {
     hasher: RandomState,
     names: HashSet<u64>,
 }
 
-impl Names {
+impl NameHashes {
     /// The directories above it belong to the list, too.
-    fn note(&mut self, line: &Expected) {
+    fn note(&mut self, line: &ExpectedEntry) {
         let mut path = &line.path[..];
         while self.names.insert(self.hasher.hash_one(path)) {
             match path.iter().rposition(|&byte| byte == b'/') {
@@ -295,7 +295,12 @@ impl Names {
 }
 
 /// Finds what is not in the list; of a directory that is not, only the directory itself.
-fn extra(root: &Root, names: &Names, handle: &Handle, collector: &mut Collector<'_>) -> Result<(), Error> {
+fn extra(
+    root: &Root,
+    names: &NameHashes,
+    handle: &Handle,
+    collector: &mut Collector<'_>,
+) -> Result<(), Error> {
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
         if handle.is_cancelled() {

@@ -2,7 +2,7 @@
 //!
 //! Always true: nothing is written whose digest does not match; a chunk is booked in the journal after it was written;
 //! a block's credit goes back when its last piece is on its way to the disk. A file that is whole gets its name where the disk has been
-//! waited for (`receiver/settling.rs`), or here where there is none.
+//! waited for (`receiver/settlement.rs`), or here where there is none.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
-use farhaul_session::shared::Arrived;
-use farhaul_volume::{CHUNK, Patch, Patched, chunk_cv, whole_digest};
+use farhaul_session::shared::CompleteBlock;
+use farhaul_volume::{CHUNK, Patch, PatchOutcome, chunk_cv, whole_digest};
 
 use super::failures::Failure;
-use super::incoming::Incoming;
-use super::messages::{Message, What};
-use super::receiver::{Receiver, Whole, finish_small};
+use super::incoming_file::IncomingFile;
+use super::messages::{CopyMessage, EntryContent};
+use super::receiver::{CopyReceiver, WholeFile, finish_small};
 use super::trailer;
-use super::trailer::Piece;
-use crate::options::Verify;
+use super::trailer::BlockPiece;
+use crate::options::VerifyMode;
 
 /// How much a reboot makes to be read back at most, in time.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The body of a writer thread. Nothing comes through `over`; it is closed when the session is.
 pub(crate) fn run(
-    receiver: &Receiver,
-    finish: &ChannelEnd<Arc<Incoming>>,
-    finishing: &Channel<Arc<Incoming>>,
-    whole: &ChannelEnd<Whole>,
+    receiver: &CopyReceiver,
+    finish: &ChannelEnd<Arc<IncomingFile>>,
+    finishing: &Channel<Arc<IncomingFile>>,
+    whole: &ChannelEnd<WholeFile>,
     over: &Channel<Infallible>,
 ) {
     let meter = |stage| receiver.shared.meters.meter(stage);
@@ -57,7 +57,7 @@ pub(crate) fn run(
 }
 
 /// The body of the thread that syncs large files now and then, so that a reboot costs little. Writers go on meanwhile.
-pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
+pub(crate) fn checkpoints(receiver: &CopyReceiver, over: &Channel<Infallible>) {
     while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let files = receiver.files.all();
         for file in files {
@@ -75,14 +75,14 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
 }
 
 struct Writer<'a> {
-    receiver: &'a Receiver,
-    finish: &'a ChannelEnd<Arc<Incoming>>,
-    whole: &'a ChannelEnd<Whole>,
+    receiver: &'a CopyReceiver,
+    finish: &'a ChannelEnd<Arc<IncomingFile>>,
+    whole: &'a ChannelEnd<WholeFile>,
     digest: Arc<Meter>,
     write: Arc<Meter>,
     finish_meter: Arc<Meter>,
-    replies: Vec<Message>,
-    pieces: Vec<Piece>,
+    replies: Vec<CopyMessage>,
+    pieces: Vec<BlockPiece>,
     /// For chunks that are patched.
     scratch: Vec<u8>,
     /// The last block took less than [`QUICK`].
@@ -128,7 +128,7 @@ impl Writer<'_> {
         inlet.ring();
     }
 
-    fn block(&mut self, arrived: Arrived) {
+    fn block(&mut self, arrived: CompleteBlock) {
         let mut pieces = std::mem::take(&mut self.pieces);
         if trailer::parse(&arrived.block[..arrived.len], &mut pieces).is_err() {
             self.receiver.shared.fail(Error::from(Misbehaviour::SenselessTrailer));
@@ -144,7 +144,7 @@ impl Writer<'_> {
         self.pieces = pieces;
     }
 
-    fn piece(&mut self, piece: &Piece, arrived: &Arc<Arrived>, range: std::ops::Range<usize>) {
+    fn piece(&mut self, piece: &BlockPiece, arrived: &Arc<CompleteBlock>, range: std::ops::Range<usize>) {
         // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
         let file = self.receiver.files.get(piece.file);
         let Some(file) = file else { return };
@@ -176,7 +176,7 @@ impl Writer<'_> {
     }
 
     /// Makes a chunk of what the sender was told to be in its place.
-    fn patch(&mut self, file: &Arc<Incoming>, piece: &Piece, data: &[u8]) {
+    fn patch(&mut self, file: &Arc<IncomingFile>, piece: &BlockPiece, data: &[u8]) {
         let Some(told) = &file.told else { return };
         let len = file.chunk_len(piece.chunk);
         let Some(patch) = Patch::parse(data, len as usize) else {
@@ -188,7 +188,7 @@ impl Writer<'_> {
         let had = told.take(piece.chunk, matched);
         let Some(patched) = file.patch(piece, &patch, had, &mut self.scratch, &self.write) else { return };
         match patched {
-            Ok(Patched::Written) => {
+            Ok(PatchOutcome::Written) => {
                 self.count(piece.len);
                 self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
                 self.receiver.shared.handle.counts().found(matched);
@@ -196,34 +196,34 @@ impl Writer<'_> {
                     let _ = self.finish.send(file.clone());
                 }
             }
-            Ok(Patched::There) => {}
-            Ok(Patched::Differs) => self.again(file, piece.chunk),
+            Ok(PatchOutcome::There) => {}
+            Ok(PatchOutcome::Differs) => self.again(file, piece.chunk),
             Err(error) => self.fail(file, Failure::cannot("write", &error)),
         }
     }
 
     /// Asks for a piece that is not what the sender read, unless that has been in vain.
-    fn again(&mut self, file: &Arc<Incoming>, chunk: u64) {
+    fn again(&mut self, file: &Arc<IncomingFile>, chunk: u64) {
         if file.may_ask_again() {
-            self.replies.push(Message::Again { id: file.item.id(), chunk });
+            self.replies.push(CopyMessage::Again { id: file.item.id(), chunk });
         } else {
             self.fail(file, Failure::new(Code::Damaged, "what arrives does not match its digest"));
         }
     }
 
     /// The piece is what the sender read, by its digest.
-    fn matches(&self, file: &Incoming, piece: &Piece, data: &[u8]) -> bool {
-        if self.receiver.rules.verify == Verify::Transit {
+    fn matches(&self, file: &IncomingFile, piece: &BlockPiece, data: &[u8]) -> bool {
+        if self.receiver.rules.verify == VerifyMode::Transit {
             return true;
         }
-        let is_whole = matches!(file.item.entry.what, What::File { size, .. } if size <= CHUNK);
+        let is_whole = matches!(file.item.entry.what, EntryContent::File { size, .. } if size <= CHUNK);
         self.digest.time(|| match is_whole {
             true => whole_digest(data) == piece.digest,
             false => chunk_cv(data) == piece.digest,
         })
     }
 
-    fn whole(&mut self, file: &Arc<Incoming>, data: &[u8], digest: [u8; 32]) {
+    fn whole(&mut self, file: &Arc<IncomingFile>, data: &[u8], digest: [u8; 32]) {
         if self.receiver.files.take(file.item.id()).is_none() {
             return;
         }
@@ -234,7 +234,7 @@ impl Writer<'_> {
         }
         let named = match written {
             Ok(Some(unnamed)) if unnamed.needs_a_disk() => {
-                return self.receiver.wait_for_disk(self.whole, Whole::Small(file.clone(), unnamed));
+                return self.receiver.wait_for_disk(self.whole, WholeFile::Small(file.clone(), unnamed));
             }
             Ok(Some(unnamed)) => self.write.clone().time(|| finish_small(self.receiver, file, unnamed)),
             Ok(None) => Ok(()),
@@ -248,14 +248,14 @@ impl Writer<'_> {
         self.receiver.shared.handle.counts().bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
     }
 
-    fn fail(&mut self, file: &Arc<Incoming>, failure: Failure) {
+    fn fail(&mut self, file: &Arc<IncomingFile>, failure: Failure) {
         self.receiver.give_up(file, failure, &mut self.replies);
     }
 
     /// Gives a complete file its name, or has it wait for its data to be on the disk.
-    fn finish(&mut self, file: &Arc<Incoming>) {
+    fn finish(&mut self, file: &Arc<IncomingFile>) {
         if file.needs_a_disk() {
-            return self.receiver.wait_for_disk(self.whole, Whole::Large(file.clone()));
+            return self.receiver.wait_for_disk(self.whole, WholeFile::Large(file.clone()));
         }
         let result = self.finish_meter.clone().time(|| file.complete(self.receiver));
         if self.receiver.files.take(file.item.id()).is_some() {

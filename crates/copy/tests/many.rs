@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_copy::{Connection, CopyJob, Location, TransferOptions};
-use farhaul_session::{Code, Error, ExitCode, Handle, Within};
+use farhaul_copy::{CopyConnection, CopyJob, Location, TransferOptions};
+use farhaul_session::{Code, Error, ExitCode, Handle, SessionLimits};
 
 mod server;
 
@@ -22,7 +22,7 @@ impl Fixture {
     /// There are files "a/file" and "b/file" at the daemon, and "file" at the client.
     fn new(options: &str) -> Fixture {
         let fixture = Fixture {
-            server: Server::start(farhaul_session::Testing::default()),
+            server: Server::start(farhaul_session::TestHooks::default()),
             near: tempfile::tempdir().unwrap(),
         };
         fixture.server.allow(&options.replace("ROOT", fixture.far("").to_str().unwrap()));
@@ -53,7 +53,7 @@ impl Fixture {
             manifest: None,
             within: None,
             receipt: None,
-            means: Within::default(),
+            means: SessionLimits::default(),
         }
     }
 
@@ -65,20 +65,20 @@ impl Fixture {
         self.job(Location::Local(self.near(from)), self.server.at(to.as_bytes()))
     }
 
-    fn open(&self, job: CopyJob) -> Connection {
-        let (report, error, connection) = Connection::open(job, &Handle::new());
+    fn open(&self, job: CopyJob) -> CopyConnection {
+        let (report, error, connection) = CopyConnection::open(job, &Handle::new());
         assert!(error.is_none() && report.ok, "{error:?}");
         connection.expect("there was a session")
     }
 }
 
-fn works(connection: &Connection, job: CopyJob) {
+fn works(connection: &CopyConnection, job: CopyJob) {
     let (report, error) = connection.copy(job, &Handle::new());
     assert!(error.is_none() && report.ok, "{error:?}");
 }
 
 /// What a copy that is refused says.
-fn refusal(connection: &Connection, job: CopyJob) -> Error {
+fn refusal(connection: &CopyConnection, job: CopyJob) -> Error {
     let (report, error) = connection.copy(job, &Handle::new());
     assert!(!report.ok);
     error.expect("it is refused")

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_copy::{CopyJob, Location, TransferOptions, copy};
-use farhaul_session::{Handle, Within};
+use farhaul_session::{Handle, SessionLimits};
 
 mod server;
 
@@ -11,7 +11,7 @@ use server::Server;
 
 #[test]
 fn links_are_no_files_whether_they_are_made_or_there_already() {
-    let server = Server::start(farhaul_session::Testing::default());
+    let server = Server::start(farhaul_session::TestHooks::default());
     let source = server.folder.path().join("source");
     std::fs::create_dir(&source).unwrap();
     for number in 0..3 {
@@ -32,7 +32,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             manifest: None,
             within: None,
             receipt: None,
-            means: Within::default(),
+            means: SessionLimits::default(),
         };
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);

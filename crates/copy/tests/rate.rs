@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_copy::{CopyJob, Location, copy};
-use farhaul_session::rate_cap::{CapPlace, RateCap};
-use farhaul_session::{Budget, Handle, NetworkOptions, Policy, RateOptions, Within};
+use farhaul_session::rate_cap::{CapMembership, RateCap};
+use farhaul_session::{Budget, Handle, NetworkOptions, Policy, RateOptions, SessionLimits};
 
 mod server;
 
@@ -18,13 +18,13 @@ const SIZE: u64 = 8 << 20;
 /// Copies at a crawl, changes the rate once something moves, and expects an end.
 fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOptions) {
     let network = NetworkOptions { policy, rate_bps: Some(CRAWL_BPS), ..NetworkOptions::default() };
-    copy_then(network, Within::default(), (from, to), move |handle| handle.set_rate(rate).unwrap());
+    copy_then(network, SessionLimits::default(), (from, to), move |handle| handle.set_rate(rate).unwrap());
 }
 
 /// Copies, does something once it has begun, and expects an end.
 fn copy_then(
     network: NetworkOptions,
-    within: Within,
+    within: SessionLimits,
     (from, to): (Location, Location),
     then: impl FnOnce(&Handle) + Send + 'static,
 ) {
@@ -57,7 +57,7 @@ fn copy_then(
 
 #[test]
 fn what_this_end_sends_goes_on_at_the_new_rate() {
-    let server = Server::start(farhaul_session::Testing::default());
+    let server = Server::start(farhaul_session::TestHooks::default());
     let source = Location::Local(format!("random:{SIZE}").into());
     crawl_then(Policy::Fixed, (source, server.at(b"/in")), RateOptions::default());
     assert_eq!(std::fs::metadata(server.folder.path().join("root/in")).unwrap().len(), SIZE);
@@ -65,7 +65,7 @@ fn what_this_end_sends_goes_on_at_the_new_rate() {
 
 #[test]
 fn what_the_far_end_sends_goes_on_at_the_new_rate() {
-    let server = Server::start(farhaul_session::Testing::default());
+    let server = Server::start(farhaul_session::TestHooks::default());
     let target = server.folder.path().join("pulled");
     let source = server.at(format!("random:{SIZE}").as_bytes());
     let rate =
@@ -75,12 +75,12 @@ fn what_the_far_end_sends_goes_on_at_the_new_rate() {
 }
 
 /// A cap at which `SIZE` would take more than two hours, and what is within it.
-fn within_a_crawl() -> (RateCap, Within) {
+fn within_a_crawl() -> (RateCap, SessionLimits) {
     let now = Instant::now();
     let cap = Budget::of_process().rate_cap().beside("campus-uplink", Some(10 * CRAWL_BPS), now);
     let crawl = cap.within("peer", Some(CRAWL_BPS), now);
-    let caps = vec![CapPlace { cap: crawl, weight: 2.0 }].into();
-    (cap, Within { caps, budget: Some(Budget::of_process()), weight: 0.5 })
+    let caps = vec![CapMembership { cap: crawl, weight: 2.0 }].into();
+    (cap, SessionLimits { caps, budget: Some(Budget::of_process()), weight: 0.5 })
 }
 
 /// Whichever end sends, it moves at a crawl until the cap is lifted.
@@ -102,13 +102,13 @@ fn capped(ends: (Location, Location)) {
 
 #[test]
 fn what_this_end_sends_is_within_its_caps() {
-    let server = Server::start(farhaul_session::Testing::default());
+    let server = Server::start(farhaul_session::TestHooks::default());
     capped((Location::Local(format!("random:{SIZE}").into()), server.at(b"/in")));
 }
 
 #[test]
 fn what_the_far_end_sends_is_within_the_caps_of_this_one() {
-    let server = Server::start(farhaul_session::Testing::default());
+    let server = Server::start(farhaul_session::TestHooks::default());
     let target = server.folder.path().join("pulled");
     capped((server.at(format!("random:{SIZE}").as_bytes()), Location::Local(target)));
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect::{PublicKey, SshTarget};
 use farhaul_copy::{
-    Connection, CopyJob, DeleteOptions, Durable, Location, ManifestOptions, Receipt, ReceiptOptions, Report,
-    SyncOptions, TransferOptions, Verify, copy, manifest_root,
+    CopyConnection, CopyJob, DeleteOptions, Durability, Location, ManifestOptions, Receipt, ReceiptOptions,
+    Report, SyncOptions, TransferOptions, VerifyMode, copy, manifest_root,
 };
 use farhaul_session::{Code, Error, Handle};
 
@@ -20,17 +20,17 @@ struct Fixture {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+enum SessionKind {
     Push,
     Pull,
 }
 
-const BOTH: [Way; 2] = [Way::Push, Way::Pull];
+const BOTH: [SessionKind; 2] = [SessionKind::Push, SessionKind::Pull];
 
 impl Fixture {
     fn new() -> Fixture {
         let near = tempfile::tempdir().unwrap();
-        Fixture { server: Server::start(farhaul_session::Testing::default()), near }
+        Fixture { server: Server::start(farhaul_session::TestHooks::default()), near }
     }
 
     fn far(&self, name: &str) -> PathBuf {
@@ -42,10 +42,10 @@ impl Fixture {
     }
 
     /// Where the content comes from, and where it goes.
-    fn ends(&self, way: Way) -> (PathBuf, PathBuf) {
+    fn ends(&self, way: SessionKind) -> (PathBuf, PathBuf) {
         match way {
-            Way::Push => (self.near("tree"), self.far("copy")),
-            Way::Pull => (self.far("tree"), self.near("copy")),
+            SessionKind::Push => (self.near("tree"), self.far("copy")),
+            SessionKind::Pull => (self.far("tree"), self.near("copy")),
         }
     }
 
@@ -54,10 +54,10 @@ impl Fixture {
     }
 
     /// A copy or, with options of it, a sync of `tree/` to `copy/`.
-    fn job(&self, way: Way, sync: Option<SyncOptions>) -> CopyJob {
+    fn job(&self, way: SessionKind, sync: Option<SyncOptions>) -> CopyJob {
         let (source, destination) = match way {
-            Way::Push => (Location::Local(self.near("tree/")), self.server.at(b"copy/")),
-            Way::Pull => (self.server.at(b"tree/"), Location::Local(self.near("copy/"))),
+            SessionKind::Push => (Location::Local(self.near("tree/")), self.server.at(b"copy/")),
+            SessionKind::Pull => (self.server.at(b"tree/"), Location::Local(self.near("copy/"))),
         };
         CopyJob {
             sources: vec![source],
@@ -116,17 +116,19 @@ fn both_ends_sign_for_a_tree_whichever_way_it_goes() {
         let (report, receipt) = fixture.run(fixture.job(way, None));
         let sent = &receipt.sent.statement;
         assert!(
-            report.ok && sent.unread + sent.failed + sent.digests_told == 0 && sent.durable == Durable::End,
+            report.ok
+                && sent.unread + sent.failed + sent.digests_told == 0
+                && sent.durable == Durability::End,
             "{sent:?}"
         );
         assert_eq!((sent.files, sent.entries), (44, 44 + 4 + 2), "{way:?}: directories and links count");
         assert_eq!(
             (&sent.paths[..], sent.paths_in_all),
-            (&[if way == Way::Push { "copy/" } else { "tree/" }.to_string()][..], 1)
+            (&[if way == SessionKind::Push { "copy/" } else { "tree/" }.to_string()][..], 1)
         );
         assert_eq!(sent.bytes, report.session.bytes);
         let keys = (fixture.key("client.pub").line(), fixture.key("host.pub").line());
-        let (sender, receiver) = if way == Way::Push { keys } else { (keys.1, keys.0) };
+        let (sender, receiver) = if way == SessionKind::Push { keys } else { (keys.1, keys.0) };
         assert_eq!(
             (sent.sender_key.as_deref(), sent.receiver_key.as_deref()),
             (Some(&*sender), Some(&*receiver))
@@ -200,20 +202,20 @@ fn a_single_file_under_another_name_and_a_stream_have_receipts_too() {
     let push = CopyJob {
         sources: vec![Location::Local(fixture.near("one"))],
         destination: fixture.server.at(b"renamed"),
-        ..fixture.job(Way::Push, None)
+        ..fixture.job(SessionKind::Push, None)
     };
     let (report, receipt) = fixture.run(push);
     assert!(report.renamed && receipt.received.statement.paths == ["renamed"], "{report:?}");
     let pull = CopyJob {
         sources: vec![fixture.server.at(b"two")],
         destination: Location::Local(fixture.near("other")),
-        ..fixture.job(Way::Pull, None)
+        ..fixture.job(SessionKind::Pull, None)
     };
     fixture.run(pull);
     let made = CopyJob {
         sources: vec![Location::Local("random:3000000".into())],
         destination: fixture.server.at(b"made"),
-        ..fixture.job(Way::Push, None)
+        ..fixture.job(SessionKind::Push, None)
     };
     let (_, receipt) = fixture.run(made);
     assert_eq!(receipt.received.statement.bytes, 3_000_000);
@@ -229,7 +231,7 @@ fn a_destination_that_is_spread_has_one_receipt() {
     let job = CopyJob {
         destination: fixture.server.at(b"one/"),
         spread: vec![vec![b"one".to_vec(), b"two".to_vec()]],
-        ..fixture.job(Way::Push, None)
+        ..fixture.job(SessionKind::Push, None)
     };
     let (report, receipt) = fixture.run(job);
     assert!(report.ok && report.spread.iter().all(|place| place.files > 0), "{report:?}");
@@ -269,7 +271,7 @@ fn where_there_can_be_none_it_is_said_before_anything_is_sent() {
     let target = SshTarget { host: "nowhere.invalid".into(), ..SshTarget::default() };
     let ssh = || Location::Ssh { target: target.clone(), path: b"x".to_vec() };
     let run = |destination: Location, is_required: bool| {
-        let mut job = CopyJob { destination, ..fixture.job(Way::Push, None) };
+        let mut job = CopyJob { destination, ..fixture.job(SessionKind::Push, None) };
         job.receipt = Some(ReceiptOptions { file: Some(fixture.near("none/receipt")), is_required });
         copy(job, &Handle::new())
     };
@@ -293,23 +295,24 @@ fn where_there_can_be_none_it_is_said_before_anything_is_sent() {
     assert_eq!(code(&outcome), Some(Code::NotFound), "{:?}", outcome.1);
     assert!(!fixture.far("copy").exists());
     let options = |change: fn(&mut TransferOptions)| {
-        let mut job = fixture.job(Way::Push, None);
+        let mut job = fixture.job(SessionKind::Push, None);
         change(&mut job.options);
         code(&copy(job, &Handle::new()))
     };
     assert_eq!(options(|options| options.dry_run = true), Some(Code::BadOption));
-    assert_eq!(options(|options| options.integrity.verify = Verify::Transit), Some(Code::BadOption));
+    assert_eq!(options(|options| options.integrity.verify = VerifyMode::Transit), Some(Code::BadOption));
 }
 
 #[test]
 fn each_copy_over_one_connection_has_its_own() {
     let fixture = Fixture::new();
     tree(&fixture.near("tree"));
-    let (report, error, connection) = Connection::open(fixture.job(Way::Push, None), &Handle::new());
+    let (report, error, connection) =
+        CopyConnection::open(fixture.job(SessionKind::Push, None), &Handle::new());
     assert!(error.is_none() && report.receipt.is_some(), "{error:?}");
     let connection = connection.unwrap();
     tree(&fixture.far("tree"));
-    let (second, error) = connection.copy(fixture.job(Way::Pull, None), &Handle::new());
+    let (second, error) = connection.copy(fixture.job(SessionKind::Pull, None), &Handle::new());
     assert!(error.is_none(), "{error:?}");
     let first = report.receipt.unwrap().sent.statement;
     let second = second.receipt.unwrap().sent.statement;

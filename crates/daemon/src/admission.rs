@@ -1,7 +1,7 @@
 //! What a daemon lets its clients do, as far as that is the same for all.
 
-use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Access, Admitted, Allowed, Rights};
+use farhaul_connect::hello::{Refusal, SessionOpening};
+use farhaul_connect::{Access, AdmissionReply, AllowedRequest, Rights};
 
 /// What every client may do whose key's line says nothing else, and the most that one may.
 pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
@@ -10,7 +10,11 @@ pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
 }
 
 /// Answers a client of one of the services that a daemon has, as far as its rights go.
-pub(crate) fn admit(rights: &Rights, opening: &Opening, mask: u32) -> Result<(Admitted, Allowed), Refusal> {
+pub(crate) fn admit(
+    rights: &Rights,
+    opening: &SessionOpening,
+    mask: u32,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     match &opening.service[..] {
         farhaul_read::SERVICE => farhaul_read::admit_within(rights, opening),
         farhaul_control::SERVICE => farhaul_control::admit_within(rights, opening),
@@ -24,7 +28,7 @@ mod tests {
 
     use farhaul_connect::Errand;
     use farhaul_connect::features::Features;
-    use farhaul_copy::{CopyRequest, Direction, TransferOptions};
+    use farhaul_copy::{CopyDirection, CopyRequest, TransferOptions};
     use farhaul_session::Code;
     use farhaul_session::{Cipher, NetworkOptions};
 
@@ -37,19 +41,19 @@ mod tests {
     }
 
     /// A first request of a service that takes none.
-    fn of(service: &str) -> Opening {
+    fn of(service: &str) -> SessionOpening {
         let network = NetworkOptions::default();
         let (needs, request) = (Features::default(), b"{}".to_vec());
-        Opening { service: service.into(), needs, request, many: false, network }
+        SessionOpening { service: service.into(), needs, request, many: false, network }
     }
 
     #[test]
     fn every_rule_refuses_only_what_it_is_about() {
         let (strict, open) = (rights(true, false), rights(false, true));
         for (direction, cipher, strict_allows) in [
-            (Direction::Pull, Cipher::Aes128Gcm, true),
-            (Direction::Push, Cipher::Aes128Gcm, false),
-            (Direction::Pull, Cipher::None, false),
+            (CopyDirection::Pull, Cipher::Aes128Gcm, true),
+            (CopyDirection::Push, Cipher::Aes128Gcm, false),
+            (CopyDirection::Pull, Cipher::None, false),
         ] {
             let options = TransferOptions::from(NetworkOptions { cipher, ..NetworkOptions::default() });
             let request = CopyRequest {
@@ -68,7 +72,7 @@ mod tests {
             assert!(admit(&open, &opening, 0).is_ok());
             // The cipher is the session's, whatever the request says of its own.
             let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };
-            assert!(admit(&strict, &Opening { network: clear, ..opening.clone() }, 0).is_err());
+            assert!(admit(&strict, &SessionOpening { network: clear, ..opening.clone() }, 0).is_err());
             let by_grant = Rights { errand: Some(errand(&request)), ..open.clone() };
             let other = CopyRequest { paths: vec![b"y".to_vec()], ..request.clone() };
             assert!(admit(&by_grant, &opening, 0).is_ok());
@@ -76,7 +80,7 @@ mod tests {
                 let refusal = admit(&by_grant, &refused, 0).unwrap_err();
                 assert!(refusal.is(Code::GrantRefused), "{refusal:?}");
             }
-            let stream = Opening { service: "stream".into(), ..opening };
+            let stream = SessionOpening { service: "stream".into(), ..opening };
             assert!(admit(&open, &stream, 0).is_err());
         }
     }

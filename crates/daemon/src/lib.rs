@@ -2,40 +2,40 @@
 //!
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
-//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
-//! what is logged (`journal.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`ending.rs`). The services are
+//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`protected_files.rs`),
+//! what is logged (`session_log.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
 //! `copy`, `read` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
 
 mod admission;
-mod ending;
-mod journal;
 mod observer;
-mod own_files;
+mod protected_files;
+mod session_log;
+mod shutdown;
 mod signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use farhaul_connect::FarEnd;
-use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_copy::{ServerPolicy, Watch as _};
+pub use farhaul_connect::ClientEnd;
+use farhaul_connect::{AuthorizedKeys, Daemon, Identity, KeyBounds, ListenConfig, default_identity_path};
+use farhaul_copy::{CopyObserver as _, CopyServerPolicy};
 use farhaul_session::options::RATE_MIN_BPS;
-use farhaul_session::rate_cap::CapPlaces;
-use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
+use farhaul_session::rate_cap::CapMemberships;
+use farhaul_session::{Code, Error, Handle, MemoryLimits, TestHooks};
 
-use ending::Ending;
-pub use ending::EndsToo;
 pub use farhaul_connect::HeldSockets;
-use journal::Journal;
-pub use observer::{Ended, Observer, Visitor, Visits};
-use own_files::Own;
+pub use observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
+use protected_files::ProtectedFile;
+use session_log::SessionLog;
+use shutdown::Shutdown;
+pub use shutdown::ShutdownHook;
 
 /// Says in which caps a session is: by the name of its principal, and by who is at its other end.
-pub type CapsOf = dyn Fn(&str, &FarEnd<'_>) -> CapPlaces + Send + Sync;
+pub type PrincipalCaps = dyn Fn(&str, &ClientEnd<'_>) -> CapMemberships + Send + Sync;
 
 /// What `farhaul serve` was told.
 pub struct ServeConfig {
@@ -57,7 +57,7 @@ pub struct ServeConfig {
     /// Let clients ask for `--cipher none`.
     pub allow_cipher_none: bool,
     /// What goes wrong at this end, for tests.
-    pub testing: Testing,
+    pub testing: TestHooks,
     /// What its sessions may keep in memory, in all and for each key.
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
@@ -67,13 +67,13 @@ pub struct ServeConfig {
     /// Sees what clients do.
     pub observer: Option<Arc<dyn Observer>>,
     /// Caps that a session is in besides its key's, also one with another daemon that a client has asked for.
-    pub caps: Arc<CapsOf>,
+    pub caps: Arc<PrincipalCaps>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
     /// Called when it serves.
     pub ready: Arc<dyn Fn() + Send + Sync>,
     /// What ends together with it, and says how long sessions may go on by then.
-    pub ends_too: Arc<dyn EndsToo>,
+    pub ends_too: Arc<dyn ShutdownHook>,
 }
 
 /// Serves until SIGTERM or SIGINT, then lets nobody in any more, gives sessions time to end, and stops the others resumably.
@@ -82,7 +82,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
         return Err(Error::new(Code::BadOption, "--max-rate must be at least 8k (bits per second)"));
     }
-    own_files::keep_out_of(&root, &own_files(&config))?;
+    protected_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
     let mask = config.mask;
@@ -99,9 +99,9 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         caps: Some(Arc::new(move |principal, far| caps(&principal.id.name(), far))),
     })?;
     let stop = daemon.stop_handle();
-    let journal = Arc::new(Journal::new(config.observer));
+    let journal = Arc::new(SessionLog::new(config.observer));
     let shown = journal.clone();
-    let ending = Ending::new(stop, config.ends_too);
+    let ending = Shutdown::new(stop, config.ends_too);
     let reload = config.reload;
     signals::watch(move |signal| ending.signal(signal), move || shown.show_running(), move || reload())
         .map_err(Error::io("cannot watch for signals"))?;
@@ -122,9 +122,9 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         );
     }
     (config.ready)();
-    let read_policy = farhaul_read::ServerPolicy { root: root.clone(), testing: config.testing };
-    let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
-    let control_policy = farhaul_control::ServerPolicy { copy: policy.clone(), identity };
+    let read_policy = farhaul_read::ReadServerPolicy { root: root.clone(), testing: config.testing };
+    let policy = CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
+    let control_policy = farhaul_control::ControlServerPolicy { copy: policy.clone(), identity };
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);
         match &established.opening.service[..] {
@@ -145,17 +145,17 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
 }
 
 /// What no key's line goes beyond.
-fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<Bounds, Error> {
+fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<KeyBounds, Error> {
     let written = std::path::absolute(&config.root);
     let written =
         written.map_err(|error| Error::of_host(format!("cannot find {}", config.root.display()), error))?;
     let rights = admission::rights(config.read_only, config.allow_cipher_none);
-    Ok(Bounds { root: vec![root.to_path_buf(), written], rights })
+    Ok(KeyBounds { root: vec![root.to_path_buf(), written], rights })
 }
 
 /// All that this process reads and writes besides what it serves.
-fn own_files(config: &ServeConfig) -> Vec<Own> {
-    let own = |what, path: PathBuf, elsewhere| Own { what, path, elsewhere, is_running: false };
+fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
+    let own = |what, path: PathBuf, elsewhere| ProtectedFile { what, path, elsewhere, is_running: false };
     let mut all = vec![
         own("the daemon's private key", config.identity.clone(), "name another place with --identity"),
         own(
@@ -182,7 +182,7 @@ fn own_files(config: &ServeConfig) -> Vec<Own> {
     ));
     if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {
         let program = own("the program itself", program, "install it elsewhere, or serve --read-only");
-        all.push(Own { is_running: true, ..program });
+        all.push(ProtectedFile { is_running: true, ..program });
     }
     for descriptor in ["/proc/self/fd/1", "/proc/self/fd/2"] {
         if let Some(log) = std::fs::read_link(descriptor).ok().filter(|path| path.is_file()) {

@@ -10,21 +10,21 @@ use farhaul_session::{Error, Handle, SessionReport};
 /// Sees all sessions of a daemon.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// A client has been let in.
-    fn arrives(&self, visitor: Arc<Visitor>) -> Box<dyn Visits>;
+    fn arrives(&self, visitor: Arc<ClientInfo>) -> Box<dyn SessionObserver>;
 }
 
 /// Sees the requests of one session.
-pub trait Visits: Send + Sync {
+pub trait SessionObserver: Send + Sync {
     /// A request begins. What this returns is dropped when the request is over, however it ends.
     fn begins(&self, handle: &Handle) -> Arc<dyn Any + Send + Sync>;
 
     /// A request has ended. One that ends in a fault of our own is not told.
-    fn ended(&self, ended: &Ended<'_>);
+    fn ended(&self, ended: &RequestEnd<'_>);
 }
 
 /// Who has come.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct ClientInfo {
     /// The address, with a port.
     pub peer: String,
     /// Fingerprint of the key.
@@ -37,7 +37,7 @@ pub struct Visitor {
 
 /// How a request has ended.
 #[derive(Debug)]
-pub struct Ended<'a> {
+pub struct RequestEnd<'a> {
     /// `push` or `pull`, seen from the client, `read`, or `third` for what this daemon did with another one for the client; `none` if
     /// it was not understood.
     pub direction: &'static str,

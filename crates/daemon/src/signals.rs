@@ -4,12 +4,12 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::ending::Signalled;
+use crate::shutdown::SignalOutcome;
 
 /// Calls `end` with the name of each SIGTERM and SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP, from a thread of its own. Ends the
 /// process where `end` says that it has been told before.
 pub(crate) fn watch(
-    end: impl Fn(&'static str) -> Signalled + Send + 'static,
+    end: impl Fn(&'static str) -> SignalOutcome + Send + 'static,
     show: impl Fn() + Send + 'static,
     reload: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
@@ -38,7 +38,7 @@ pub(crate) fn watch(
                         continue;
                     }
                 };
-                if end(name) == Signalled::Again {
+                if end(name) == SignalOutcome::Again {
                     std::process::exit(code);
                 }
             }

@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use farhaul::{Error, Range, Remote};
+use farhaul::{Error, FileRange, Remote};
 
 fn main() -> ExitCode {
     let Some(location) = std::env::args_os().nth(1) else {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 pub fn sum(place: &Remote) -> Result<(u64, usize), Error> {
     let file = place.file(b"")?;
     let wanted: Vec<_> =
-        (0..file.size()).step_by(1000 << 10).map(|offset| Range { offset, len: 1 << 10 }).collect();
+        (0..file.size()).step_by(1000 << 10).map(|offset| FileRange { offset, len: 1 << 10 }).collect();
     let (mut sum, mut count) = (0u64, 0);
     // All of them are under way at once; the answers come as they are ready.
     let mut answers = file.read_vectored(&wanted)?;

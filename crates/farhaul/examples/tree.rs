@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use farhaul::{Event, Failed, Report};
+use farhaul::{Event, Report, TransferFailure};
 
-fn main() -> Result<(), Failed<Report>> {
+fn main() -> Result<(), TransferFailure<Report>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let [source, destination] = &arguments[..] else {
         eprintln!("usage: tree SOURCE DESTINATION");

@@ -3,7 +3,7 @@
 //! # Files
 //!
 //! [`copy()`], [`sync`] and [`verify()`] do what `farhaul cp`, `farhaul sync` and `farhaul verify` do. `run` waits for the end; `start`
-//! yields a [`Running`], whose [`Handle`] shows, steers and stops it: [`Handle::snapshot`], [`Handle::events`],
+//! yields a [`RunningTransfer`], whose [`Handle`] shows, steers and stops it: [`Handle::snapshot`], [`Handle::events`],
 //! [`Handle::set_rate`], [`Handle::pause`], [`Handle::cancel`]. `examples/tree.rs` copies a tree and says how far it is.
 //!
 //! # A program's own data
@@ -58,27 +58,28 @@ pub use farhaul_connect::{
     default_known_hosts_path, is_same_fingerprint, keygen,
 };
 pub use farhaul_copy::{
-    Action, CLEAN_SCHEMA, Checked, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
-    DeleteWhen, Difference, Direction, Durable, FailedEntry, FailedRun, FileOptions, Finding, Grounds, Host,
-    IntegrityOptions, Location, ManifestOptions, NotSetEntry, NotTakenEntry, Overwrite, Part, Place,
-    RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed,
-    SpreadFigures, SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry,
-    Verify, VerifyJob, VerifyReport, check as check_copy, clean as run_clean, manifest_root, spread_of,
-    verify as run_verify,
+    CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyDirection, CopyJob,
+    DeleteOptions, DeleteWhen, Difference, Durability, FailedAction, FailedEntry, FailedRun, FileOptions,
+    Finding, HostSpec, IntegrityOptions, LocalConfines, Location, LocationSpec, ManifestOptions, NotSetEntry,
+    OverwriteMode, RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection,
+    SelectOptions, SignedStatement, SkippedEntry, SpreadFigures, SpreadOptions, Statement, StatementSide,
+    SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport,
+    check as check_copy, clean as run_clean, manifest_root, spread_of, verify as run_verify,
 };
 pub use farhaul_read::{
-    Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
+    Answers, Depth, FileIdentity, FileRange, ListEntry, ListItem, PathKind, RangeQueue, RangeReader, Remote,
+    RemoteFile, RemoteList,
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::rate_cap::{
-    CapPlace, CapPlaces, CapUse, RateCap, RateShares, RateUsedUp, WeakCapPlaces,
+    CapMembership, CapMemberships, CapUse, RateCap, RateShares, RateUsedUp, WeakCapMemberships,
 };
 pub use farhaul_session::{
-    Blame, Budget, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode,
-    FLOWS_MAX, Facts, Fault, Handle, Id, InterfaceName, Level, Limits, MEMORY_MIN, MemoryLimits,
-    Misbehaviour, NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions,
-    SessionReport, Snapshot, Stage, Stamped, State, Testing, Within, contained, disk_threads,
-    flows_for_cores, misbehaviour_counts,
+    Blame, Budget, Cipher, Code, CpuChoice, CpuList, EntryAction, Error, ErrorDetail, Event, EventLevel,
+    EventReader, ExitCode, FLOWS_MAX, Fault, Handle, InterfaceName, MEMORY_MIN, MemoryLimits, Misbehaviour,
+    NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions, ResourceLimits,
+    SessionFacts, SessionLimits, SessionReport, Snapshot, StageFigures, TestHooks, TimedEvent, TransferId,
+    TransferState, contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,
@@ -86,5 +87,7 @@ pub use farhaul_stream::{
     connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
-pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};
-pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, run_copy, sync, verify};
+pub use farhaul_volume::{Algorithm, Filter, FilterError, FilterSide, RuleList, Separator, is_pattern};
+pub use transfer::{
+    ReportVerdict, RunningTransfer, Transfer, TransferFailure, Verification, copy, run_copy, sync, verify,
+};

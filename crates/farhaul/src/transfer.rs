@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul_copy::{
-    Between, CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
-    VERIFY_SCHEMA, VerifyJob, VerifyReport,
+    BetweenJob, CopyJob, FailedEntry, Location, LocationSpec, REPORT_SCHEMA, Report, SyncOptions,
+    TransferOptions, VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
-use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, Within, contained};
+use farhaul_session::{Error, EventLevel, Handle, SessionLimits, Snapshot, TimedEvent, contained};
 use farhaul_volume::Algorithm;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
@@ -27,16 +27,19 @@ pub fn copy<S: AsRef<OsStr>>(
     sources: impl IntoIterator<Item = S>,
     destination: impl AsRef<OsStr>,
 ) -> Transfer {
-    let parse = |name: &OsStr| Place::parse(name).map(|place| place.to_location());
+    let parse = |name: &OsStr| LocationSpec::parse(name).map(|place| place.to_location());
     let sources = sources.into_iter().map(|source| parse(source.as_ref())).collect::<Result<Vec<_>, _>>();
     let both = sources.and_then(|sources| Ok((sources, parse(destination.as_ref())?)));
-    Transfer { job: both.map(|(sources, destination)| job(sources, destination)), watch: Watch::default() }
+    Transfer {
+        job: both.map(|(sources, destination)| job(sources, destination)),
+        watch: Callbacks::default(),
+    }
 }
 
 /// Runs a job to its end. Between two daemons one of them sends to the other, and no content comes here. The
 /// report is filled as far as the transfer went, also when there is an error.
 pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
-    match Between::is_one(&job) {
+    match BetweenJob::is_one(&job) {
         true => farhaul_control::copy(job, handle),
         false => farhaul_copy::copy(job, handle),
     }
@@ -62,7 +65,7 @@ pub fn verify(list: impl Into<PathBuf>, directory: impl Into<PathBuf>) -> Verifi
             modify_window_secs: 0,
             quick: false,
         },
-        watch: Watch::default(),
+        watch: Callbacks::default(),
     }
 }
 
@@ -77,7 +80,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         manifest: None,
         within: None,
         receipt: None,
-        means: Within::default(),
+        means: SessionLimits::default(),
     }
 }
 
@@ -86,7 +89,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
 pub struct Transfer {
     /// Or what is wrong with the names.
     job: Result<CopyJob, Error>,
-    watch: Watch,
+    watch: Callbacks,
 }
 
 impl Transfer {
@@ -118,7 +121,7 @@ impl Transfer {
 
     /// Within these caps on the rate and this budget, whichever end sends: of the rate it has the part that its weight says, which
     /// [`Handle::set_weight`] changes while it runs.
-    pub fn within(mut self, within: Within) -> Transfer {
+    pub fn within(mut self, within: SessionLimits) -> Transfer {
         if let Ok(job) = &mut self.job {
             job.means = within;
         }
@@ -132,19 +135,19 @@ impl Transfer {
     }
 
     /// Calls `hear` with each event.
-    pub fn on_event(mut self, hear: impl FnMut(&Stamped) + Send + 'static) -> Transfer {
+    pub fn on_event(mut self, hear: impl FnMut(&TimedEvent) + Send + 'static) -> Transfer {
         self.watch.hear = Some(Box::new(hear));
         self
     }
 
     /// Runs it to its end in this thread.
-    pub fn run(self) -> Result<Report, Failed<Report>> {
+    pub fn run(self) -> Result<Report, TransferFailure<Report>> {
         self.start()?.wait()
     }
 
     /// Starts it in a thread of its own.
-    pub fn start(self) -> Result<Running<Report>, Failed<Report>> {
-        let job = self.job.map_err(Failed::early)?;
+    pub fn start(self) -> Result<RunningTransfer<Report>, TransferFailure<Report>> {
+        let job = self.job.map_err(TransferFailure::early)?;
         start(self.watch, move |handle| run_copy(job, handle))
     }
 }
@@ -153,7 +156,7 @@ impl Transfer {
 #[must_use = "nothing is verified until it is run or started"]
 pub struct Verification {
     job: VerifyJob,
-    watch: Watch,
+    watch: Callbacks,
 }
 
 impl Verification {
@@ -192,25 +195,25 @@ impl Verification {
     }
 
     /// Runs it to its end. That something differs is a failure, whose report has the findings.
-    pub fn run(self) -> Result<VerifyReport, Failed<VerifyReport>> {
+    pub fn run(self) -> Result<VerifyReport, TransferFailure<VerifyReport>> {
         self.start()?.wait()
     }
 
     /// Starts it in a thread of its own.
-    pub fn start(self) -> Result<Running<VerifyReport>, Failed<VerifyReport>> {
+    pub fn start(self) -> Result<RunningTransfer<VerifyReport>, TransferFailure<VerifyReport>> {
         let job = self.job;
         start(self.watch, move |handle| farhaul_copy::verify(&job, handle, &mut |_| {}))
     }
 }
 
 /// A transfer or a verification that runs. Dropped, it is cancelled and waited for.
-pub struct Running<R> {
+pub struct RunningTransfer<R> {
     handle: Handle,
     work: Option<JoinHandle<(R, Option<Error>)>>,
-    watching: Option<Watching>,
+    watching: Option<WatchThread>,
 }
 
-impl<R: Verdict> Running<R> {
+impl<R: ReportVerdict> RunningTransfer<R> {
     /// To see, steer and stop it.
     pub fn handle(&self) -> &Handle {
         &self.handle
@@ -222,16 +225,16 @@ impl<R: Verdict> Running<R> {
     }
 
     /// Waits for its end.
-    pub fn wait(mut self) -> Result<R, Failed<R>> {
+    pub fn wait(mut self) -> Result<R, TransferFailure<R>> {
         let (report, error) = self.join().unwrap_or_else(|| R::of(Error::interrupted()));
         match error {
             None if report.is_ok() => Ok(report),
-            error => Err(Failed { report: Box::new(report), error }),
+            error => Err(TransferFailure { report: Box::new(report), error }),
         }
     }
 }
 
-impl<R> Running<R> {
+impl<R> RunningTransfer<R> {
     fn join(&mut self) -> Option<(R, Option<Error>)> {
         let ended = self.work.take().and_then(|work| work.join().ok());
         if let Some((stop, watching)) = self.watching.take() {
@@ -243,7 +246,7 @@ impl<R> Running<R> {
     }
 }
 
-impl<R> Drop for Running<R> {
+impl<R> Drop for RunningTransfer<R> {
     fn drop(&mut self) {
         if self.work.is_some() {
             self.handle.cancel();
@@ -254,21 +257,21 @@ impl<R> Drop for Running<R> {
 
 /// Why not all is as it was wanted. Of a transfer that failed for some entries, all others are there.
 #[derive(Debug)]
-pub struct Failed<R> {
+pub struct TransferFailure<R> {
     /// What has come of it nevertheless.
     pub report: Box<R>,
     /// Why it ended early, if it did.
     pub error: Option<Error>,
 }
 
-impl<R: Verdict> Failed<R> {
-    fn early(error: Error) -> Failed<R> {
+impl<R: ReportVerdict> TransferFailure<R> {
+    fn early(error: Error) -> TransferFailure<R> {
         let (report, error) = R::of(error);
-        Failed { report: Box::new(report), error }
+        TransferFailure { report: Box::new(report), error }
     }
 }
 
-impl<R: Verdict> fmt::Display for Failed<R> {
+impl<R: ReportVerdict> fmt::Display for TransferFailure<R> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
             Some(error) => error.fmt(formatter),
@@ -277,10 +280,10 @@ impl<R: Verdict> fmt::Display for Failed<R> {
     }
 }
 
-impl<R: Verdict + fmt::Debug> std::error::Error for Failed<R> {}
+impl<R: ReportVerdict + fmt::Debug> std::error::Error for TransferFailure<R> {}
 
 /// What reports have in common.
-pub trait Verdict: Sized + Send + 'static {
+pub trait ReportVerdict: Sized + Send + 'static {
     /// All is as it was wanted.
     fn is_ok(&self) -> bool;
     /// What is not, in a line.
@@ -290,7 +293,7 @@ pub trait Verdict: Sized + Send + 'static {
     fn of(error: Error) -> (Self, Option<Error>);
 }
 
-impl Verdict for Report {
+impl ReportVerdict for Report {
     fn is_ok(&self) -> bool {
         self.ok
     }
@@ -316,7 +319,7 @@ impl Verdict for Report {
     }
 }
 
-impl Verdict for VerifyReport {
+impl ReportVerdict for VerifyReport {
     fn is_ok(&self) -> bool {
         self.ok
     }
@@ -340,28 +343,28 @@ impl Verdict for VerifyReport {
     }
 }
 
-type See = Box<dyn FnMut(&Snapshot) + Send>;
-type Hear = Box<dyn FnMut(&Stamped) + Send>;
+type SnapshotCallback = Box<dyn FnMut(&Snapshot) + Send>;
+type EventCallback = Box<dyn FnMut(&TimedEvent) + Send>;
 /// The thread that watches, which ends when the other end of this is dropped.
-type Watching = (Sender<()>, JoinHandle<()>);
+type WatchThread = (Sender<()>, JoinHandle<()>);
 
 /// What a program is told while it waits.
 #[derive(Default)]
-struct Watch {
-    see: Option<(Duration, See)>,
-    hear: Option<Hear>,
+struct Callbacks {
+    see: Option<(Duration, SnapshotCallback)>,
+    hear: Option<EventCallback>,
 }
 
 /// How soon a program hears of an event.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-impl Watch {
-    fn start(self, handle: &Handle) -> Result<Option<Watching>, Error> {
+impl Callbacks {
+    fn start(self, handle: &Handle) -> Result<Option<WatchThread>, Error> {
         if self.see.is_none() && self.hear.is_none() {
             return Ok(None);
         }
         let (stop, stopped) = channel();
-        let events = self.hear.map(|hear| (handle.events(Level::Trace), hear));
+        let events = self.hear.map(|hear| (handle.events(EventLevel::Trace), hear));
         let (handle, see) = (handle.clone(), self.see);
         let watch = move || watch(&handle, see, events, &stopped);
         let thread = std::thread::Builder::new().name("watch".into()).spawn(watch);
@@ -371,8 +374,8 @@ impl Watch {
 
 fn watch(
     handle: &Handle,
-    mut see: Option<(Duration, See)>,
-    mut events: Option<(farhaul_session::Events, Hear)>,
+    mut see: Option<(Duration, SnapshotCallback)>,
+    mut events: Option<(farhaul_session::EventReader, EventCallback)>,
     stopped: &Receiver<()>,
 ) {
     let mut due = see.as_ref().map(|(every, _)| Instant::now() + *every);
@@ -393,15 +396,15 @@ fn watch(
     }
 }
 
-fn start<R: Verdict>(
-    watch: Watch,
+fn start<R: ReportVerdict>(
+    watch: Callbacks,
     work: impl FnOnce(&Handle) -> (R, Option<Error>) + Send + 'static,
-) -> Result<Running<R>, Failed<R>> {
+) -> Result<RunningTransfer<R>, TransferFailure<R>> {
     let handle = Handle::new();
-    let watching = watch.start(&handle).map_err(Failed::early)?;
+    let watching = watch.start(&handle).map_err(TransferFailure::early)?;
     let held = handle.clone();
     let run = move || contained(|| work(&held)).unwrap_or_else(R::of);
     let work = std::thread::Builder::new().name("transfer".into()).spawn(run);
-    let work = work.map_err(|source| Failed::early(Error::io("cannot start a thread")(source)))?;
-    Ok(Running { handle, work: Some(work), watching })
+    let work = work.map_err(|source| TransferFailure::early(Error::io("cannot start a thread")(source)))?;
+    Ok(RunningTransfer { handle, work: Some(work), watching })
 }

@@ -15,9 +15,9 @@ fn example() -> PathBuf {
     path
 }
 
-struct Running(Child);
+struct RunningProcess(Child);
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -52,7 +52,7 @@ fn frames_arrive_in_another_process_that_listens() {
     let mut receiving = command(folder.path());
     receiving.args(["receive", "127.0.0.1:0", authorized.to_str().unwrap()]);
     let receiving = receiving.stdout(Stdio::piped()).spawn().unwrap();
-    let mut receiving = Running(receiving);
+    let mut receiving = RunningProcess(receiving);
     let mut lines = BufReader::new(receiving.0.stdout.take().unwrap());
     let mut first = String::new();
     lines.read_line(&mut first).unwrap();

@@ -1,6 +1,6 @@
 //! Files read where they are, by the public crate alone.
 
-use farhaul::{Code, Depth, Listed, Range, Remote};
+use farhaul::{Code, Depth, FileRange, ListItem, Remote};
 
 #[path = "../examples/branches.rs"]
 #[allow(dead_code, reason = "its main is the example's")]
@@ -28,10 +28,12 @@ fn a_place_is_looked_at_and_read() {
     std::fs::write(folder.path().join("sub/file"), b"what is in it").unwrap();
     let place = Remote::open(folder.path()).unwrap();
     let entries: Vec<_> = place.list(b"", Depth::All).unwrap().collect::<Result<_, _>>().unwrap();
-    assert!(entries.iter().any(|listed| matches!(listed, Listed::Entry(entry) if entry.path == b"sub/file")));
+    assert!(
+        entries.iter().any(|listed| matches!(listed, ListItem::Entry(entry) if entry.path == b"sub/file"))
+    );
     assert_eq!(place.file(b"sub/file").unwrap().read_at(5, 2).unwrap(), b"is");
     assert!(place.stat(b"none").is_err_and(|error| error.code() == Code::NotFound));
-    let whole = Range { offset: 0, len: u64::MAX };
+    let whole = FileRange { offset: 0, len: u64::MAX };
     let mut reader = place.file(b"sub/file").unwrap().reader(whole);
     assert_eq!(std::io::read_to_string(&mut reader).unwrap(), "what is in it");
     assert!(place.finish().is_ok());

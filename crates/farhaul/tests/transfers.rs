@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{DeleteOptions, Event, ExitCode, Level, ManifestOptions, State, SyncOptions};
+use farhaul::{DeleteOptions, Event, EventLevel, ExitCode, ManifestOptions, SyncOptions, TransferState};
 
 /// A tree of some files, and a place to copy it to.
 fn tree() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -43,7 +43,7 @@ fn a_copy_tells_what_happens_and_how_far_it_is() {
     let done = heard.iter().filter(|event| matches!(event, Event::EntryDone { dry_run: false, .. })).count();
     assert_eq!(done, 20);
     let last = seen.lock().unwrap().last().cloned().unwrap();
-    assert_eq!((last.state, last.bytes_done, last.files_done), (State::Ended, 1_400_000, 20));
+    assert_eq!((last.state, last.bytes_done, last.files_done), (TransferState::Ended, 1_400_000, 20));
     assert_eq!((last.facts.transport.as_str(), last.totals_known), ("local", true));
 }
 
@@ -88,7 +88,7 @@ fn a_sync_deletes_and_a_verification_finds() {
 fn a_copy_is_held_by_its_handle() {
     let running = farhaul::copy(["random:"], "null:").start().unwrap();
     let handle = running.handle().clone();
-    let events = handle.events(Level::Trace);
+    let events = handle.events(EventLevel::Trace);
     let await_event = |is_it: &dyn Fn(&Event) -> bool| {
         while !is_it(&events.next(Duration::from_secs(60)).expect("it comes").event) {}
     };
@@ -102,7 +102,7 @@ fn a_copy_is_held_by_its_handle() {
     loop {
         std::thread::sleep(Duration::from_millis(200));
         let now = handle.snapshot();
-        assert_eq!(now.state, State::Paused);
+        assert_eq!(now.state, TransferState::Paused);
         if now.bytes_done == before.bytes_done {
             break;
         }
@@ -117,7 +117,7 @@ fn a_copy_is_held_by_its_handle() {
     let failed = running.wait().unwrap_err();
     assert_eq!(failed.error.as_ref().map(farhaul::Error::exit_code), Some(ExitCode::Interrupted));
     await_event(&|event| matches!(event, Event::Ended { ok: false, exit_code: 130, .. }));
-    assert!(events.is_over() && handle.snapshot().state == State::Ended);
+    assert!(events.is_over() && handle.snapshot().state == TransferState::Ended);
 }
 
 #[test]

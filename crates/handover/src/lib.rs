@@ -10,7 +10,7 @@
 #![deny(unsafe_code)]
 
 mod hand_over;
-mod held;
+mod lock_result;
 #[expect(unsafe_code, reason = "slots of the ring that one thread at a time owns")]
 mod ring;
 mod sleep_notes;
@@ -18,7 +18,7 @@ mod sync;
 mod waiting_room;
 
 pub use hand_over::{Bell, HandOver};
-pub use held::Held;
+pub use lock_result::Held;
 pub use ring::Ring;
 pub use sleep_notes::SleepNotes;
 pub use waiting_room::WaitingRoom;

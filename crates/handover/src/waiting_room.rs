@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use crate::held::Held as _;
+use crate::lock_result::Held as _;
 use crate::sync::{AtomicUsize, Condvar, Mutex, fence};
 
 /// The waiting threads.

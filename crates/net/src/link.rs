@@ -90,7 +90,7 @@ pub struct TcpPath {
 /// A way to move batches of datagrams.
 ///
 /// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in
-/// [`crate::wait`] on the descriptors of [`Link::poll_fds`].
+/// [`crate::wait()`] on the descriptors of [`Link::poll_fds`].
 pub trait Link: Send {
     /// What this back end can do.
     fn capabilities(&self) -> Capabilities;

@@ -9,40 +9,40 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
-use farhaul_volume::Meta;
+use farhaul_volume::Metadata;
 
-use super::ground::{Ground, is_as_it_was};
+use super::read_scope::{ReadScope, is_as_it_was};
 
 /// Files that may be open at a time.
 pub(crate) const OPEN_MAX: usize = 1024;
 
 /// A file that is to be read.
-pub(crate) struct OpenFile {
+pub(crate) struct ServedFile {
     path: Vec<u8>,
     /// Of the descriptor; none where there was none left.
     descriptor: Result<Charge, Failure>,
-    opened: OnceLock<Result<Ready, Failure>>,
+    opened: OnceLock<Result<OpenedFile, Failure>>,
 }
 
 /// One that is open.
-pub(crate) struct Ready {
+pub(crate) struct OpenedFile {
     pub(crate) file: File,
-    pub(crate) meta: Meta,
+    pub(crate) meta: Metadata,
 }
 
-impl OpenFile {
+impl ServedFile {
     /// The file, which this opens if nobody has before.
-    pub(crate) fn ready(&self, ground: &Ground) -> Result<&Ready, Failure> {
+    pub(crate) fn ready(&self, ground: &ReadScope) -> Result<&OpenedFile, Failure> {
         let open = || {
             self.descriptor.as_ref().map_err(Failure::clone)?;
             let (file, meta) = ground.open(&self.path)?;
-            Ok(Ready { file, meta })
+            Ok(OpenedFile { file, meta })
         };
         self.opened.get_or_init(open).as_ref().map_err(Failure::clone)
     }
 }
 
-impl Ready {
+impl OpenedFile {
     /// An error if it has changed since it was opened.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match is_as_it_was(&self.file, &self.meta) {
@@ -54,22 +54,22 @@ impl Ready {
 }
 
 /// All of them.
-pub(crate) struct Files {
+pub(crate) struct ServedFiles {
     budget: Budget,
-    open: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    open: Mutex<HashMap<u64, Arc<ServedFile>>>,
 }
 
-impl Files {
-    pub(crate) fn new(budget: &Budget) -> Files {
-        Files { budget: budget.clone(), open: Mutex::default() }
+impl ServedFiles {
+    pub(crate) fn new(budget: &Budget) -> ServedFiles {
+        ServedFiles { budget: budget.clone(), open: Mutex::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<ServedFile>>> {
         self.open.lock().whole()
     }
 
     /// From now on the number stands for what is at `path`.
-    pub(crate) fn add(&self, number: u64, path: Vec<u8>) -> Result<Arc<OpenFile>, Error> {
+    pub(crate) fn add(&self, number: u64, path: Vec<u8>) -> Result<Arc<ServedFile>, Error> {
         let mut open = self.open();
         if open.len() == OPEN_MAX {
             return Err(Error::misbehaved(
@@ -79,7 +79,7 @@ impl Files {
         }
         let descriptor = self.budget.charge_of(Resource::LargeFiles, 1);
         let descriptor = descriptor.map_err(|full| Failure::new(Code::ShareUsed, full.to_string()));
-        let file = Arc::new(OpenFile { path, descriptor, opened: OnceLock::new() });
+        let file = Arc::new(ServedFile { path, descriptor, opened: OnceLock::new() });
         if open.insert(number, file.clone()).is_some() {
             return Err(Error::misbehaved(
                 Misbehaviour::FileNumber,
@@ -89,7 +89,7 @@ impl Files {
         Ok(file)
     }
 
-    pub(crate) fn get(&self, number: u64) -> Result<Arc<OpenFile>, Error> {
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<ServedFile>, Error> {
         self.open().get(&number).cloned().ok_or_else(|| unknown(number))
     }
 

@@ -2,17 +2,18 @@
 
 use farhaul_session::fuzzing::message_comes_back;
 
-use super::messages::{Message, Records};
+use super::messages::{ReadMessage, RecordCodec};
 use super::pieces;
 
 /// One message, as it stands on the control stream behind its length; what was understood can be said again.
 pub fn message(bytes: &[u8]) -> bool {
-    message_comes_back(bytes, Message::decode, Message::encode)
+    message_comes_back(bytes, ReadMessage::decode, ReadMessage::encode)
 }
 
 /// A stream of records; what was understood is written as the same records.
 pub fn records(bytes: &[u8]) -> bool {
-    let (mut reader, mut writer, mut again) = (Records::default(), Records::default(), Records::default());
+    let (mut reader, mut writer, mut again) =
+        (RecordCodec::default(), RecordCodec::default(), RecordCodec::default());
     let (mut rest, mut found) = (bytes, false);
     while let Ok(Some((record, taken))) = reader.take(rest) {
         assert!(taken > 0, "a record of nothing");

@@ -1,7 +1,7 @@
 //! Looking at files where they are: lists, stats, random reads and digests of a far host, over a session that lives as long as
 //! somebody wants to read.
 //!
-//! How to read it: a program holds a [`Remote`] (`remote.rs`), which speaks (`messages.rs`) with [`serve`] at the other end
+//! How to read it: a program holds a [`Remote`] (`remote.rs`), which speaks (`messages.rs`) with [`serve()`] at the other end
 //! (`serve.rs`). Contents come in blocks, each of which carries pieces of answers (`pieces.rs`).
 //!
 //! Always true: nothing is written at the far end; a file that has changed since it was opened is not read on.
@@ -13,19 +13,19 @@ mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod ground;
-mod listing;
 mod messages;
 mod pieces;
+mod read_scope;
+mod record_stream;
 mod remote;
 mod request;
 mod serve;
 mod work;
 
-pub use messages::{Entry, Identity, Kind, Range};
-pub use remote::{Answers, Depth, List, Listed, Queue, Reader, Remote, RemoteFile};
+pub use messages::{FileIdentity, FileRange, ListEntry, PathKind};
+pub use remote::{Answers, Depth, ListItem, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList};
 pub use request::{SERVICE, admit, admit_within};
-pub use serve::{Served, ServerPolicy, serve};
+pub use serve::{ReadOutcome, ReadServerPolicy, serve};
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,10 @@
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
 
-use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers, put_signed, put_varint};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_signed, put_varint};
 use farhaul_session::error::Failure;
 use farhaul_session::messages::put_message;
-use farhaul_volume::{Algorithm, Time};
+use farhaul_volume::{Algorithm, FileTime};
 
 /// Ranges in one message: so many fit whatever they are, and a longer list is several messages.
 pub(crate) const RANGES_MAX: usize = 2048;
@@ -14,7 +14,7 @@ const PATH_MAX: usize = 4095;
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Range {
+pub struct FileRange {
     /// Where it begins, in bytes from the beginning of the file.
     pub offset: u64,
     /// How many bytes it has.
@@ -23,13 +23,13 @@ pub struct Range {
 
 /// By what it is noticed that a file has become another one, or has other content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct FileIdentity {
     /// Bytes of content.
     pub size: u64,
     /// When its content was last changed.
-    pub mtime: Time,
+    pub mtime: FileTime,
     /// When anything of it was last changed; nobody can set it back.
-    pub ctime: Time,
+    pub ctime: FileTime,
     /// Its number in its file system.
     pub inode: u64,
     /// Its file system's number on that host.
@@ -38,7 +38,7 @@ pub struct Identity {
 
 /// What there is of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum PathKind {
     /// A plain file.
     File,
     /// A directory.
@@ -57,11 +57,11 @@ pub enum Kind {
 
 /// An entry of a directory, or what was asked for by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListEntry {
     /// Below what was listed, or as it was asked for.
     pub path: Vec<u8>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: PathKind,
     /// Permission bits, 07777.
     pub mode: u32,
     /// Names that it has.
@@ -69,44 +69,44 @@ pub struct Entry {
     /// Of a symbolic link, where that leads.
     pub target: Vec<u8>,
     /// Its size and its times among that.
-    pub identity: Identity,
+    pub identity: FileIdentity,
 }
 
-impl Kind {
-    const ALL: [Kind; 7] = [
-        Kind::File,
-        Kind::Directory,
-        Kind::Symlink,
-        Kind::Fifo,
-        Kind::Socket,
-        Kind::CharDevice,
-        Kind::BlockDevice,
+impl PathKind {
+    const ALL: [PathKind; 7] = [
+        PathKind::File,
+        PathKind::Directory,
+        PathKind::Symlink,
+        PathKind::Fifo,
+        PathKind::Socket,
+        PathKind::CharDevice,
+        PathKind::BlockDevice,
     ];
 
     /// The word for it in `--json`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::File => "file",
-            Kind::Directory => "directory",
-            Kind::Symlink => "symlink",
-            Kind::Fifo => "fifo",
-            Kind::Socket => "socket",
-            Kind::CharDevice => "char-device",
-            Kind::BlockDevice => "block-device",
+            PathKind::File => "file",
+            PathKind::Directory => "directory",
+            PathKind::Symlink => "symlink",
+            PathKind::Fifo => "fifo",
+            PathKind::Socket => "socket",
+            PathKind::CharDevice => "char-device",
+            PathKind::BlockDevice => "block-device",
         }
     }
 
     fn number(self) -> u8 {
-        Kind::ALL.iter().position(|kind| *kind == self).unwrap_or_default() as u8
+        PathKind::ALL.iter().position(|kind| *kind == self).unwrap_or_default() as u8
     }
 
-    fn of_number(number: u8) -> Result<Kind, Malformed> {
-        Kind::ALL.get(usize::from(number)).copied().ok_or(Malformed)
+    fn of_number(number: u8) -> Result<PathKind, Malformed> {
+        PathKind::ALL.get(usize::from(number)).copied().ok_or(Malformed)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum ReadMessage {
     // Client to server.
     /// From now on `file` stands for what is at this path now.
     Open {
@@ -122,19 +122,19 @@ pub(crate) enum Message {
         op: u64,
         file: u64,
         first: u64,
-        ranges: Vec<Range>,
+        ranges: Vec<FileRange>,
     },
     /// These ranges will be read soon.
     Advise {
         file: u64,
-        ranges: Vec<Range>,
+        ranges: Vec<FileRange>,
     },
     Stat {
         op: u64,
         path: Vec<u8>,
         follow: bool,
     },
-    /// The answer is a stream of records; no more than `room` bytes of it may come before [`Message::More`].
+    /// The answer is a stream of records; no more than `room` bytes of it may come before [`ReadMessage::More`].
     List {
         op: u64,
         path: Vec<u8>,
@@ -156,7 +156,7 @@ pub(crate) enum Message {
     Digest {
         op: u64,
         file: u64,
-        range: Option<Range>,
+        range: Option<FileRange>,
         algorithm: Algorithm,
     },
     /// Nothing more of it is wanted.
@@ -167,7 +167,7 @@ pub(crate) enum Message {
     // Server to client.
     Opened {
         file: u64,
-        identity: Identity,
+        identity: FileIdentity,
     },
     NotOpened {
         file: u64,
@@ -180,7 +180,7 @@ pub(crate) enum Message {
     },
     Stated {
         op: u64,
-        entry: Entry,
+        entry: ListEntry,
     },
     Digested {
         op: u64,
@@ -189,7 +189,7 @@ pub(crate) enum Message {
     },
 }
 
-impl Message {
+impl ReadMessage {
     /// Appends the message and the length before it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(out));
@@ -197,33 +197,33 @@ impl Message {
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Open { file, path } => {
+            ReadMessage::Open { file, path } => {
                 put_numbers(out, 70, &[*file]);
                 put_bytes(out, path);
             }
-            Message::Close { file } => put_numbers(out, 71, &[*file]),
-            Message::Read { op, file, first, ranges } => {
+            ReadMessage::Close { file } => put_numbers(out, 71, &[*file]),
+            ReadMessage::Read { op, file, first, ranges } => {
                 put_numbers(out, 72, &[*op, *file, *first]);
                 put_ranges(out, ranges);
             }
-            Message::Advise { file, ranges } => {
+            ReadMessage::Advise { file, ranges } => {
                 put_numbers(out, 73, &[*file]);
                 put_ranges(out, ranges);
             }
-            Message::Stat { op, path, follow } => {
+            ReadMessage::Stat { op, path, follow } => {
                 put_numbers(out, 74, &[*op, u64::from(*follow)]);
                 put_bytes(out, path);
             }
-            Message::List { op, path, depth, room } => {
+            ReadMessage::List { op, path, depth, room } => {
                 put_numbers(out, 75, &[*op, *depth, *room]);
                 put_bytes(out, path);
             }
-            Message::Find { op, pattern, room } => {
+            ReadMessage::Find { op, pattern, room } => {
                 put_numbers(out, 76, &[*op, *room]);
                 put_bytes(out, pattern);
             }
-            Message::More { op, room } => put_numbers(out, 77, &[*op, *room]),
-            Message::Digest { op, file, range, algorithm } => {
+            ReadMessage::More { op, room } => put_numbers(out, 77, &[*op, *room]),
+            ReadMessage::Digest { op, file, range, algorithm } => {
                 put_numbers(out, 78, &[*op, *file, u64::from(range.is_some())]);
                 if let Some(range) = range {
                     put_varint(out, range.offset);
@@ -231,25 +231,25 @@ impl Message {
                 }
                 put_bytes(out, algorithm.name().as_bytes());
             }
-            Message::Cancel { op } => put_numbers(out, 79, &[*op]),
-            Message::Opened { file, identity } => {
+            ReadMessage::Cancel { op } => put_numbers(out, 79, &[*op]),
+            ReadMessage::Opened { file, identity } => {
                 put_numbers(out, 80, &[*file]);
                 put_identity(out, identity);
             }
-            Message::NotOpened { file, failure } => {
+            ReadMessage::NotOpened { file, failure } => {
                 put_numbers(out, 81, &[*file]);
                 failure.put(out);
             }
-            Message::Failed { op, failure } => {
+            ReadMessage::Failed { op, failure } => {
                 put_numbers(out, 82, &[*op]);
                 failure.put(out);
             }
-            Message::Stated { op, entry } => {
+            ReadMessage::Stated { op, entry } => {
                 put_numbers(out, 83, &[*op]);
                 put_bytes(out, &entry.path);
                 put_rest(out, entry);
             }
-            Message::Digested { op, bytes, digest } => {
+            ReadMessage::Digested { op, bytes, digest } => {
                 put_numbers(out, 84, &[*op, *bytes]);
                 put_bytes(out, digest);
             }
@@ -257,50 +257,50 @@ impl Message {
     }
 
     /// The message of this code and body.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-        let mut reader = Reader(bytes);
+    pub(crate) fn decode(bytes: &[u8]) -> Result<ReadMessage, Malformed> {
+        let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
-            70 => Message::Open { file: reader.varint()?, path: path(&mut reader)? },
-            71 => Message::Close { file: reader.varint()? },
+            70 => ReadMessage::Open { file: reader.varint()?, path: path(&mut reader)? },
+            71 => ReadMessage::Close { file: reader.varint()? },
             72 => {
                 let (op, file, first) = (reader.varint()?, reader.varint()?, reader.varint()?);
-                Message::Read { op, file, first, ranges: take_ranges(&mut reader)? }
+                ReadMessage::Read { op, file, first, ranges: take_ranges(&mut reader)? }
             }
-            73 => Message::Advise { file: reader.varint()?, ranges: take_ranges(&mut reader)? },
+            73 => ReadMessage::Advise { file: reader.varint()?, ranges: take_ranges(&mut reader)? },
             74 => {
                 let (op, follow) = (reader.varint()?, reader.flag()?);
-                Message::Stat { op, follow, path: path(&mut reader)? }
+                ReadMessage::Stat { op, follow, path: path(&mut reader)? }
             }
             75 => {
                 let (op, depth, room) = (reader.varint()?, reader.varint()?, reader.varint()?);
-                Message::List { op, depth, room, path: path(&mut reader)? }
+                ReadMessage::List { op, depth, room, path: path(&mut reader)? }
             }
             76 => {
                 let (op, room) = (reader.varint()?, reader.varint()?);
-                Message::Find { op, room, pattern: path(&mut reader)? }
+                ReadMessage::Find { op, room, pattern: path(&mut reader)? }
             }
-            77 => Message::More { op: reader.varint()?, room: reader.varint()? },
+            77 => ReadMessage::More { op: reader.varint()?, room: reader.varint()? },
             78 => {
                 let (op, file) = (reader.varint()?, reader.varint()?);
                 let range = match reader.flag()? {
-                    true => Some(Range { offset: reader.varint()?, len: reader.varint()? }),
+                    true => Some(FileRange { offset: reader.varint()?, len: reader.varint()? }),
                     false => None,
                 };
                 let name = reader.text()?;
                 let algorithm = Algorithm::from_name(&name).ok_or(Malformed)?;
-                Message::Digest { op, file, range, algorithm }
+                ReadMessage::Digest { op, file, range, algorithm }
             }
-            79 => Message::Cancel { op: reader.varint()? },
-            80 => Message::Opened { file: reader.varint()?, identity: take_identity(&mut reader)? },
-            81 => Message::NotOpened { file: reader.varint()?, failure: Failure::take(&mut reader)? },
-            82 => Message::Failed { op: reader.varint()?, failure: Failure::take(&mut reader)? },
+            79 => ReadMessage::Cancel { op: reader.varint()? },
+            80 => ReadMessage::Opened { file: reader.varint()?, identity: take_identity(&mut reader)? },
+            81 => ReadMessage::NotOpened { file: reader.varint()?, failure: Failure::take(&mut reader)? },
+            82 => ReadMessage::Failed { op: reader.varint()?, failure: Failure::take(&mut reader)? },
             83 => {
                 let (op, path) = (reader.varint()?, path(&mut reader)?);
-                Message::Stated { op, entry: take_rest(&mut reader, path)? }
+                ReadMessage::Stated { op, entry: take_rest(&mut reader, path)? }
             }
             84 => {
                 let (op, bytes) = (reader.varint()?, reader.varint()?);
-                Message::Digested { op, bytes, digest: reader.bytes()?.to_vec() }
+                ReadMessage::Digested { op, bytes, digest: reader.bytes()?.to_vec() }
             }
             _ => return Err(Malformed),
         };
@@ -310,26 +310,26 @@ impl Message {
     /// For errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Message::Open { .. } => "open",
-            Message::Close { .. } => "close",
-            Message::Read { .. } => "read",
-            Message::Advise { .. } => "advise",
-            Message::Stat { .. } => "stat",
-            Message::List { .. } => "list",
-            Message::Find { .. } => "find",
-            Message::More { .. } => "more",
-            Message::Digest { .. } => "digest",
-            Message::Cancel { .. } => "cancel",
-            Message::Opened { .. } => "opened",
-            Message::NotOpened { .. } => "not-opened",
-            Message::Failed { .. } => "failed",
-            Message::Stated { .. } => "stated",
-            Message::Digested { .. } => "digested",
+            ReadMessage::Open { .. } => "open",
+            ReadMessage::Close { .. } => "close",
+            ReadMessage::Read { .. } => "read",
+            ReadMessage::Advise { .. } => "advise",
+            ReadMessage::Stat { .. } => "stat",
+            ReadMessage::List { .. } => "list",
+            ReadMessage::Find { .. } => "find",
+            ReadMessage::More { .. } => "more",
+            ReadMessage::Digest { .. } => "digest",
+            ReadMessage::Cancel { .. } => "cancel",
+            ReadMessage::Opened { .. } => "opened",
+            ReadMessage::NotOpened { .. } => "not-opened",
+            ReadMessage::Failed { .. } => "failed",
+            ReadMessage::Stated { .. } => "stated",
+            ReadMessage::Digested { .. } => "digested",
         }
     }
 }
 
-fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+fn path(reader: &mut ByteReader<'_>) -> Result<Vec<u8>, Malformed> {
     let path = reader.bytes()?;
     if path.len() > PATH_MAX || path.contains(&0) {
         return Err(Malformed);
@@ -337,7 +337,7 @@ fn path(reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
     Ok(path.to_vec())
 }
 
-fn put_ranges(out: &mut Vec<u8>, ranges: &[Range]) {
+fn put_ranges(out: &mut Vec<u8>, ranges: &[FileRange]) {
     put_varint(out, ranges.len() as u64);
     for range in ranges {
         put_varint(out, range.offset);
@@ -345,25 +345,25 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[Range]) {
     }
 }
 
-fn take_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, Malformed> {
+fn take_ranges(reader: &mut ByteReader<'_>) -> Result<Vec<FileRange>, Malformed> {
     let count = reader.varint()?;
     if count > RANGES_MAX as u64 {
         return Err(Malformed);
     }
-    (0..count).map(|_| Ok(Range { offset: reader.varint()?, len: reader.varint()? })).collect()
+    (0..count).map(|_| Ok(FileRange { offset: reader.varint()?, len: reader.varint()? })).collect()
 }
 
-fn put_time(out: &mut Vec<u8>, time: Time) {
+fn put_time(out: &mut Vec<u8>, time: FileTime) {
     put_signed(out, time.secs);
     put_varint(out, u64::from(time.nanos));
 }
 
-fn take_time(reader: &mut Reader<'_>) -> Result<Time, Malformed> {
+fn take_time(reader: &mut ByteReader<'_>) -> Result<FileTime, Malformed> {
     let secs = reader.signed()?;
-    Ok(Time::new(secs, reader.u32()?))
+    Ok(FileTime::new(secs, reader.u32()?))
 }
 
-fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
+fn put_identity(out: &mut Vec<u8>, identity: &FileIdentity) {
     put_varint(out, identity.size);
     put_time(out, identity.mtime);
     put_time(out, identity.ctime);
@@ -371,8 +371,8 @@ fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
     put_varint(out, identity.device);
 }
 
-fn take_identity(reader: &mut Reader<'_>) -> Result<Identity, Malformed> {
-    Ok(Identity {
+fn take_identity(reader: &mut ByteReader<'_>) -> Result<FileIdentity, Malformed> {
+    Ok(FileIdentity {
         size: reader.varint()?,
         mtime: take_time(reader)?,
         ctime: take_time(reader)?,
@@ -381,28 +381,28 @@ fn take_identity(reader: &mut Reader<'_>) -> Result<Identity, Malformed> {
     })
 }
 
-fn put_rest(out: &mut Vec<u8>, entry: &Entry) {
+fn put_rest(out: &mut Vec<u8>, entry: &ListEntry) {
     out.push(entry.kind.number());
     put_varint(out, u64::from(entry.mode));
     put_varint(out, entry.links);
     put_identity(out, &entry.identity);
-    if entry.kind == Kind::Symlink {
+    if entry.kind == PathKind::Symlink {
         put_bytes(out, &entry.target);
     }
 }
 
-fn take_rest(reader: &mut Reader<'_>, path: Vec<u8>) -> Result<Entry, Malformed> {
-    let kind = Kind::of_number(reader.byte()?)?;
+fn take_rest(reader: &mut ByteReader<'_>, path: Vec<u8>) -> Result<ListEntry, Malformed> {
+    let kind = PathKind::of_number(reader.byte()?)?;
     let (mode, links) = (reader.u32()?, reader.varint()?);
     let identity = take_identity(reader)?;
-    let target = if kind == Kind::Symlink { reader.bytes()?.to_vec() } else { Vec::new() };
-    Ok(Entry { path, kind, mode, links, target, identity })
+    let target = if kind == PathKind::Symlink { reader.bytes()?.to_vec() } else { Vec::new() };
+    Ok(ListEntry { path, kind, mode, links, target, identity })
 }
 
 /// What a stream is made of, each behind its length. A path is written as what it has in common with the one before, and the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Record {
-    Entry(Entry),
+pub(crate) enum StreamRecord {
+    Entry(ListEntry),
     /// This could not be listed; the rest follows.
     Failed {
         path: Vec<u8>,
@@ -416,28 +416,28 @@ pub(crate) enum Record {
 
 /// Writes and reads the records of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Records {
+pub(crate) struct RecordCodec {
     last: Vec<u8>,
 }
 
-impl Records {
-    pub(crate) fn put(&mut self, out: &mut Vec<u8>, record: &Record) {
+impl RecordCodec {
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>, record: &StreamRecord) {
         put_message(out, |out| match record {
-            Record::Entry(entry) => {
+            StreamRecord::Entry(entry) => {
                 out.push(0);
                 self.put_path(out, &entry.path);
                 put_rest(out, entry);
             }
-            Record::Failed { path, failure } => {
+            StreamRecord::Failed { path, failure } => {
                 out.push(1);
                 self.put_path(out, path);
                 failure.put(out);
             }
-            Record::Path(path) => {
+            StreamRecord::Path(path) => {
                 out.push(2);
                 self.put_path(out, path);
             }
-            Record::NotEntered(path) => {
+            StreamRecord::NotEntered(path) => {
                 out.push(3);
                 self.put_path(out, path);
             }
@@ -445,27 +445,27 @@ impl Records {
     }
 
     /// The next record at the front of `bytes`, and how many it takes; none if it is not all there.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<(Record, usize)>, Malformed> {
-        let mut reader = Reader(bytes);
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<(StreamRecord, usize)>, Malformed> {
+        let mut reader = ByteReader(bytes);
         let Ok(body) = reader.bytes() else {
             // A length that no record has is none of which the rest is to come.
             let is_cut =
-                Reader(bytes).varint().map_or(bytes.len() < 10, |len| len <= 2 * PATH_MAX as u64 + 2048);
+                ByteReader(bytes).varint().map_or(bytes.len() < 10, |len| len <= 2 * PATH_MAX as u64 + 2048);
             return if is_cut { Ok(None) } else { Err(Malformed) };
         };
         let taken = bytes.len() - reader.rest().len();
-        let mut reader = Reader(body);
+        let mut reader = ByteReader(body);
         let record = match reader.byte()? {
             0 => {
                 let path = self.take_path(&mut reader)?;
-                Record::Entry(take_rest(&mut reader, path)?)
+                StreamRecord::Entry(take_rest(&mut reader, path)?)
             }
             1 => {
                 let path = self.take_path(&mut reader)?;
-                Record::Failed { path, failure: Failure::take(&mut reader)? }
+                StreamRecord::Failed { path, failure: Failure::take(&mut reader)? }
             }
-            2 => Record::Path(self.take_path(&mut reader)?),
-            3 => Record::NotEntered(self.take_path(&mut reader)?),
+            2 => StreamRecord::Path(self.take_path(&mut reader)?),
+            3 => StreamRecord::NotEntered(self.take_path(&mut reader)?),
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(Some((record, taken))) } else { Err(Malformed) }
@@ -479,7 +479,7 @@ impl Records {
         self.last.extend_from_slice(path);
     }
 
-    fn take_path(&mut self, reader: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+    fn take_path(&mut self, reader: &mut ByteReader<'_>) -> Result<Vec<u8>, Malformed> {
         let common = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
         let rest = reader.bytes()?;
         if common > self.last.len() || common + rest.len() > PATH_MAX {

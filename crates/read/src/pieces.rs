@@ -3,7 +3,7 @@
 //! Always true: a block that was packed here is taken apart into the same pieces; one that makes no sense is refused whole.
 
 use farhaul_blocks::Block;
-use farhaul_session::codec::{Malformed, Reader, put_varint};
+use farhaul_session::codec::{ByteReader, Malformed, put_varint};
 use farhaul_session::exchange::NUMBER_LEN;
 
 /// The length of what says whose the pieces are, at the end.
@@ -15,7 +15,7 @@ const PIECES_MAX: usize = 4096;
 
 /// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct AnswerPiece {
     /// Which operation it belongs to, and which of its ranges.
     pub(crate) op: u64,
     pub(crate) range: u64,
@@ -27,17 +27,17 @@ pub(crate) struct Piece {
 }
 
 /// A block that is being filled.
-pub(crate) struct Pack {
+pub(crate) struct AnswerBlock {
     block: Block,
     len: usize,
     labels: Vec<u8>,
     count: usize,
 }
 
-impl Pack {
-    pub(crate) fn new(mut block: Block) -> Pack {
+impl AnswerBlock {
+    pub(crate) fn new(mut block: Block) -> AnswerBlock {
         block.set_len(block.capacity());
-        Pack { block, len: 0, labels: Vec::new(), count: 0 }
+        AnswerBlock { block, len: 0, labels: Vec::new(), count: 0 }
     }
 
     /// Bytes of content that a block of this size can hold in one piece.
@@ -50,7 +50,7 @@ impl Pack {
         if self.count == PIECES_MAX {
             return 0;
         }
-        Pack::room_of(self.block.len()).saturating_sub(self.len + self.labels.len())
+        AnswerBlock::room_of(self.block.len()).saturating_sub(self.len + self.labels.len())
     }
 
     /// Whether so many bytes fit, as so many pieces.
@@ -60,7 +60,7 @@ impl Pack {
         self.count + pieces <= PIECES_MAX && used + bytes + pieces * LABEL_MAX <= self.block.len()
     }
 
-    /// What there is of it now, to [come back to](Pack::cut).
+    /// What there is of it now, to [come back to](AnswerBlock::cut).
     pub(crate) fn mark(&self) -> (usize, usize, usize) {
         (self.len, self.labels.len(), self.count)
     }
@@ -87,7 +87,7 @@ impl Pack {
     }
 
     /// The next `piece.len` bytes are that piece.
-    pub(crate) fn push(&mut self, piece: Piece) {
+    pub(crate) fn push(&mut self, piece: AnswerPiece) {
         debug_assert!(self.fits(piece.len as usize, 1), "who fills it looks");
         for number in [piece.op, piece.range, piece.at, piece.len << 1 | u64::from(piece.is_last)] {
             put_varint(&mut self.labels, number);
@@ -107,12 +107,12 @@ impl Pack {
 }
 
 /// The pieces of a block that has come, with their bytes.
-pub(crate) fn parse(block: &[u8]) -> Result<Vec<(Piece, &[u8])>, Malformed> {
+pub(crate) fn parse(block: &[u8]) -> Result<Vec<(AnswerPiece, &[u8])>, Malformed> {
     let end = block.len().checked_sub(LENGTH_LEN).ok_or(Malformed)?;
     let mut length = [0; LENGTH_LEN];
     length.copy_from_slice(&block[end..]);
     let content = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or(Malformed)?;
-    let (mut reader, mut rest) = (Reader(&block[content..end]), &block[..content]);
+    let (mut reader, mut rest) = (ByteReader(&block[content..end]), &block[..content]);
     let mut pieces = Vec::new();
     while !reader.is_empty() {
         let (op, range, at, last) = (reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?);
@@ -121,7 +121,7 @@ pub(crate) fn parse(block: &[u8]) -> Result<Vec<(Piece, &[u8])>, Malformed> {
         let (bytes, behind) =
             usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len)).ok_or(Malformed)?;
         rest = behind;
-        pieces.push((Piece { op, range, at, len, is_last }, bytes));
+        pieces.push((AnswerPiece { op, range, at, len, is_last }, bytes));
     }
     if rest.is_empty() && pieces.len() <= PIECES_MAX { Ok(pieces) } else { Err(Malformed) }
 }
@@ -139,13 +139,13 @@ mod tests {
         #[test]
         fn what_is_packed_is_taken_apart(lens in proptest::collection::vec((any::<u64>(), 0..900u64, any::<bool>()), 0..60)) {
             let pool = BlockPool::new(1, BLOCK).unwrap();
-            let mut pack = Pack::new(pool.take());
+            let mut pack = AnswerBlock::new(pool.take());
             let mut put = Vec::new();
             for (op, len, is_last) in lens {
                 if !pack.fits(len as usize, 1) {
                     continue;
                 }
-                let piece = Piece { op, range: op >> 3, at: op >> 1, len, is_last };
+                let piece = AnswerPiece { op, range: op >> 3, at: op >> 1, len, is_last };
                 pack.space()[..len as usize].fill(op as u8);
                 pack.push(piece);
                 put.push(piece);

@@ -1,16 +1,16 @@
 //! The end that reads: a far place, held open.
 //!
 //! How to read it: [`Remote`] has the calls of a program. A thread ("read") keeps the session going and hears the server
-//! (`remote/hearing.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
-//! (`remote/waiting.rs`). [`RemoteFile`], [`Queue`] and [`Reader`] are in `remote/file.rs`, [`List`] in `remote/list.rs`.
+//! (`remote/client_session.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
+//! (`remote/pending_calls.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] in `remote/list.rs`.
 //!
 //! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
 
 mod answers;
+mod client_session;
 mod file;
-mod hearing;
 mod list;
-mod waiting;
+mod pending_calls;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,28 +20,28 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
-use farhaul_connect::hello::Opening;
-use farhaul_connect::{Caller, Established, HelloParams};
-use farhaul_copy::{Grounds, Location, Place, Spot};
+use farhaul_connect::hello::SessionOpening;
+use farhaul_connect::{Caller, EstablishedSession, HelloParams};
+use farhaul_copy::{ConfinedPath, LocalConfines, Location, LocationSpec};
 use farhaul_session::error::{Code, Error, Failure, plain};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::report::SessionReport;
 use farhaul_volume::{Algorithm, Root};
 
-use super::messages::{Entry, Identity, Message};
+use super::messages::{FileIdentity, ListEntry, ReadMessage};
 use super::request::{ReadRequest, own_features};
 use super::serve::serve_here;
 pub use answers::Answers;
-pub use file::{Queue, Reader, RemoteFile};
-use hearing::Link;
-pub use list::{Depth, List, Listed};
-use waiting::Waiting;
+use client_session::ClientSession;
+pub use file::{RangeQueue, RangeReader, RemoteFile};
+pub use list::{Depth, ListItem, RemoteList};
+use pending_calls::PendingCall;
 
 /// A far place, or one of this host, whose files can be read. Its calls may come from any number of threads, and any number of
 /// them may wait at once: all of them share one session. Dropped, it ends the session.
 pub struct Remote {
-    link: Arc<Link>,
+    link: Arc<ClientSession>,
     /// Where relative paths begin.
     base: Vec<u8>,
     thread: Option<JoinHandle<()>>,
@@ -53,7 +53,7 @@ impl Remote {
     /// Connects with a place, which is written as for `farhaul cp`: a local path, `[user@]host:path` over SSH,
     /// `fh://host[:port]/path` at a daemon. Paths that are asked for later begin there, if they do not begin with a slash.
     pub fn open(place: impl AsRef<OsStr>) -> Result<Remote, Error> {
-        Remote::at(&Place::parse(place.as_ref())?.to_location(), NetworkOptions::default())
+        Remote::at(&LocationSpec::parse(place.as_ref())?.to_location(), NetworkOptions::default())
     }
 
     /// The same, with options for the network.
@@ -89,7 +89,7 @@ impl Remote {
     /// A directory of this host for somebody who may use nothing of it but what lies below `directories`: where it does, paths are
     /// resolved below it, whatever they begin with and whatever links are in them.
     pub fn within(directory: &Path, directories: &[PathBuf]) -> Result<Remote, Error> {
-        let Spot { root, path } = Grounds::of(directories)?.spot(directory)?;
+        let ConfinedPath { root, path } = LocalConfines::of(directories)?.spot(directory)?;
         let root = root.follow(&path).map_err(|error| {
             let what = format!("cannot open {}: {}", directory.display(), plain(&error));
             Error::new(Code::of_files(&error), what)
@@ -99,7 +99,7 @@ impl Remote {
     }
 
     /// Both ends in this process.
-    fn here(base: Vec<u8>, below: Option<Root>, opening: &Opening) -> Result<Remote, Error> {
+    fn here(base: Vec<u8>, below: Option<Root>, opening: &SessionOpening) -> Result<Remote, Error> {
         let (near, far) = connect::local_pair(opening, &own_features())?;
         let serve = move || drop(serve_here(far, below));
         let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
@@ -118,7 +118,7 @@ impl Remote {
         &self,
         paths: I,
         follow: bool,
-    ) -> Answers<'_, I::IntoIter, Entry> {
+    ) -> Answers<'_, I::IntoIter, ListEntry> {
         Answers::stats(self, follow, paths.into_iter())
     }
 
@@ -137,19 +137,19 @@ impl Remote {
     }
 
     /// What there is at a path, through symbolic links.
-    pub fn stat(&self, path: &[u8]) -> Result<Entry, Error> {
+    pub fn stat(&self, path: &[u8]) -> Result<ListEntry, Error> {
         self.stat_of(path, true)
     }
 
     /// The same, of a symbolic link itself.
-    pub fn stat_link(&self, path: &[u8]) -> Result<Entry, Error> {
+    pub fn stat_link(&self, path: &[u8]) -> Result<ListEntry, Error> {
         self.stat_of(path, false)
     }
 
-    fn stat_of(&self, path: &[u8], follow: bool) -> Result<Entry, Error> {
+    fn stat_of(&self, path: &[u8], follow: bool) -> Result<ListEntry, Error> {
         let (put, answer) = bounded(1);
         let path = self.full(path);
-        self.link.ask(Waiting::Stat(put), |op| Message::Stat { op, path, follow })?;
+        self.link.ask(PendingCall::Stat(put), |op| ReadMessage::Stat { op, path, follow })?;
         self.link.wait(&answer)?.map_err(Error::from)
     }
 
@@ -157,7 +157,7 @@ impl Remote {
     pub fn file(&self, path: &[u8]) -> Result<RemoteFile, Error> {
         let (put, answer) = bounded(1);
         let number = self.link.open(self.full(path), put)?;
-        let opened: Result<Identity, Failure> = self.link.wait(&answer)?;
+        let opened: Result<FileIdentity, Failure> = self.link.wait(&answer)?;
         match opened {
             Ok(identity) => Ok(RemoteFile::new(self.link.clone(), number, identity)),
             Err(failure) => {
@@ -168,15 +168,15 @@ impl Remote {
     }
 
     /// What is in a directory, as it comes.
-    pub fn list(&self, path: &[u8], depth: Depth) -> Result<List, Error> {
+    pub fn list(&self, path: &[u8], depth: Depth) -> Result<RemoteList, Error> {
         let (path, depth) = (self.full(path), depth.number());
-        List::begin(&self.link, |op, room| Message::List { op, path, depth, room })
+        RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })
     }
 
     /// The paths that a pattern stands for, as `cp` understands it; they are to be asked for as they are.
     pub fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let pattern = self.full(pattern);
-        List::begin(&self.link, |op, room| Message::Find { op, pattern, room })?.paths()
+        RemoteList::begin(&self.link, |op, room| ReadMessage::Find { op, pattern, room })?.paths()
     }
 
     /// Why nothing more can be asked for, if the session has ended by itself.
@@ -215,10 +215,10 @@ impl Drop for Remote {
     }
 }
 
-fn begin(established: Established) -> Result<(Arc<Link>, JoinHandle<()>), Error> {
+fn begin(established: EstablishedSession) -> Result<(Arc<ClientSession>, JoinHandle<()>), Error> {
     let (started, starting) = bounded(1);
     let run = move || {
-        hearing::run(established, |link| {
+        client_session::run(established, |link| {
             let _ = started.send(link);
         });
     };

@@ -1,8 +1,10 @@
 //! What a read is asked for: the words of this service in the hello.
 
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal};
-use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
+use farhaul_connect::hello::{Refusal, SessionOpening};
+use farhaul_connect::{
+    AdmissionReply, AllowedRequest, ContentDirection, Rights, RightsRequest, session_needs,
+};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
@@ -17,15 +19,21 @@ pub(crate) struct ReadRequest {}
 
 impl ReadRequest {
     /// What the client opens a session for.
-    pub(crate) fn opening(self, network: NetworkOptions) -> Result<Opening, Error> {
+    pub(crate) fn opening(self, network: NetworkOptions) -> Result<SessionOpening, Error> {
         let network = network.checked()?;
         let request =
             serde_json::to_vec(&self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
-        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+        Ok(SessionOpening {
+            service: SERVICE.into(),
+            needs: session_needs(&network),
+            request,
+            many: false,
+            network,
+        })
     }
 
     /// What a client has asked for.
-    pub(crate) fn of(opening: &Opening) -> Result<ReadRequest, Refusal> {
+    pub(crate) fn of(opening: &SessionOpening) -> Result<ReadRequest, Refusal> {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
             let text = format!("this end lets files be read, it has no service called '{service}'");
@@ -37,19 +45,26 @@ impl ReadRequest {
 }
 
 /// Answers a client whom nobody judges, such as over ssh.
-pub fn admit(opening: &Opening) -> Result<Admitted, Refusal> {
+pub fn admit(opening: &SessionOpening) -> Result<AdmissionReply, Refusal> {
     ReadRequest::of(opening).map(|_| admitted())
 }
 
 /// Answers a client of a daemon, as far as its rights go.
-pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
+pub fn admit_within(
+    rights: &Rights,
+    opening: &SessionOpening,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     ReadRequest::of(opening)?;
-    let allowed = rights.judge(Asked { way: Way::Read, cipher: opening.network.cipher, copy: None })?;
+    let allowed = rights.judge(RightsRequest {
+        way: ContentDirection::Read,
+        cipher: opening.network.cipher,
+        copy: None,
+    })?;
     Ok((admitted(), allowed))
 }
 
-fn admitted() -> Admitted {
-    Admitted { features: own_features(), terms: Vec::new() }
+fn admitted() -> AdmissionReply {
+    AdmissionReply { features: own_features(), terms: Vec::new() }
 }
 
 /// What this end can do in a read: all that the protocol's version has.

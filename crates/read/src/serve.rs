@@ -14,29 +14,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farhaul_blocks::Block;
-use farhaul_connect::Established;
+use farhaul_connect::EstablishedSession;
 use farhaul_copy::open_root;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
-use farhaul_session::exchange::{BlockClass, Load, Outlet};
+use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
-use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::panic_guard::contained;
+use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, Session, Step};
-use farhaul_session::supervisor::{Order, Role};
-use farhaul_session::testing::Testing;
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_session::test_hooks::TestHooks;
 use farhaul_volume::{Hashers, Root};
 
-use super::files::{Files, OpenFile, Ready};
-use super::ground::{Ground, advise, identity};
-use super::listing::Listing;
-use super::messages::{Message, Range};
-use super::pieces::{Pack, Piece};
+use super::files::{OpenedFile, ServedFile, ServedFiles};
+use super::messages::{FileRange, ReadMessage};
+use super::pieces::{AnswerBlock, AnswerPiece};
+use super::read_scope::{ReadScope, advise, identity};
+use super::record_stream::RecordStream;
 use super::request::ReadRequest;
-use super::work::{Digesting, Hurry, Next, Op, Part, Task, Work};
+use super::work::{DigestTask, Operation, OperationPart, Task, TaskPriority, WorkItem, WorkQueues};
 
 /// Answers of so many bytes, all ranges of an operation together, go ahead of the others.
 pub const SMALL_MAX: u64 = 64 << 10;
@@ -69,16 +69,16 @@ const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 
 /// What a daemon says of its side.
 #[derive(Debug, Clone)]
-pub struct ServerPolicy {
+pub struct ReadServerPolicy {
     /// Nothing outside it is read.
     pub root: PathBuf,
     /// What goes wrong at this end, for tests.
-    pub testing: Testing,
+    pub testing: TestHooks,
 }
 
 /// How a served session ended.
 #[derive(Debug)]
-pub struct Served {
+pub struct ReadOutcome {
     /// What the session has to say.
     pub report: SessionReport,
     /// Why it ended early, if it did.
@@ -88,10 +88,14 @@ pub struct Served {
 }
 
 /// Serves reads until the client has no more: at a daemon below what it may use, over ssh whatever the user may read.
-pub fn serve(established: Established, policy: Option<&ServerPolicy>, handle: &Handle) -> Served {
+pub fn serve(
+    established: EstablishedSession,
+    policy: Option<&ReadServerPolicy>,
+    handle: &Handle,
+) -> ReadOutcome {
     let ground = match (policy, &established.guest) {
-        (None, _) => Ok(Ground::User { expands: true }),
-        (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(Ground::Root),
+        (None, _) => Ok(ReadScope::User { expands: true }),
+        (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(ReadScope::Root),
         // Nobody comes here without having been judged.
         (Some(_), None) => Err(Error::new(Code::Forbidden, "you were not let in here")),
     };
@@ -100,20 +104,20 @@ pub fn serve(established: Established, policy: Option<&ServerPolicy>, handle: &H
 }
 
 /// The far end of a read within this host: of all that its user can read, or of what lies below a directory.
-pub(crate) fn serve_here(established: Established, below: Option<Root>) -> Served {
-    let ground = below.map_or(Ground::User { expands: false }, Ground::Root);
+pub(crate) fn serve_here(established: EstablishedSession, below: Option<Root>) -> ReadOutcome {
+    let ground = below.map_or(ReadScope::User { expands: false }, ReadScope::Root);
     serve_on(Ok(ground), established, None, &Handle::new())
 }
 
 fn serve_on(
-    ground: Result<Ground, Error>,
-    established: Established,
-    testing: Option<Testing>,
+    ground: Result<ReadScope, Error>,
+    established: EstablishedSession,
+    testing: Option<TestHooks>,
     handle: &Handle,
-) -> Served {
+) -> ReadOutcome {
     handle.begin();
     let served = contained(|| run(ground, established, testing, handle)).flatten();
-    let served = served.unwrap_or_else(|error| Served {
+    let served = served.unwrap_or_else(|error| ReadOutcome {
         report: SessionReport::default(),
         error: Some(error),
         answered: 0,
@@ -123,11 +127,11 @@ fn serve_on(
 }
 
 fn run(
-    ground: Result<Ground, Error>,
-    mut established: Established,
-    testing: Option<Testing>,
+    ground: Result<ReadScope, Error>,
+    mut established: EstablishedSession,
+    testing: Option<TestHooks>,
     handle: &Handle,
-) -> Result<Served, Error> {
+) -> Result<ReadOutcome, Error> {
     let network = &mut established.opening.network;
     if let Some(testing) = testing {
         // What a client allows this host to use is not the client's to say alone.
@@ -139,7 +143,8 @@ fn run(
     let budget = established.session.budget.clone();
     let mut setup = established.session;
     setup.urgent_reserve = URGENT_RESERVE;
-    let (_session, mut dialogue) = Session::start(setup, network, Role::Sender, Order::Any, handle)?;
+    let (_session, mut dialogue) =
+        Session::start(setup, network, ContentRole::Sender, DeliveryOrder::Any, handle)?;
     let begun = request.and(ground);
     let ground = match begun {
         Ok(ground) => ground,
@@ -157,20 +162,20 @@ fn run(
     Ok(ended(dialogue, result, answered))
 }
 
-fn ended(dialogue: Dialogue, result: Result<(), Error>, answered: u64) -> Served {
-    let figures = Figures { ours: dialogue.figures(), theirs: Default::default() };
+fn ended(dialogue: Dialogue, result: Result<(), Error>, answered: u64) -> ReadOutcome {
+    let figures = SessionFigures { ours: dialogue.figures(), theirs: Default::default() };
     let bytes = farhaul_session::exchange::arrived_bytes(&dialogue.request, result.is_ok().then_some(0));
     let report = dialogue.report(&figures, bytes);
     let error = result.err();
     dialogue.close(error.as_ref());
-    Served { report, error, answered }
+    ReadOutcome { report, error, answered }
 }
 
 struct Server {
     request: Arc<Request>,
-    ground: Ground,
-    files: Files,
-    work: Work,
+    ground: ReadScope,
+    files: ServedFiles,
+    work: WorkQueues,
     outlet: Outlet,
     /// Blocks for small answers, which bulk does not get.
     reserve: Mutex<Vec<Block>>,
@@ -178,12 +183,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(dialogue: &Dialogue, ground: Ground, budget: &Budget) -> Server {
+    fn new(dialogue: &Dialogue, ground: ReadScope, budget: &Budget) -> Server {
         let request = dialogue.request.clone();
         let outlet = Outlet::new(request.clone());
         Server {
-            files: Files::new(budget),
-            work: Work::new(request.session()),
+            files: ServedFiles::new(budget),
+            work: WorkQueues::new(request.session()),
             reserve: Mutex::new((0..RESERVE).map_while(|_| outlet.try_claim()).collect()),
             outlet,
             ground,
@@ -202,8 +207,8 @@ impl Server {
         }
         std::thread::scope(|scope| {
             for number in 0..count as usize {
-                let hurry = if number.is_multiple_of(2) { Hurry::Small } else { Hurry::Bulk };
-                let name = if hurry == Hurry::Small { "read-small" } else { "read-bulk" };
+                let hurry = if number.is_multiple_of(2) { TaskPriority::Small } else { TaskPriority::Bulk };
+                let name = if hurry == TaskPriority::Small { "read-small" } else { "read-bulk" };
                 let body = move || self.request.work(|| Worker::new(self, hurry).run());
                 let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body);
                 if let Err(error) = thread {
@@ -223,53 +228,59 @@ impl Server {
     fn converse(&self, dialogue: &mut Dialogue) -> Result<(), Error> {
         loop {
             match dialogue.step()? {
-                Step::Message(bytes) => self.hear(Message::decode(bytes).map_err(senseless)?)?,
-                Step::Finish(_) => {
+                DialogueStep::Message(bytes) => self.hear(ReadMessage::decode(bytes).map_err(senseless)?)?,
+                DialogueStep::Finish(_) => {
                     dialogue.finish();
                     return Ok(());
                 }
-                Step::Idle => {}
+                DialogueStep::Idle => {}
             }
         }
     }
 
-    fn hear(&self, message: Message) -> Result<(), Error> {
+    fn hear(&self, message: ReadMessage) -> Result<(), Error> {
         match message {
-            Message::Open { file, path } => {
+            ReadMessage::Open { file, path } => {
                 let open = self.files.add(file, path)?;
-                self.work.add(Hurry::Small, vec![Task::Open { file, open }])
+                self.work.add(TaskPriority::Small, vec![Task::Open { file, open }])
             }
-            Message::Close { file } => self.files.close(file),
-            Message::Read { op, file, first, ranges } => self.read(op, file, first, ranges),
-            Message::Advise { file, ranges } => {
+            ReadMessage::Close { file } => self.files.close(file),
+            ReadMessage::Read { op, file, first, ranges } => self.read(op, file, first, ranges),
+            ReadMessage::Advise { file, ranges } => {
                 let open = self.files.get(file)?;
-                self.work.add(Hurry::Bulk, vec![Task::Advise { open, ranges }])
+                self.work.add(TaskPriority::Bulk, vec![Task::Advise { open, ranges }])
             }
-            Message::Stat { op, path, follow } => {
+            ReadMessage::Stat { op, path, follow } => {
                 let op = self.work.op(op);
-                self.work.add(Hurry::Small, vec![Task::Stat { op, path, follow }])
+                self.work.add(TaskPriority::Small, vec![Task::Stat { op, path, follow }])
             }
-            Message::List { op, path, depth, room } => {
-                let op = self.work.op(op);
-                op.add_room(room);
-                self.work.add(Hurry::Bulk, vec![Task::List(Box::new(Listing::of_directory(op, path, depth)))])
-            }
-            Message::Find { op, pattern, room } => {
+            ReadMessage::List { op, path, depth, room } => {
                 let op = self.work.op(op);
                 op.add_room(room);
-                self.work.add(Hurry::Bulk, vec![Task::List(Box::new(Listing::of_pattern(op, pattern)))])
+                self.work.add(
+                    TaskPriority::Bulk,
+                    vec![Task::List(Box::new(RecordStream::of_directory(op, path, depth)))],
+                )
             }
-            Message::More { op, room } => {
+            ReadMessage::Find { op, pattern, room } => {
+                let op = self.work.op(op);
+                op.add_room(room);
+                self.work.add(
+                    TaskPriority::Bulk,
+                    vec![Task::List(Box::new(RecordStream::of_pattern(op, pattern)))],
+                )
+            }
+            ReadMessage::More { op, room } => {
                 self.work.more(op, room);
                 Ok(())
             }
-            Message::Digest { op, file, range, algorithm } => {
+            ReadMessage::Digest { op, file, range, algorithm } => {
                 let (op, open) = (self.work.op(op), self.files.get(file)?);
-                let digesting = Digesting { algorithm, hashers: Hashers::new(&[algorithm]), done: 0 };
+                let digesting = DigestTask { algorithm, hashers: Hashers::new(&[algorithm]), done: 0 };
                 let task = Task::Digest { op, open, range, digesting: Box::new(digesting) };
-                self.work.add(Hurry::Bulk, vec![task])
+                self.work.add(TaskPriority::Bulk, vec![task])
             }
-            Message::Cancel { op } => {
+            ReadMessage::Cancel { op } => {
                 self.work.cancel(op);
                 Ok(())
             }
@@ -277,7 +288,7 @@ impl Server {
         }
     }
 
-    fn read(&self, op: u64, file: u64, first: u64, ranges: Vec<Range>) -> Result<(), Error> {
+    fn read(&self, op: u64, file: u64, first: u64, ranges: Vec<FileRange>) -> Result<(), Error> {
         let (op, open) = (self.work.op(op), self.files.get(file)?);
         let mut parts = Vec::with_capacity(ranges.len());
         let mut bytes = 0u64;
@@ -290,14 +301,14 @@ impl Server {
                 ));
             };
             bytes = bytes.saturating_add(range.len);
-            parts.push(Part { number, range, at: 0 });
+            parts.push(OperationPart { number, range, at: 0 });
         }
-        let hurry = if bytes <= SMALL_MAX { Hurry::Small } else { Hurry::Bulk };
+        let hurry = if bytes <= SMALL_MAX { TaskPriority::Small } else { TaskPriority::Bulk };
         let read = |parts| Task::Read { op: op.clone(), open: open.clone(), parts };
         self.work.add(hurry, near(parts).into_iter().map(read).collect())
     }
 
-    fn say(&self, message: &Message) {
+    fn say(&self, message: &ReadMessage) {
         self.request.send_encoded(|out| message.encode(out));
     }
 
@@ -307,21 +318,21 @@ impl Server {
     }
 
     /// The operation ends with this.
-    fn fail(&self, op: &Op, failure: Failure) {
+    fn fail(&self, op: &Operation, failure: Failure) {
         if self.work.cancel(op.number) {
-            self.say(&Message::Failed { op: op.number, failure });
+            self.say(&ReadMessage::Failed { op: op.number, failure });
         }
     }
 }
 
 /// Those that are near one another together, each group in the order of offsets.
-fn near(mut parts: Vec<Part>) -> Vec<Vec<Part>> {
+fn near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
     parts.sort_by_key(|part| part.range.offset);
-    let mut groups: Vec<Vec<Part>> = Vec::new();
+    let mut groups: Vec<Vec<OperationPart>> = Vec::new();
     // Of the last group: where it began, and where it ends.
     let (mut from, mut to) = (0, 0);
     for part in parts {
-        let Range { offset, len } = part.range;
+        let FileRange { offset, len } = part.range;
         let is_near = offset >= to && offset - to <= GAP_MAX && offset + len - from <= GROUP_BYTES_MAX;
         match groups.last_mut() {
             Some(group) if is_near && group.len() < GROUP_MAX => group.push(part),
@@ -338,23 +349,23 @@ fn near(mut parts: Vec<Part>) -> Vec<Vec<Part>> {
 /// A thread that works off one of the queues.
 struct Worker<'a> {
     server: &'a Server,
-    hurry: Hurry,
-    pack: Option<Pack>,
+    hurry: TaskPriority,
+    pack: Option<AnswerBlock>,
     /// What lies between ranges that are read together; what is digested.
     scratch: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(server: &'a Server, hurry: Hurry) -> Worker<'a> {
+    fn new(server: &'a Server, hurry: TaskPriority) -> Worker<'a> {
         Worker { server, hurry, pack: None, scratch: Vec::new() }
     }
 
     fn run(mut self) {
         loop {
             match self.server.work.next(self.hurry, self.pack.is_none()) {
-                Next::Task(task) => self.act(task),
-                Next::Nothing => self.put(),
-                Next::Over => return,
+                WorkItem::Task(task) => self.act(task),
+                WorkItem::Nothing => self.put(),
+                WorkItem::Over => return,
             }
         }
     }
@@ -368,15 +379,15 @@ impl<'a> Worker<'a> {
         match task {
             Task::Open { file, ref open } => {
                 let message = match open.ready(&server.ground) {
-                    Ok(ready) => Message::Opened { file, identity: identity(&ready.meta) },
-                    Err(failure) => Message::NotOpened { file, failure },
+                    Ok(ready) => ReadMessage::Opened { file, identity: identity(&ready.meta) },
+                    Err(failure) => ReadMessage::NotOpened { file, failure },
                 };
                 server.say(&message);
                 self.done(&task);
             }
             Task::Stat { ref op, ref path, follow } => {
                 match server.ground.stat(path, follow) {
-                    Ok(entry) => server.say(&Message::Stated { op: op.number, entry }),
+                    Ok(entry) => server.say(&ReadMessage::Stated { op: op.number, entry }),
                     Err(failure) => server.fail(op, failure),
                 }
                 self.done(&task);
@@ -407,7 +418,7 @@ impl<'a> Worker<'a> {
 
     // ---- ranges ------------------------------------------------------------------------------------------------------
 
-    fn read(&mut self, op: Arc<Op>, open: Arc<OpenFile>, mut parts: Vec<Part>) {
+    fn read(&mut self, op: Arc<Operation>, open: Arc<ServedFile>, mut parts: Vec<OperationPart>) {
         let server = self.server;
         let weight = parts.len();
         let ready = match open.ready(&server.ground) {
@@ -418,7 +429,7 @@ impl<'a> Worker<'a> {
             }
         };
         // What is left of a long range is somebody else's, at the same time.
-        let turn_max = TURN.min(Pack::room_of(server.request.pool.block_bytes()) as u64);
+        let turn_max = TURN.min(AnswerBlock::room_of(server.request.pool.block_bytes()) as u64);
         let mut is_whole = true;
         if let [part] = &mut parts[..] {
             let left = part.range.len - part.at;
@@ -426,7 +437,7 @@ impl<'a> Worker<'a> {
             // Nothing more is asked of a file than it has.
             let end = ready.meta.size.saturating_sub(part.range.offset);
             if turn < left && part.at + turn < end {
-                let rest = Part { at: part.at + turn, ..*part };
+                let rest = OperationPart { at: part.at + turn, ..*part };
                 server.work.put_back(Task::Read { op: op.clone(), open: open.clone(), parts: vec![rest] });
                 is_whole = false;
             }
@@ -456,7 +467,7 @@ impl<'a> Worker<'a> {
             self.put();
         }
         if self.pack.is_none() {
-            self.pack = self.claim().map(Pack::new);
+            self.pack = self.claim().map(AnswerBlock::new);
         }
         self.pack.is_some()
     }
@@ -464,7 +475,7 @@ impl<'a> Worker<'a> {
     fn claim(&self) -> Option<Block> {
         let Server { outlet, reserve, .. } = self.server;
         let is_over = || self.server.is_over();
-        if self.hurry == Hurry::Bulk {
+        if self.hurry == TaskPriority::Bulk {
             return outlet.claim(is_over);
         }
         let kept = reserve.lock().whole().pop();
@@ -482,7 +493,7 @@ impl<'a> Worker<'a> {
     fn put_if_due(&mut self) {
         let Some(pack) = &self.pack else { return };
         let pool = &self.server.request.pool;
-        let is_scarce = self.hurry == Hurry::Bulk && !self.server.request.has_room()
+        let is_scarce = self.hurry == TaskPriority::Bulk && !self.server.request.has_room()
             || 2 * (pool.total() - pool.open() + pool.available()) < pool.total();
         if pack.len() >= PACK && !is_scarce || pack.room() < PACK {
             self.put();
@@ -495,14 +506,14 @@ impl<'a> Worker<'a> {
             return;
         }
         let (block, len, content) = pack.close();
-        let class = if self.hurry == Hurry::Small { BlockClass::Urgent } else { BlockClass::Bulk };
-        let load = Load { class, ..Load::new(block, len, content) };
+        let class = if self.hurry == TaskPriority::Small { BlockClass::Urgent } else { BlockClass::Bulk };
+        let load = LoadedBlock { class, ..LoadedBlock::new(block, len, content) };
         self.server.outlet.put(load, || self.server.is_over());
     }
 
     // ---- streams -----------------------------------------------------------------------------------------------------
 
-    fn list(&mut self, mut listing: Box<Listing>) {
+    fn list(&mut self, mut listing: Box<RecordStream>) {
         let server = self.server;
         let op = listing.op.clone();
         let is_over = match listing.make(&server.ground) {
@@ -528,12 +539,12 @@ impl<'a> Worker<'a> {
             let is_last = is_over && len == listing.made.len();
             // Memory that is there is read without an error.
             let _ = listing.made.read_exact(&mut pack.space()[..len]);
-            pack.push(Piece { op: op.number, range: 0, at: listing.sent, len: len as u64, is_last });
+            pack.push(AnswerPiece { op: op.number, range: 0, at: listing.sent, len: len as u64, is_last });
             is_told = is_last;
             op.use_room(len as u64);
             let hurry = self.hurry;
             if listing.sent < STREAM_START {
-                self.hurry = Hurry::Small;
+                self.hurry = TaskPriority::Small;
             }
             listing.sent += len as u64;
             self.put();
@@ -547,7 +558,13 @@ impl<'a> Worker<'a> {
 
     // ---- digests -----------------------------------------------------------------------------------------------------
 
-    fn digest(&mut self, op: Arc<Op>, open: Arc<OpenFile>, range: Option<Range>, digesting: Box<Digesting>) {
+    fn digest(
+        &mut self,
+        op: Arc<Operation>,
+        open: Arc<ServedFile>,
+        range: Option<FileRange>,
+        digesting: Box<DigestTask>,
+    ) {
         let server = self.server;
         let mut digesting = digesting;
         let digested =
@@ -562,25 +579,25 @@ impl<'a> Worker<'a> {
         if !is_over {
             return server.work.put_back(Task::Digest { op, open, range, digesting });
         }
-        let Digesting { algorithm, hashers, done } = *digesting;
+        let DigestTask { algorithm, hashers, done } = *digesting;
         let digest = hashers.finish().into_iter().next().map(|(_, digest)| digest).unwrap_or_default();
         if !op.is_cancelled() {
-            server.say(&Message::Digested { op: op.number, bytes, digest });
+            server.say(&ReadMessage::Digested { op: op.number, bytes, digest });
         }
-        let digesting = Box::new(Digesting { algorithm, hashers: Hashers::new(&[]), done });
+        let digesting = Box::new(DigestTask { algorithm, hashers: Hashers::new(&[]), done });
         self.done(&Task::Digest { op, open, range, digesting });
     }
 
     /// Digests some more; true if that was the end.
     fn digest_turn(
         &mut self,
-        ready: &Ready,
-        range: Option<Range>,
-        digesting: &mut Digesting,
+        ready: &OpenedFile,
+        range: Option<FileRange>,
+        digesting: &mut DigestTask,
     ) -> Result<bool, Failure> {
         let size = ready.meta.size;
         let (from, len) = match range {
-            Some(Range { offset, len }) => (offset, len.min(size.saturating_sub(offset))),
+            Some(FileRange { offset, len }) => (offset, len.min(size.saturating_sub(offset))),
             None => (0, size),
         };
         self.scratch.resize(TURN as usize, 0);
@@ -604,11 +621,11 @@ impl<'a> Worker<'a> {
 
 /// Reads these parts into a block; `ends` if nothing of them is left.
 fn fill(
-    pack: &mut Pack,
+    pack: &mut AnswerBlock,
     scratch: &mut Vec<u8>,
-    op: &Op,
-    ready: &Ready,
-    parts: &[Part],
+    op: &Operation,
+    ready: &OpenedFile,
+    parts: &[OperationPart],
     ends: bool,
 ) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| Failure::cannot("read", &error);
@@ -623,7 +640,7 @@ fn fill(
         };
         // A range that ends early ends with the file.
         let is_last = ends || len < want;
-        pack.push(Piece { op: op.number, range: part.number, at: part.at, len: len as u64, is_last });
+        pack.push(AnswerPiece { op: op.number, range: part.number, at: part.at, len: len as u64, is_last });
     }
     Ok(())
 }
@@ -633,7 +650,7 @@ fn read_together(
     space: &mut [u8],
     scratch: &mut Vec<u8>,
     file: &File,
-    parts: &[Part],
+    parts: &[OperationPart],
 ) -> std::io::Result<bool> {
     let from = parts[0].range.offset;
     if parts.last().is_some_and(|part| part.range.offset + part.range.len > OFFSET_MAX) {

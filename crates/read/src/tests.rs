@@ -82,16 +82,17 @@ fn vectors_of_near_far_and_overlapping_ranges_come_as_they_are() {
     let folder = folder(&[("file", &bytes)]);
     let remote = remote(folder.path());
     let file = remote.file(b"file").unwrap();
-    let mut ranges: Vec<_> =
-        (0..5000u64).map(|number| Range { offset: number * 7919 % (3 << 20), len: number % 300 }).collect();
+    let mut ranges: Vec<_> = (0..5000u64)
+        .map(|number| FileRange { offset: number * 7919 % (3 << 20), len: number % 300 })
+        .collect();
     // Neighbours, with gaps and without, the same ones again, long ones between short ones, and beyond the end.
-    ranges.extend((0..500).map(|number| Range { offset: number * 1000, len: 900 }));
-    ranges.extend((0..500).map(|number| Range { offset: number * 900, len: 900 }));
-    ranges.extend([Range { offset: 5, len: 2 << 20 }, Range { offset: (3 << 20) - 10, len: 1000 }]);
+    ranges.extend((0..500).map(|number| FileRange { offset: number * 1000, len: 900 }));
+    ranges.extend((0..500).map(|number| FileRange { offset: number * 900, len: 900 }));
+    ranges.extend([FileRange { offset: 5, len: 2 << 20 }, FileRange { offset: (3 << 20) - 10, len: 1000 }]);
     let mut queue = file.read_vectored(&ranges).unwrap();
     let mut seen = vec![false; ranges.len()];
     while let Some((number, read)) = queue.next() {
-        let Range { offset, len } = ranges[number as usize];
+        let FileRange { offset, len } = ranges[number as usize];
         let end = (offset + len).min(bytes.len() as u64);
         assert!(read.unwrap() == bytes[offset as usize..end as usize], "{offset} {len}");
         assert!(!std::mem::replace(&mut seen[number as usize], true));
@@ -126,12 +127,12 @@ fn a_reader_has_all_of_it_in_order() {
     let remote = remote(folder.path());
     let file = remote.file(b"file").unwrap();
     let mut read = Vec::new();
-    file.reader(Range { offset: 0, len: u64::MAX }).read_to_end(&mut read).unwrap();
+    file.reader(FileRange { offset: 0, len: u64::MAX }).read_to_end(&mut read).unwrap();
     assert!(read == bytes);
     let mut part = Vec::new();
-    file.reader(Range { offset: 12345, len: 3 << 20 }).read_to_end(&mut part).unwrap();
+    file.reader(FileRange { offset: 12345, len: 3 << 20 }).read_to_end(&mut part).unwrap();
     assert!(part == bytes[12345..12345 + (3 << 20)]);
-    assert!(file.reader(Range { offset: 1 << 40, len: 1 }).next_chunk().unwrap().is_none());
+    assert!(file.reader(FileRange { offset: 1 << 40, len: 1 }).next_chunk().unwrap().is_none());
 }
 
 #[test]
@@ -178,23 +179,27 @@ fn entries_say_what_they_are() {
             .list(b"dir", depth)
             .unwrap()
             .map(|listed| match listed.unwrap() {
-                Listed::Entry(entry) => (String::from_utf8(entry.path).unwrap(), entry.kind),
+                ListItem::Entry(entry) => (String::from_utf8(entry.path).unwrap(), entry.kind),
                 other => panic!("{other:?}"),
             })
             .collect();
         names.sort();
         names
     };
-    let near =
-        [("", Kind::Directory), ("file", Kind::File), ("link", Kind::Symlink), ("sub", Kind::Directory)];
+    let near = [
+        ("", PathKind::Directory),
+        ("file", PathKind::File),
+        ("link", PathKind::Symlink),
+        ("sub", PathKind::Directory),
+    ];
     let near: Vec<_> = near.iter().map(|(name, kind)| (name.to_string(), *kind)).collect();
     assert_eq!(names(Depth::One), near);
-    let all = [&near[..], &[("sub/deep".to_string(), Kind::File)]].concat();
+    let all = [&near[..], &[("sub/deep".to_string(), PathKind::File)]].concat();
     assert_eq!(names(Depth::All), all);
     assert_eq!(names(Depth::Levels(2)), all);
     let (link, file) = (remote.stat_link(b"dir/link").unwrap(), remote.stat(b"dir/link").unwrap());
-    assert_eq!((link.kind, &link.target[..]), (Kind::Symlink, &b"file"[..]));
-    assert_eq!((file.kind, file.identity.size), (Kind::File, 1000));
+    assert_eq!((link.kind, &link.target[..]), (PathKind::Symlink, &b"file"[..]));
+    assert_eq!((file.kind, file.identity.size), (PathKind::File, 1000));
 }
 
 #[test]
@@ -209,7 +214,7 @@ fn a_long_list_comes_whole_though_it_waits_for_room() {
     let mut list = remote.list(b"", Depth::One).unwrap();
     assert!(list.next().unwrap().is_ok());
     drop(list);
-    assert!(remote.stat(b"").unwrap().kind == Kind::Directory);
+    assert!(remote.stat(b"").unwrap().kind == PathKind::Directory);
 }
 
 #[test]
@@ -225,9 +230,9 @@ fn digests_are_what_the_tools_tell() {
             hashers.finish().remove(0).1
         };
         assert_eq!(file.digest(algorithm, None).unwrap(), (expected(&bytes), bytes.len() as u64));
-        let range = Range { offset: 5, len: 1 << 20 };
+        let range = FileRange { offset: 5, len: 1 << 20 };
         assert_eq!(file.digest(algorithm, Some(range)).unwrap().0, expected(&bytes[5..5 + (1 << 20)]));
-        let beyond = Range { offset: 1 << 40, len: 1 };
+        let beyond = FileRange { offset: 1 << 40, len: 1 };
         assert_eq!(file.digest(algorithm, Some(beyond)).unwrap(), (expected(b""), 0));
     }
 }
@@ -276,7 +281,7 @@ fn what_is_cancelled_makes_room_for_more_at_once() {
     let remote = remote(folder.path());
     let file = remote.file(b"file").unwrap();
     for _ in 0..8 {
-        let ranges = vec![Range { offset: 0, len: 1 << 20 }; 60_000];
+        let ranges = vec![FileRange { offset: 0, len: 1 << 20 }; 60_000];
         drop(file.read_vectored(&ranges).unwrap());
     }
     assert_eq!(file.read_at(0, 1).unwrap(), b"x");
@@ -337,7 +342,7 @@ fn what_is_cancelled_holds_up_nothing() {
     for _ in 0..50 {
         let mut queue = file.queue();
         for number in 0..200 {
-            queue.submit(Range { offset: number << 10, len: 32 << 20 }).unwrap();
+            queue.submit(FileRange { offset: number << 10, len: 32 << 20 }).unwrap();
         }
     }
     assert_eq!(file.read_at(0, 4).unwrap(), content(4));
@@ -367,7 +372,7 @@ fn a_small_answer_does_not_wait_for_the_bulk_that_was_asked_for_before_it() {
         let before = remote.handle().snapshot().bytes_done;
         let mut bulk = file.queue();
         for number in 0..BULK {
-            bulk.submit(Range { offset: (number % 7) << 20, len: 1 << 20 }).unwrap();
+            bulk.submit(FileRange { offset: (number % 7) << 20, len: 1 << 20 }).unwrap();
         }
         assert_eq!(file.read_at(5, 4).unwrap(), content(9)[5..]);
         let came = remote.handle().snapshot().bytes_done - before;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::Charge;
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_session::shared::Shared;
-use farhaul_session::unread::Unread;
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_session::shared::SessionShared;
 use farhaul_volume::Algorithm;
 
-use super::files::OpenFile;
-use super::listing::Listing;
-use super::messages::Range;
+use super::files::ServedFile;
+use super::messages::FileRange;
+use super::record_stream::RecordStream;
 
 /// Ranges, and other operations, that may wait at a time.
 pub(crate) const OUTSTANDING_MAX: usize = 1 << 17;
@@ -35,16 +35,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// An operation of the client's: what all of its parts have in common.
 #[derive(Debug)]
-pub(crate) struct Op {
+pub(crate) struct Operation {
     pub(crate) number: u64,
     is_cancelled: AtomicBool,
     /// Of a stream: so many more bytes the client has room for.
     room: AtomicU64,
 }
 
-impl Op {
-    fn new(number: u64) -> Op {
-        Op { number, is_cancelled: AtomicBool::new(false), room: AtomicU64::new(0) }
+impl Operation {
+    fn new(number: u64) -> Operation {
+        Operation { number, is_cancelled: AtomicBool::new(false), room: AtomicU64::new(0) }
     }
 
     pub(crate) fn room(&self) -> u64 {
@@ -74,10 +74,10 @@ impl Op {
 
 /// A range of an operation, by its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct OperationPart {
     pub(crate) number: u64,
     /// As the client wants it.
-    pub(crate) range: Range,
+    pub(crate) range: FileRange,
     /// So many bytes of it are done.
     pub(crate) at: u64,
 }
@@ -86,41 +86,41 @@ pub(crate) struct Part {
 pub(crate) enum Task {
     Open {
         file: u64,
-        open: Arc<OpenFile>,
+        open: Arc<ServedFile>,
     },
     /// Ranges near one another, in the order of their offsets; or one that may be long.
     Read {
-        op: Arc<Op>,
-        open: Arc<OpenFile>,
-        parts: Vec<Part>,
+        op: Arc<Operation>,
+        open: Arc<ServedFile>,
+        parts: Vec<OperationPart>,
     },
     Stat {
-        op: Arc<Op>,
+        op: Arc<Operation>,
         path: Vec<u8>,
         follow: bool,
     },
     Advise {
-        open: Arc<OpenFile>,
-        ranges: Vec<Range>,
+        open: Arc<ServedFile>,
+        ranges: Vec<FileRange>,
     },
-    List(Box<Listing>),
+    List(Box<RecordStream>),
     Digest {
-        op: Arc<Op>,
-        open: Arc<OpenFile>,
-        range: Option<Range>,
-        digesting: Box<Digesting>,
+        op: Arc<Operation>,
+        open: Arc<ServedFile>,
+        range: Option<FileRange>,
+        digesting: Box<DigestTask>,
     },
 }
 
 /// A digest that is being computed, a bit at a time.
-pub(crate) struct Digesting {
+pub(crate) struct DigestTask {
     pub(crate) algorithm: Algorithm,
     pub(crate) hashers: farhaul_volume::Hashers,
     pub(crate) done: u64,
 }
 
 impl Task {
-    fn op(&self) -> Option<&Arc<Op>> {
+    fn op(&self) -> Option<&Arc<Operation>> {
         match self {
             Task::Open { .. } | Task::Advise { .. } => None,
             Task::Read { op, .. } | Task::Stat { op, .. } | Task::Digest { op, .. } => Some(op),
@@ -159,14 +159,14 @@ impl Task {
 
 /// How much of a hurry a task is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hurry {
+pub(crate) enum TaskPriority {
     /// Somebody waits for a small answer.
     Small,
     Bulk,
 }
 
-/// What [`Work::next`] has.
-pub(crate) enum Next {
+/// What [`WorkQueues::next`] has.
+pub(crate) enum WorkItem {
     Task(Task),
     /// Nothing now.
     Nothing,
@@ -174,8 +174,8 @@ pub(crate) enum Next {
 }
 
 /// The queues.
-pub(crate) struct Work {
-    shared: Arc<Shared>,
+pub(crate) struct WorkQueues {
+    shared: Arc<SessionShared>,
     queues: Mutex<Queues>,
     small: Condvar,
     bulk: Condvar,
@@ -186,8 +186,8 @@ struct Queues {
     small: VecDeque<Task>,
     bulk: VecDeque<Task>,
     /// Streams that wait until the client has room.
-    parked: HashMap<u64, Box<Listing>>,
-    ops: HashMap<u64, Known>,
+    parked: HashMap<u64, Box<RecordStream>>,
+    ops: HashMap<u64, KnownOperation>,
     /// As much as all tasks weigh that wait or are worked on, how many of them are streams, and what they take.
     outstanding: usize,
     streams: usize,
@@ -197,18 +197,18 @@ struct Queues {
     cancelled_streams: usize,
     charge: Charge,
     /// Held while there is anything to do: more is to come, so the flows need not repair their tails ahead of feedback.
-    unread: Option<Unread>,
+    unread: Option<ProducerToken>,
 }
 
 /// An operation, while tasks of it are there.
-struct Known {
-    op: Arc<Op>,
+struct KnownOperation {
+    op: Arc<Operation>,
     weight: usize,
     streams: usize,
 }
 
-impl Work {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Work {
+impl WorkQueues {
+    pub(crate) fn new(shared: &Arc<SessionShared>) -> WorkQueues {
         let queues = Queues {
             small: VecDeque::new(),
             bulk: VecDeque::new(),
@@ -222,7 +222,7 @@ impl Work {
             charge: shared.budget.nothing(),
             unread: None,
         };
-        Work {
+        WorkQueues {
             shared: shared.clone(),
             queues: Mutex::new(queues),
             small: Condvar::new(),
@@ -238,16 +238,16 @@ impl Work {
     // ---- who hears the client ----------------------------------------------------------------------------------------
 
     /// The operation of this number, which begins with this unless more of it is there.
-    pub(crate) fn op(&self, number: u64) -> Arc<Op> {
+    pub(crate) fn op(&self, number: u64) -> Arc<Operation> {
         let queues = self.queues();
         match queues.ops.get(&number) {
             Some(known) => known.op.clone(),
-            None => Arc::new(Op::new(number)),
+            None => Arc::new(Operation::new(number)),
         }
     }
 
     /// Has this done.
-    pub(crate) fn add(&self, hurry: Hurry, tasks: Vec<Task>) -> Result<(), Error> {
+    pub(crate) fn add(&self, hurry: TaskPriority, tasks: Vec<Task>) -> Result<(), Error> {
         let mut queues = self.queues();
         for task in tasks {
             let (weight, streams) = (task.weight(), task.streams());
@@ -268,26 +268,26 @@ impl Work {
             queues.streams += streams;
             queues.bytes += task.bytes();
             if let Some(op) = task.op() {
-                let known = queues.ops.entry(op.number).or_insert_with(|| Known::new(op));
+                let known = queues.ops.entry(op.number).or_insert_with(|| KnownOperation::new(op));
                 known.weight += weight;
                 known.streams += streams;
             }
             match (hurry, &task) {
-                (Hurry::Small, _) => queues.small.push_back(task),
+                (TaskPriority::Small, _) => queues.small.push_back(task),
                 // Its beginning is a small answer, which waits for a thread of bulk, but not for all that is asked of those.
-                (Hurry::Bulk, Task::List(_)) => queues.bulk.push_front(task),
-                (Hurry::Bulk, _) => queues.bulk.push_back(task),
+                (TaskPriority::Bulk, Task::List(_)) => queues.bulk.push_front(task),
+                (TaskPriority::Bulk, _) => queues.bulk.push_back(task),
             }
         }
         let bytes = queues.bytes;
         queues.charge.hold(bytes)?;
         if queues.outstanding > 0 && queues.unread.is_none() {
-            queues.unread = Some(Unread::new(&self.shared));
+            queues.unread = Some(ProducerToken::new(&self.shared));
         }
         drop(queues);
         match hurry {
-            Hurry::Small => self.small.notify_one(),
-            Hurry::Bulk => self.bulk.notify_all(),
+            TaskPriority::Small => self.small.notify_one(),
+            TaskPriority::Bulk => self.bulk.notify_all(),
         }
         Ok(())
     }
@@ -336,25 +336,25 @@ impl Work {
 
     // ---- who works ---------------------------------------------------------------------------------------------------
 
-    /// The next task; waits for one if `waits`. To be [settled](Work::done) or [put back](Work::put_back).
-    pub(crate) fn next(&self, hurry: Hurry, waits: bool) -> Next {
+    /// The next task; waits for one if `waits`. To be [settled](WorkQueues::done) or [put back](WorkQueues::put_back).
+    pub(crate) fn next(&self, hurry: TaskPriority, waits: bool) -> WorkItem {
         let mut queues = self.queues();
         loop {
             if self.is_over() {
-                return Next::Over;
+                return WorkItem::Over;
             }
             let queue = match hurry {
-                Hurry::Small => &mut queues.small,
-                Hurry::Bulk => &mut queues.bulk,
+                TaskPriority::Small => &mut queues.small,
+                TaskPriority::Bulk => &mut queues.bulk,
             };
             match queue.pop_front() {
                 Some(task) if task.is_cancelled() => self.settle(&mut queues, &task),
-                Some(task) => return Next::Task(task),
-                None if !waits => return Next::Nothing,
+                Some(task) => return WorkItem::Task(task),
+                None if !waits => return WorkItem::Nothing,
                 None => {
                     let bell = match hurry {
-                        Hurry::Small => &self.small,
-                        Hurry::Bulk => &self.bulk,
+                        TaskPriority::Small => &self.small,
+                        TaskPriority::Bulk => &self.bulk,
                     };
                     (queues, _) = bell.wait_timeout(queues, LOOK_EVERY).in_any_case();
                 }
@@ -386,7 +386,7 @@ impl Work {
     }
 
     /// So many parts of an operation are done.
-    pub(crate) fn done_parts(&self, op: &Op, weight: usize) {
+    pub(crate) fn done_parts(&self, op: &Operation, weight: usize) {
         let mut queues = self.queues();
         queues.bytes -= weight as u64 * WAITING_BYTES;
         queues.forget(op.number, weight, 0);
@@ -419,13 +419,13 @@ impl Queues {
         }
         (self.cancelled, self.cancelled_streams) = (0, 0);
         let (small, bulk) = (std::mem::take(&mut self.small), std::mem::take(&mut self.bulk));
-        for (hurry, tasks) in [(Hurry::Small, small), (Hurry::Bulk, bulk)] {
+        for (hurry, tasks) in [(TaskPriority::Small, small), (TaskPriority::Bulk, bulk)] {
             let (cancelled, wanted): (VecDeque<_>, VecDeque<_>) =
                 tasks.into_iter().partition(Task::is_cancelled);
             cancelled.iter().for_each(|task| self.settle(task));
             match hurry {
-                Hurry::Small => self.small = wanted,
-                Hurry::Bulk => self.bulk = wanted,
+                TaskPriority::Small => self.small = wanted,
+                TaskPriority::Bulk => self.bulk = wanted,
             }
         }
     }
@@ -451,8 +451,8 @@ impl Queues {
     }
 }
 
-impl Known {
-    fn new(op: &Arc<Op>) -> Known {
-        Known { op: op.clone(), weight: 0, streams: 0 }
+impl KnownOperation {
+    fn new(op: &Arc<Operation>) -> KnownOperation {
+        KnownOperation { op: op.clone(), weight: 0, streams: 0 }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_daemon::EndsToo;
+use farhaul_daemon::ShutdownHook;
 use farhaul_handover::Held as _;
 
 use crate::node::{Node, STOP_TIME};
@@ -51,7 +51,7 @@ fn status(jobs: usize, sessions: usize) -> String {
     format!("ending: waits for {jobs} and {sessions}")
 }
 
-impl<T: Fn() -> Duration + Send + Sync> EndsToo for Drain<T> {
+impl<T: Fn() -> Duration + Send + Sync> ShutdownHook for Drain<T> {
     fn begin(&self) -> Duration {
         self.node.drain();
         (self.time)()

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use farhaul_handover::Held as _;
 use tokio::sync::watch;
 
-use crate::access::{Caller, Places};
+use crate::access::{Caller, JobPlaces};
 use crate::job::JobId;
 
 /// Things that the ring holds, and their bytes.
@@ -21,32 +21,32 @@ const BYTES_MAX: usize = 8 << 20;
 pub(crate) struct News {
     /// Later ones have higher numbers.
     pub(crate) id: u64,
-    pub(crate) body: Body,
+    pub(crate) body: NewsBody,
 }
 
 /// What has happened; texts are JSON.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum NewsBody {
     /// A job is another one than before, or new.
-    Job { job: JobId, places: Arc<Places>, text: String },
+    Job { job: JobId, places: Arc<JobPlaces>, text: String },
     /// A line of a job's log.
-    Log { job: JobId, places: Arc<Places>, text: String },
+    Log { job: JobId, places: Arc<JobPlaces>, text: String },
     /// How far those are that run, once a second.
-    Progress(Vec<(JobId, Arc<Places>, String)>),
+    Progress(Vec<(JobId, Arc<JobPlaces>, String)>),
     /// Something about a watched folder.
-    Watch { places: Arc<Places>, text: String },
+    Watch { places: Arc<JobPlaces>, text: String },
     /// Something that is not about a job: a cap, a token, the service itself. Its kind and what it is.
     Other { kind: &'static str, text: String },
 }
 
-impl Body {
+impl NewsBody {
     fn bytes(&self) -> usize {
         match self {
-            Body::Job { text, .. }
-            | Body::Log { text, .. }
-            | Body::Watch { text, .. }
-            | Body::Other { text, .. } => text.len() + 128,
-            Body::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
+            NewsBody::Job { text, .. }
+            | NewsBody::Log { text, .. }
+            | NewsBody::Watch { text, .. }
+            | NewsBody::Other { text, .. } => text.len() + 128,
+            NewsBody::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
         }
     }
 
@@ -54,29 +54,29 @@ impl Body {
     pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(&'static str, String)> {
         let is_asked = |job: &JobId| only.is_none_or(|only| only == *job);
         match self {
-            Body::Job { job, places, text } => {
+            NewsBody::Job { job, places, text } => {
                 (is_asked(job) && caller.sees(places)).then(|| ("job", text.clone()))
             }
-            Body::Log { job, places, text } => {
+            NewsBody::Log { job, places, text } => {
                 // Lines are for who asks for this job: others would drown in them.
                 (only == Some(*job) && caller.sees(places)).then(|| ("log", text.clone()))
             }
-            Body::Progress(all) => {
+            NewsBody::Progress(all) => {
                 let seen = all.iter().filter(|(job, places, _)| is_asked(job) && caller.sees(places));
                 let texts: Vec<&str> = seen.map(|(_, _, text)| text.as_str()).collect();
                 (!texts.is_empty()).then(|| ("progress", format!("[{}]", texts.join(","))))
             }
-            Body::Watch { places, text } => {
+            NewsBody::Watch { places, text } => {
                 (only.is_none() && caller.sees(places)).then(|| ("watch", text.clone()))
             }
-            Body::Other { kind, text } => only.is_none().then(|| (*kind, text.clone())),
+            NewsBody::Other { kind, text } => only.is_none().then(|| (*kind, text.clone())),
         }
     }
 }
 
 /// What a reader gets.
 #[derive(Debug)]
-pub(crate) struct Next {
+pub(crate) struct HubRead {
     /// Nothing if there is none yet.
     pub(crate) news: Option<Arc<News>>,
     /// Something between what the reader had and this is gone.
@@ -105,7 +105,7 @@ impl Hub {
     }
 
     /// Tells something.
-    pub(crate) fn tell(&self, body: Body) {
+    pub(crate) fn tell(&self, body: NewsBody) {
         let mut ring = self.ring.lock().in_any_case();
         let id = ring.next;
         ring.next += 1;
@@ -137,24 +137,24 @@ impl Hub {
 
     /// What comes next behind number `after`. A reader takes one at a time: what it has taken and not yet sent is all that a slow
     /// one holds besides its connection.
-    pub(crate) fn after(&self, after: u64) -> Next {
+    pub(crate) fn after(&self, after: u64) -> HubRead {
         let ring = self.ring.lock().in_any_case();
         let first = ring.next - ring.news.len() as u64;
         // A number that was never told is of another process.
         let has_gap = after + 1 < first || after >= ring.next;
         let from = if has_gap { first } else { after + 1 };
         let at = usize::try_from(from - first).unwrap_or(usize::MAX);
-        Next { news: ring.news.get(at).cloned(), has_gap }
+        HubRead { news: ring.news.get(at).cloned(), has_gap }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farhaul::Place;
+    use farhaul::LocationSpec;
 
-    fn other(text: &str) -> Body {
-        Body::Other { kind: "cap", text: text.into() }
+    fn other(text: &str) -> NewsBody {
+        NewsBody::Other { kind: "cap", text: text.into() }
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let hub = Hub::new(100);
         (0..10).for_each(|_| hub.tell(other("{}")));
         let after = |after| {
-            let Next { news, has_gap } = hub.after(after);
+            let HubRead { news, has_gap } = hub.after(after);
             (news.map(|news| news.id), has_gap)
         };
         assert_eq!(after(99), (Some(100), false));
@@ -180,14 +180,14 @@ mod tests {
     #[test]
     fn a_reader_sees_what_it_may() {
         let job = JobId::new(1).unwrap();
-        let at = |name: &str| Arc::new(Places(vec![Place::parse(name.as_ref()).unwrap()]));
+        let at = |name: &str| Arc::new(JobPlaces(vec![LocationSpec::parse(name.as_ref()).unwrap()]));
         let local = Caller::local();
         let mut narrow = Caller { scopes: vec![crate::access::Scope::Read], ..Caller::local() };
         narrow.reach.local = Some(vec!["/a".into()]);
-        let body = Body::Progress(vec![(job, at("/a/x"), "1".into()), (job, at("/b"), "2".into())]);
+        let body = NewsBody::Progress(vec![(job, at("/a/x"), "1".into()), (job, at("/b"), "2".into())]);
         assert_eq!(body.for_caller(&local, None), Some(("progress", "[1,2]".into())));
         assert_eq!(body.for_caller(&narrow, None), Some(("progress", "[1]".into())));
-        let log = Body::Log { job, places: at("/a"), text: "{}".into() };
+        let log = NewsBody::Log { job, places: at("/a"), text: "{}".into() };
         assert_eq!(log.for_caller(&local, None), None);
         assert_eq!(log.for_caller(&narrow, Some(job)), Some(("log", "{}".into())));
         assert_eq!(other("{}").for_caller(&narrow, Some(job)), None);

@@ -1,6 +1,6 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
 //!
-//! How to read it: [`serve()`] is what `farhaul serve` calls, [`Client`] how the command line asks it. `job` says what a job is, `store`
+//! How to read it: [`serve()`] is what `farhaul serve` calls, [`ServiceClient`] how the command line asks it. `job` says what a job is, `store`
 //! keeps it, `scheduler` decides about it, `node` does it, `access` says who may, `api` is how it is asked for.
 #![forbid(unsafe_code)]
 
@@ -27,17 +27,17 @@ pub mod state_dir;
 mod store;
 mod watch;
 
-pub use access::{Reach, Scope};
+pub use access::{CallerReach, Scope};
 pub use api::Problem;
-pub use client::{Address, Client, Told};
+pub use client::{ServiceAddress, ServiceClient, ServiceEvent};
 pub use clock::Clock;
-pub use hooks::webhook::{Network, Url, Webhook, Webhooks};
-pub use hooks::{Bounds, Hook, When};
+pub use hooks::webhook::{AllowedNetwork, Webhook, WebhookSettings, WebhookUrl};
+pub use hooks::{BatchBounds, Hook, HookMoment};
 pub use job::{
-    FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobId, JobOption, JobOptions, JobSpec, Kind, Labels, Repeat,
-    RetryRule, Rule, SelectRules, Span, State,
+    FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobId, JobKind, JobOption, JobOptions, JobSpan, JobSpec, JobState,
+    Labels, OptionRule, RepeatRule, RetryRule, SelectRules,
 };
-pub use node::{Identity, Kept, Peer, Settings, WatchSpec};
-pub use scheduler::choice::Places;
+pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};
+pub use scheduler::choice::JobSlots;
 pub use serve::{ServiceConfig, default_sockets, default_state, serve};
-pub use watch::After;
+pub use watch::AfterAction;

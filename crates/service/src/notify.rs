@@ -1,7 +1,7 @@
 //! What the service and its manager (systemd) tell each other: ready, reloading, stopping, the watchdog, and
 //! sockets that are handed over.
 //!
-//! How to read it: [`Manager`] says how things stand, [`Watchdog`] that threads move, [`Passed`] sorts the
+//! How to read it: [`Manager`] says how things stand, [`Watchdog`] that threads move, [`PassedSockets`] sorts the
 //! sockets. The descriptors themselves are taken by `main`, before there are threads (`descriptors.rs` of the
 //! command line).
 //!
@@ -137,7 +137,7 @@ impl Drop for Watchdog {
 
 /// Sockets that the service manager holds and hands over.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassedSockets {
     /// For sessions. Options of a socket (buffers, GRO) are to be set anew; datagrams of sessions before a
     /// restart may wait in it.
     pub udp: Vec<UdpSocket>,
@@ -153,7 +153,7 @@ pub struct Passed {
 
 /// What a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DescriptorKind {
     Udp,
     Tcp,
     Unix,
@@ -169,11 +169,11 @@ enum Purpose {
     Metrics,
 }
 
-impl Passed {
+impl PassedSockets {
     /// Sorts descriptors by their names (`udp`, `tcp`, `api`, `metrics`) and by what they are. One whose name the unit
     /// does not give is sorted by what it is alone.
-    pub fn sorted(descriptors: Vec<(String, OwnedFd)>) -> Result<Passed, Error> {
-        let mut passed = Passed::default();
+    pub fn sorted(descriptors: Vec<(String, OwnedFd)>) -> Result<PassedSockets, Error> {
+        let mut passed = PassedSockets::default();
         for (name, descriptor) in descriptors {
             let purpose = kind_of(&descriptor).and_then(|kind| purpose(&name, kind)).ok_or_else(|| {
                 let name = escape(name.as_bytes());
@@ -197,32 +197,32 @@ impl Passed {
     }
 }
 
-fn purpose(name: &str, kind: Kind) -> Option<Purpose> {
+fn purpose(name: &str, kind: DescriptorKind) -> Option<Purpose> {
     // What systemd calls a socket whose unit gives no name.
     let is_nameless = name.is_empty() || name == "unknown" || name.ends_with(".socket");
     match (name, kind) {
-        ("udp", Kind::Udp) => Some(Purpose::Udp),
-        ("tcp", Kind::Tcp) => Some(Purpose::Tcp),
-        ("api", Kind::Unix) => Some(Purpose::Api),
-        ("api", Kind::Tcp) => Some(Purpose::ApiTcp),
-        ("metrics", Kind::Tcp) => Some(Purpose::Metrics),
-        (_, Kind::Udp) if is_nameless => Some(Purpose::Udp),
-        (_, Kind::Tcp) if is_nameless => Some(Purpose::Tcp),
-        (_, Kind::Unix) if is_nameless => Some(Purpose::Api),
+        ("udp", DescriptorKind::Udp) => Some(Purpose::Udp),
+        ("tcp", DescriptorKind::Tcp) => Some(Purpose::Tcp),
+        ("api", DescriptorKind::Unix) => Some(Purpose::Api),
+        ("api", DescriptorKind::Tcp) => Some(Purpose::ApiTcp),
+        ("metrics", DescriptorKind::Tcp) => Some(Purpose::Metrics),
+        (_, DescriptorKind::Udp) if is_nameless => Some(Purpose::Udp),
+        (_, DescriptorKind::Tcp) if is_nameless => Some(Purpose::Tcp),
+        (_, DescriptorKind::Unix) if is_nameless => Some(Purpose::Api),
         _ => None,
     }
 }
 
 /// `None` for what is neither a listener nor a bound socket for datagrams.
-fn kind_of(descriptor: &OwnedFd) -> Option<Kind> {
+fn kind_of(descriptor: &OwnedFd) -> Option<DescriptorKind> {
     let family = sockopt::socket_domain(descriptor).ok()?;
     let kind = sockopt::socket_type(descriptor).ok()?;
     let is_inet = family == AddressFamily::INET || family == AddressFamily::INET6;
     match kind {
-        SocketType::DGRAM if is_inet => Some(Kind::Udp),
+        SocketType::DGRAM if is_inet => Some(DescriptorKind::Udp),
         SocketType::STREAM if !sockopt::socket_acceptconn(descriptor).ok()? => None,
-        SocketType::STREAM if is_inet => Some(Kind::Tcp),
-        SocketType::STREAM if family == AddressFamily::UNIX => Some(Kind::Unix),
+        SocketType::STREAM if is_inet => Some(DescriptorKind::Tcp),
+        SocketType::STREAM if family == AddressFamily::UNIX => Some(DescriptorKind::Unix),
         _ => None,
     }
 }
@@ -334,7 +334,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let unix = |name: &str| -> OwnedFd { UnixListener::bind(folder.path().join(name)).unwrap().into() };
         let named = |name: &str, descriptor: OwnedFd| (name.to_string(), descriptor);
-        let passed = Passed::sorted(vec![
+        let passed = PassedSockets::sorted(vec![
             named("udp", udp()),
             named("farhaul.socket", udp()),
             named("tcp", tcp()),
@@ -366,7 +366,7 @@ mod tests {
             ("api", one.into()),
             ("unknown", other.into()),
         ] {
-            let error = Passed::sorted(vec![(name.to_string(), descriptor)]).unwrap_err();
+            let error = PassedSockets::sorted(vec![(name.to_string(), descriptor)]).unwrap_err();
             assert!(error.code() == Code::BadConfig && error.what().contains(name), "{error}");
         }
     }

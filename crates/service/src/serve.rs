@@ -1,6 +1,6 @@
 //! The whole service: the daemon's door, the jobs, the API, from beginning to end.
 //!
-//! What it is told is the configuration alone ([`Loaded`]), whose values come from files, the environment and the command line. SIGHUP reads
+//! What it is told is the configuration alone ([`LoadedConfig`]), whose values come from files, the environment and the command line. SIGHUP reads
 //! it anew: what can change while all goes on does, and for the rest a line says that it needs a restart.
 
 use std::net::{SocketAddr, TcpListener};
@@ -10,36 +10,36 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farhaul_daemon::{CapsOf, EndsToo, HeldSockets, Observer, ServeConfig};
+use farhaul_daemon::{HeldSockets, Observer, PrincipalCaps, ServeConfig, ShutdownHook};
 use farhaul_handover::Held as _;
-use farhaul_session::{Error, MemoryLimits, Testing};
+use farhaul_session::{Error, MemoryLimits, TestHooks};
 use tokio::sync::watch;
 
-use crate::api::{self, At, Doors, Gate, Listeners, Serves, Tls};
+use crate::api::{self, AddressScope, Gate, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
 use crate::audit::{Audit, Chain};
-use crate::caps::spec::Subject;
+use crate::caps::spec::CapSubject;
 use crate::clock::Clock;
-use crate::config::values::Address;
-use crate::config::{Config, Loaded, Reload, Sources};
+use crate::config::values::ListenAddress;
+use crate::config::{Config, ConfigSources, LoadedConfig, Reload};
 use crate::drain::Drain;
 use crate::hooks::webhook::OwnAddresses;
-use crate::metrics::Door;
-use crate::node::{Conductor, Node, Settings};
-use crate::notify::{Manager, Passed, Watchdog};
-use crate::state_dir::{Socket, StateDir};
+use crate::metrics::ClientMetrics;
+use crate::node::{Conductor, Node, NodeSettings};
+use crate::notify::{Manager, PassedSockets, Watchdog};
+use crate::state_dir::{StateDir, StateSocket};
 
 /// What `farhaul serve` was told.
 pub struct ServiceConfig {
     /// Where the configuration comes from, to be read anew.
-    pub sources: Sources,
+    pub sources: ConfigSources,
     /// What it was when it was read.
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     /// Sockets that the service manager has bound; with some of a kind, the addresses of that kind do not count.
-    pub passed: Passed,
+    pub passed: PassedSockets,
     /// Mode bits of group and others that nothing gets, which the process's own mask has, too.
     pub mask: u32,
     /// What goes wrong at this end, for tests.
-    pub testing: Testing,
+    pub testing: TestHooks,
     /// The time.
     pub clock: Clock,
 }
@@ -54,15 +54,15 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let state = StateDir::open(config.serve.state.as_path(), root)?;
     let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
     let tls = tls(config)?;
-    let (node, signals) = Node::open(state.path(), clock, Settings::of(config))?;
+    let (node, signals) = Node::open(state.path(), clock, NodeSettings::of(config))?;
     node.set_base_caps(config)?;
     let conductor = Conductor::start(&node, signals)?;
-    let Passed { udp, tcp, api, api_tcp, metrics } = passed;
+    let PassedSockets { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
     let gate = Arc::new(Gate::new(config));
-    let answering = Answering::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
+    let answering = RequestThreads::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
     let now = Mutex::new(config.clone());
-    let reloading = Arc::new(Reloading { sources, now, node: node.clone(), audit, tls, gate });
+    let reloading = Arc::new(Reloader { sources, now, node: node.clone(), audit, tls, gate });
     let served = answering.and_then(|answering| {
         let at_the_door = match tcp.is_empty() {
             true => config.serve.listen.iter().map(|address| address.0).collect(),
@@ -72,12 +72,12 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
         node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
         let caps = node.live_caps.clone();
         let (latest, conductor_moves) = (reloading.clone(), node.clone());
-        let beside = Beside {
+        let beside = ExtraServeConfig {
             held: HeldSockets { udp, tcp },
             reload: Arc::new(move || reloading.reload()),
-            caps: Arc::new(move |principal, far| caps.place(Subject::client(principal, far))),
+            caps: Arc::new(move |principal, far| caps.place(CapSubject::client(principal, far))),
             ends_too: Arc::new(Drain::new(node.clone(), move || latest.drain())),
-            observer: Arc::new(Door(node.clone())),
+            observer: Arc::new(ClientMetrics(node.clone())),
         };
         let daemon = daemon(config, &loaded.files, state.path(), (mask, testing), beside)?;
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
@@ -96,43 +96,43 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
 fn doors(
     (unix, tcp, metrics): (Vec<UnixListener>, Vec<TcpListener>, Vec<TcpListener>),
     config: &Config,
-) -> Result<(Doors, Option<Socket>), Error> {
+) -> Result<(ListenAddresses, Option<StateSocket>), Error> {
     let (unix, own) = match unix.is_empty() {
         false => (unix, None),
         true => {
-            let own = Socket::listen(config.api.socket.as_path())?;
+            let own = StateSocket::listen(config.api.socket.as_path())?;
             let listener = own.listener.try_clone();
             (vec![listener.map_err(Error::io("cannot listen on the socket of the API"))?], Some(own))
         }
     };
-    let at = |serves, held: Vec<TcpListener>, named: &[Address]| -> Vec<(Serves, At)> {
+    let at = |serves, held: Vec<TcpListener>, named: &[ListenAddress]| -> Vec<(AddressScope, TcpOrigin)> {
         match held.is_empty() {
-            false => held.into_iter().map(|held| (serves, At::Held(held))).collect(),
-            true => named.iter().map(|address| (serves, At::Address(address.0))).collect(),
+            false => held.into_iter().map(|held| (serves, TcpOrigin::Held(held))).collect(),
+            true => named.iter().map(|address| (serves, TcpOrigin::Address(address.0))).collect(),
         }
     };
-    let mut tcp = at(Serves::Everything, tcp, &config.api.listen);
-    tcp.extend(at(Serves::Metrics, metrics, &config.metrics.listen));
-    Ok((Doors { unix, tcp }, own))
+    let mut tcp = at(AddressScope::Everything, tcp, &config.api.listen);
+    tcp.extend(at(AddressScope::Metrics, metrics, &config.metrics.listen));
+    Ok((ListenAddresses { unix, tcp }, own))
 }
 
 fn chain(config: &Config) -> Chain {
     if config.log.audit_chain { Chain::Kept } else { Chain::Off }
 }
 
-fn tls(config: &Config) -> Result<Option<Tls>, Error> {
+fn tls(config: &Config) -> Result<Option<ReloadableTls>, Error> {
     match (&config.api.tls_cert, &config.api.tls_key) {
-        (Some(certificate), Some(key)) => Tls::load(certificate.as_path(), &key.path()?).map(Some),
+        (Some(certificate), Some(key)) => ReloadableTls::load(certificate.as_path(), &key.path()?).map(Some),
         _ => Ok(None),
     }
 }
 
 /// What the daemon is told besides the configuration.
-struct Beside {
+struct ExtraServeConfig {
     held: HeldSockets,
     reload: Arc<dyn Fn() + Send + Sync>,
-    caps: Arc<CapsOf>,
-    ends_too: Arc<dyn EndsToo>,
+    caps: Arc<PrincipalCaps>,
+    ends_too: Arc<dyn ShutdownHook>,
     observer: Arc<dyn Observer>,
 }
 
@@ -141,8 +141,8 @@ fn daemon(
     config: &Config,
     files: &[PathBuf],
     state: &Path,
-    (mask, testing): (u32, Testing),
-    beside: Beside,
+    (mask, testing): (u32, TestHooks),
+    beside: ExtraServeConfig,
 ) -> Result<ServeConfig, Error> {
     let serve = &config.serve;
     let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
@@ -199,16 +199,16 @@ fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
 }
 
 /// What is needed to read the configuration anew.
-struct Reloading {
-    sources: Sources,
+struct Reloader {
+    sources: ConfigSources,
     now: Mutex<Config>,
     node: Arc<Node>,
     audit: Arc<Audit>,
-    tls: Option<Tls>,
+    tls: Option<ReloadableTls>,
     gate: Arc<Gate>,
 }
 
-impl Reloading {
+impl Reloader {
     /// How long what runs may take when the service ends.
     fn drain(&self) -> Duration {
         self.now.lock().in_any_case().serve.drain.0
@@ -239,7 +239,7 @@ impl Reloading {
             tls.reload()?;
         }
         self.node.set_base_caps(&new)?;
-        self.node.set_settings(Settings::of(&new));
+        self.node.set_settings(NodeSettings::of(&new));
         self.gate.change(&new);
         self.audit.set_chain(chain(&new));
         self.audit.reopen()?;
@@ -249,7 +249,7 @@ impl Reloading {
 }
 
 /// The threads that answer requests.
-struct Answering {
+struct RequestThreads {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
     /// By TCP.
@@ -259,15 +259,15 @@ struct Answering {
 /// How long requests may take to end when the service does.
 const REQUESTS_END_TIME: Duration = Duration::from_secs(2);
 
-impl Answering {
+impl RequestThreads {
     fn start(
         node: &Arc<Node>,
-        doors: Doors,
+        doors: ListenAddresses,
         config: &Config,
-        tls: Option<Tls>,
+        tls: Option<ReloadableTls>,
         gate: Arc<Gate>,
         audit: Arc<Audit>,
-    ) -> Result<Answering, Error> {
+    ) -> Result<RequestThreads, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("api")
@@ -278,15 +278,15 @@ impl Answering {
         let listeners = runtime.block_on(Listeners::bind(doors, tls.as_ref(), connections_max))?;
         for (address, serves) in listeners.addresses() {
             match serves {
-                Serves::Everything => tracing::info!(%address, tls = tls.is_some(), "the API listens"),
-                Serves::Metrics => tracing::info!(%address, tls = tls.is_some(), "metrics are served"),
+                AddressScope::Everything => tracing::info!(%address, tls = tls.is_some(), "the API listens"),
+                AddressScope::Metrics => tracing::info!(%address, tls = tls.is_some(), "metrics are served"),
             }
             gate.add_own(address.ip());
         }
         let pages: Vec<SocketAddr> = listeners
             .addresses()
             .into_iter()
-            .filter(|(_, serves)| *serves == Serves::Everything)
+            .filter(|(_, serves)| *serves == AddressScope::Everything)
             .map(|(address, _)| address)
             .collect();
         let name = config.api.hosts.first().map(|name| name.as_str());
@@ -300,7 +300,7 @@ impl Answering {
             runtime.shutdown_timeout(REQUESTS_END_TIME);
         };
         let thread = std::thread::Builder::new().name("api".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(Answering { stop, thread, addresses })
+        Ok(RequestThreads { stop, thread, addresses })
     }
 
     fn stop(self) {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::rate_cap::{CapPlace, CapPlaces, RateCap, RateShares, RateUsedUp};
+use super::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
 
 /// What may be taken, and what is. Clones are the same.
@@ -54,7 +54,7 @@ const RESOURCES: usize = Resource::LargeFiles as usize + 1;
 
 /// A limit of each resource, and of the rate. The default has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ResourceLimits {
     pub memory_bytes: u64,
     pub overflow_bytes: u64,
     pub threads: u64,
@@ -64,9 +64,9 @@ pub struct Limits {
     pub rate_bps: Option<u64>,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ResourceLimits {
+    fn default() -> ResourceLimits {
+        ResourceLimits {
             memory_bytes: u64::MAX,
             overflow_bytes: u64::MAX,
             threads: u64::MAX,
@@ -77,10 +77,10 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ResourceLimits {
     /// So much memory, and no other limit.
-    pub fn memory(bytes: u64) -> Limits {
-        Limits { memory_bytes: bytes, ..Limits::default() }
+    pub fn memory(bytes: u64) -> ResourceLimits {
+        ResourceLimits { memory_bytes: bytes, ..ResourceLimits::default() }
     }
 
     fn counted(&self) -> [u64; RESOURCES] {
@@ -90,17 +90,17 @@ impl Limits {
 
 /// A limit is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Full {
+pub struct LimitReached {
     what: Resource,
     whose: Arc<str>,
     limit: u64,
 }
 
-impl std::error::Error for Full {}
+impl std::error::Error for LimitReached {}
 
-impl std::fmt::Display for Full {
+impl std::fmt::Display for LimitReached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Full { what, whose, limit } = self;
+        let LimitReached { what, whose, limit } = self;
         match what {
             Resource::Memory => write!(f, "the memory of {whose} is used up ({} MiB)", limit >> 20),
             Resource::Overflow => {
@@ -113,8 +113,8 @@ impl std::fmt::Display for Full {
     }
 }
 
-impl From<Full> for Error {
-    fn from(full: Full) -> Error {
+impl From<LimitReached> for Error {
+    fn from(full: LimitReached) -> Error {
         let more = match full.what {
             Resource::Memory | Resource::Overflow => {
                 "give the far end more (serve --memory, --memory-per-key; memory= before its key)"
@@ -132,13 +132,13 @@ impl From<Full> for Error {
 /// Without a limit.
 impl Default for Budget {
     fn default() -> Budget {
-        Budget::new("this process", Limits::default())
+        Budget::new("this process", ResourceLimits::default())
     }
 }
 
 impl Budget {
     /// A budget within no other.
-    pub fn new(whose: impl Into<Arc<str>>, limits: Limits) -> Budget {
+    pub fn new(whose: impl Into<Arc<str>>, limits: ResourceLimits) -> Budget {
         Budget::of(whose.into(), limits, None)
     }
 
@@ -153,11 +153,11 @@ impl Budget {
     }
 
     /// A budget within this one: what is charged to it is charged here, too.
-    pub fn within(&self, whose: impl Into<Arc<str>>, limits: Limits) -> Budget {
+    pub fn within(&self, whose: impl Into<Arc<str>>, limits: ResourceLimits) -> Budget {
         Budget::of(whose.into(), limits, Some(self.clone()))
     }
 
-    fn of(whose: Arc<str>, limits: Limits, above: Option<Budget>) -> Budget {
+    fn of(whose: Arc<str>, limits: ResourceLimits, above: Option<Budget>) -> Budget {
         let counter = |limit: u64| Counter { limit: limit.into(), used: AtomicU64::new(0) };
         let now = Instant::now();
         let rate = match &above {
@@ -168,7 +168,7 @@ impl Budget {
     }
 
     /// From now on it has these. What is charged already stays; running sessions go on at another rate.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: ResourceLimits) {
         for (counter, limit) in self.0.counters.iter().zip(limits.counted()) {
             counter.limit.store(limit, Relaxed);
         }
@@ -182,7 +182,7 @@ impl Budget {
     // ---- what is counted ---------------------------------------------------------------------------------------------
 
     /// Takes so many bytes of memory, as long as the charge lives.
-    pub fn charge(&self, bytes: u64) -> Result<Charge, Full> {
+    pub fn charge(&self, bytes: u64) -> Result<Charge, LimitReached> {
         self.charge_of(Resource::Memory, bytes)
     }
 
@@ -192,7 +192,7 @@ impl Budget {
     }
 
     /// Takes so much of a resource, as long as the charge lives.
-    pub fn charge_of(&self, what: Resource, amount: u64) -> Result<Charge, Full> {
+    pub fn charge_of(&self, what: Resource, amount: u64) -> Result<Charge, LimitReached> {
         let mut charge = self.nothing_of(what);
         charge.set(amount)?;
         Ok(charge)
@@ -213,12 +213,16 @@ impl Budget {
         self.0.counters[what as usize].used.load(Relaxed)
     }
 
-    fn take(&self, what: Resource, amount: u64) -> Result<(), Full> {
+    fn take(&self, what: Resource, amount: u64) -> Result<(), LimitReached> {
         let Level { whose, counters, above, .. } = &*self.0;
         let Counter { limit, used } = &counters[what as usize];
         let limit = limit.load(Relaxed);
         let fits = |used: u64| used.checked_add(amount).filter(|sum| *sum <= limit);
-        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { what, whose: whose.clone(), limit })?;
+        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| LimitReached {
+            what,
+            whose: whose.clone(),
+            limit,
+        })?;
         above.as_ref().map_or(Ok(()), |above| above.take(what, amount)).inspect_err(|_| {
             used.fetch_sub(amount, Relaxed);
         })
@@ -235,19 +239,19 @@ impl Budget {
 
     /// A part of the rate for another session, if there is a most here or above.
     pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
-        self.share_of_rate_and(&CapPlaces::default())
+        self.share_of_rate_and(&CapMemberships::default())
     }
 
     /// The same for a session that is in named caps, too, whether or not any of these has a most yet, and in those that take
     /// their place while it runs.
-    pub fn share_of_rate_and(&self, named: &CapPlaces) -> Result<RateShares, RateUsedUp> {
+    pub fn share_of_rate_and(&self, named: &CapMemberships) -> Result<RateShares, RateUsedUp> {
         let (rate, places) = (&self.0.rate, named.get());
         if places.is_empty() && !rate.is_set() {
             return Ok(RateShares::default());
         }
         // Without a most, and apart from the named ones, it has no say.
         let is_in = rate.is_set() || places.iter().all(|place| place.cap.is_beside(rate));
-        let own = is_in.then(|| CapPlace::from(rate.clone()));
+        let own = is_in.then(|| CapMembership::from(rate.clone()));
         RateShares::join(own, named, Instant::now())
     }
 
@@ -281,7 +285,7 @@ const STEP: u64 = 256 << 10;
 
 impl Charge {
     /// From now on so much; as before if that is too much.
-    pub fn set(&mut self, amount: u64) -> Result<(), Full> {
+    pub fn set(&mut self, amount: u64) -> Result<(), LimitReached> {
         match amount.checked_sub(self.amount) {
             Some(more) => self.budget.take(self.what, more)?,
             None => self.budget.give_back(self.what, self.amount - amount),
@@ -291,7 +295,7 @@ impl Charge {
     }
 
     /// At least so many bytes from now on, and not much more.
-    pub fn hold(&mut self, bytes: u64) -> Result<(), Full> {
+    pub fn hold(&mut self, bytes: u64) -> Result<(), LimitReached> {
         if bytes > self.amount || bytes.saturating_add(2 * STEP) < self.amount {
             self.set(bytes.div_ceil(STEP).saturating_mul(STEP))?;
         }
@@ -342,23 +346,25 @@ mod tests {
 
     #[test]
     fn what_is_charged_counts_at_every_level_until_it_is_let_go_of() {
-        let process = Budget::new("this process", Limits::memory(100));
-        let (one, other) =
-            (process.within("this key", Limits::memory(60)), process.within("this key", Limits::memory(60)));
-        let session = one.within("this session", Limits::memory(50));
+        let process = Budget::new("this process", ResourceLimits::memory(100));
+        let (one, other) = (
+            process.within("this key", ResourceLimits::memory(60)),
+            process.within("this key", ResourceLimits::memory(60)),
+        );
+        let session = one.within("this session", ResourceLimits::memory(50));
         let first = session.charge(50).unwrap();
         assert_eq!((session.used(), one.used(), process.used()), (50, 50, 50));
         assert_eq!(
             session.charge(1).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this session".into(), limit: 50 }
+            LimitReached { what: Resource::Memory, whose: "this session".into(), limit: 50 }
         );
         assert_eq!(
             one.charge(11).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this key".into(), limit: 60 }
+            LimitReached { what: Resource::Memory, whose: "this key".into(), limit: 60 }
         );
         assert_eq!(
             other.charge(51).unwrap_err(),
-            Full { what: Resource::Memory, whose: "this process".into(), limit: 100 }
+            LimitReached { what: Resource::Memory, whose: "this process".into(), limit: 100 }
         );
         assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "what is refused leaves nothing");
         let second = other.charge(50).unwrap();
@@ -371,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_charge_grows_in_steps_and_shrinks_again() {
-        let budget = Budget::new("this session", Limits::memory(10 * STEP));
+        let budget = Budget::new("this session", ResourceLimits::memory(10 * STEP));
         let mut charge = budget.nothing();
         charge.hold(1).unwrap();
         charge.hold(STEP).unwrap();
@@ -387,7 +393,7 @@ mod tests {
 
     #[test]
     fn each_resource_is_counted_by_itself_and_says_whose_it_is() {
-        let limits = Limits {
+        let limits = ResourceLimits {
             memory_bytes: 5 << 20,
             overflow_bytes: 35 << 20,
             threads: 5,
@@ -396,7 +402,7 @@ mod tests {
             rate_bps: None,
         };
         let process = Budget::new("this daemon", limits);
-        let session = process.within("this session", Limits::default());
+        let session = process.within("this session", ResourceLimits::default());
         for (what, most, words) in [
             (Resource::Memory, 5 << 20, "the memory of this daemon is used up (5 MiB)"),
             (Resource::Overflow, 35 << 20, "the disk space beside memory of this daemon is used up (35 MiB)"),
@@ -416,17 +422,17 @@ mod tests {
 
     #[test]
     fn limits_may_change_while_something_is_charged() {
-        let budget = Budget::new("this key", Limits::memory(10));
+        let budget = Budget::new("this key", ResourceLimits::memory(10));
         let mut charge = budget.charge(10).unwrap();
-        budget.set_limits(Limits::memory(5));
+        budget.set_limits(ResourceLimits::memory(5));
         assert!(charge.set(11).is_err() && charge.set(6).is_ok() && charge.set(7).is_err());
-        budget.set_limits(Limits::default());
+        budget.set_limits(ResourceLimits::default());
         assert!(charge.set(1000).is_ok());
     }
 
     #[test]
     fn the_rate_is_that_of_all_levels() {
-        let limits = |rate_bps| Limits { rate_bps, ..Limits::default() };
+        let limits = |rate_bps| ResourceLimits { rate_bps, ..ResourceLimits::default() };
         let daemon = Budget::new("this daemon", limits(None));
         let key = daemon.within("this key", limits(None));
         assert!(key.share_of_rate().is_ok_and(|share| share.is_none()));
@@ -458,7 +464,7 @@ mod tests {
             const ALL: [Resource; RESOURCES] = [
                 Resource::Memory, Resource::Overflow, Resource::Threads, Resource::Descriptors, Resource::LargeFiles,
             ];
-            let limit = |n| Limits { memory_bytes: n, overflow_bytes: 2 * n, threads: n, descriptors: n / 2, large_files: n, rate_bps: None };
+            let limit = |n| ResourceLimits { memory_bytes: n, overflow_bytes: 2 * n, threads: n, descriptors: n / 2, large_files: n, rate_bps: None };
             let daemon = Budget::new("this daemon", limit(100));
             let keys = [daemon.within("this key", limit(60)), daemon.within("this key", limit(70))];
             let mut charges: Vec<Vec<Charge>> = (0..4usize)
@@ -485,7 +491,7 @@ mod tests {
 
     #[test]
     fn threads_never_take_more_than_there_is() {
-        let budget = Budget::new("this process", Limits::memory(1000));
+        let budget = Budget::new("this process", ResourceLimits::memory(1000));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

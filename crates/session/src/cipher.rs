@@ -16,14 +16,14 @@ use super::options::Cipher;
 
 /// What a session seals its packets with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Suite {
+pub(crate) struct SessionSuite {
     cipher: Cipher,
     is_ring: bool,
 }
 
-impl Suite {
-    pub(crate) fn new(cipher: Cipher) -> Suite {
-        Suite { cipher, is_ring: cipher != Cipher::ChaCha20Poly1305 && has_wide_aes_only() }
+impl SessionSuite {
+    pub(crate) fn new(cipher: Cipher) -> SessionSuite {
+        SessionSuite { cipher, is_ring: cipher != Cipher::ChaCha20Poly1305 && has_wide_aes_only() }
     }
 
     /// Whether opening to another place takes no longer than in place.
@@ -60,7 +60,7 @@ fn has_wide_aes_only() -> bool {
     false
 }
 
-impl CipherSuite for Suite {
+impl CipherSuite for SessionSuite {
     type Key = Key;
 
     fn key_len(&self) -> usize {
@@ -178,7 +178,7 @@ mod tests {
     /// (`openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC` of the bytes 0 to 27).
     #[test]
     fn the_second_half_of_the_keys_without_a_cipher_is_that_of_the_tag() {
-        let suite = Suite::new(Cipher::None);
+        let suite = SessionSuite::new(Cipher::None);
         assert_eq!(suite.key_len(), 32);
         let secret: Vec<u8> = [7; 16].into_iter().chain(0..16).collect();
         let key = suite.key(&secret);
@@ -192,7 +192,7 @@ mod tests {
             key.seal(&[3; 12], &[5; 8], &mut out, &[]);
             out
         };
-        assert_eq!(sealed(&key), sealed(&Suite::new(Cipher::Aes128Gcm).key(&secret[..16])));
+        assert_eq!(sealed(&key), sealed(&SessionSuite::new(Cipher::Aes128Gcm).key(&secret[..16])));
     }
 
     /// Both ends of a transfer choose by their own processor.
@@ -200,7 +200,7 @@ mod tests {
     fn both_libraries_give_the_same_bytes() {
         for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
             let key = |is_ring| {
-                let suite = Suite { cipher, is_ring };
+                let suite = SessionSuite { cipher, is_ring };
                 suite.key(&[7; 32][..suite.key_len()])
             };
             let (aws_lc, ring) = (key(false), key(true));

@@ -46,9 +46,9 @@ pub fn put_reason(out: &mut Vec<u8>, reason: &str) {
 }
 
 /// Takes values off the front of a slice.
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct ByteReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
@@ -129,7 +129,7 @@ mod tests {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             put_signed(&mut out, value as i64);
-            let mut reader = Reader(&out);
+            let mut reader = ByteReader(&out);
             assert_eq!(reader.varint(), Ok(value));
             assert_eq!(reader.signed(), Ok(value as i64));
             assert!(reader.is_empty());
@@ -138,16 +138,16 @@ mod tests {
 
     #[test]
     fn an_overlong_number_is_refused() {
-        assert_eq!(Reader(&[0xff; 11]).varint(), Err(Malformed));
+        assert_eq!(ByteReader(&[0xff; 11]).varint(), Err(Malformed));
         assert_eq!(
-            Reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).varint(),
+            ByteReader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).varint(),
             Err(Malformed)
         );
-        assert_eq!(Reader(&[0x80]).varint(), Err(Malformed));
+        assert_eq!(ByteReader(&[0x80]).varint(), Err(Malformed));
     }
 
     #[test]
     fn a_length_beyond_the_end_is_refused() {
-        assert_eq!(Reader(&[5, 1, 2]).bytes(), Err(Malformed));
+        assert_eq!(ByteReader(&[5, 1, 2]).bytes(), Err(Malformed));
     }
 }

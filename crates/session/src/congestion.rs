@@ -21,7 +21,7 @@ const SETTINGS: &str = "/proc/sys/net/ipv4/tcp_";
 
 /// Makes a connection ready to carry packets; returns what is to know of it. The congestion control is asked
 /// for once the connection is there, as a route may name one that replaces what was set before.
-pub fn prepare(stream: &TcpStream) -> io::Result<Prepared> {
+pub fn prepare(stream: &TcpStream) -> io::Result<PreparedSocket> {
     let socket = SockRef::from(stream);
     // Without these it is slower, and that is all.
     let _ = socket.set_tcp_nodelay(true);
@@ -33,16 +33,16 @@ pub fn prepare(stream: &TcpStream) -> io::Result<Prepared> {
     if !is_good(&in_use()) {
         let _ = socket.set_tcp_congestion(WANTED.as_bytes());
     }
-    Ok(Prepared { congestion: in_use(), socket: stream.try_clone()?.into() })
+    Ok(PreparedSocket { congestion: in_use(), socket: stream.try_clone()?.into() })
 }
 
 /// A TCP connection's congestion control, and its socket once more.
-pub struct Prepared {
+pub struct PreparedSocket {
     congestion: String,
     socket: OwnedFd,
 }
 
-impl Prepared {
+impl PreparedSocket {
     /// A carrier over this connection.
     pub fn carrier(self, link: StreamLink) -> StreamLink {
         link.with_room(WAITING_BYTES).over_tcp(self.congestion, self.socket)

@@ -6,7 +6,7 @@
 use std::thread::{Builder, Scope};
 
 use super::budget::Resource;
-use super::contained::contained;
+use super::panic_guard::contained;
 use super::request::Request;
 use crate::error::Error;
 
@@ -52,15 +52,23 @@ mod tests {
 
     use farhaul_blocks::BlockPool;
 
-    use super::super::budget::{Budget, Limits};
-    use super::super::shared::{Allowance, Shared};
+    use super::super::budget::{Budget, ResourceLimits};
+    use super::super::shared::{SessionAllowance, SessionShared};
     use super::*;
     use crate::error::Code;
     use crate::handle::Handle;
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();
-        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), Allowance::default());
+        let shared = SessionShared::new(
+            true,
+            Vec::new(),
+            pool(),
+            pool(),
+            0,
+            Handle::new(),
+            SessionAllowance::default(),
+        );
         shared.requests.add(&shared, 1, Handle::new())
     }
 
@@ -115,9 +123,9 @@ mod tests {
     #[test]
     fn a_thread_for_which_there_is_no_room_is_refused_by_its_name() {
         let pool = || BlockPool::new(1, 1).unwrap();
-        let budget = Budget::new("this daemon", Limits { threads: 1, ..Limits::default() });
-        let allowance = Allowance { budget: budget.clone(), ..Allowance::default() };
-        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), allowance);
+        let budget = Budget::new("this daemon", ResourceLimits { threads: 1, ..ResourceLimits::default() });
+        let allowance = SessionAllowance { budget: budget.clone(), ..SessionAllowance::default() };
+        let shared = SessionShared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), allowance);
         let (request, over) = (shared.requests.add(&shared, 1, Handle::new()), AtomicBool::new(false));
         let until_over = || {
             while !over.load(Ordering::Relaxed) {

@@ -13,7 +13,7 @@ mod misbehaviour;
 use std::io;
 use std::sync::Arc;
 
-pub use code::{Blame, Code, Retry};
+pub use code::{Blame, Code, RetryAdvice};
 pub use detail::ErrorDetail;
 pub use failure::{Failure, plain};
 pub use misbehaviour::{Misbehaviour, counts};
@@ -160,7 +160,7 @@ impl Error {
 
     /// Whether the same command can work later, when nobody has changed anything.
     pub fn is_retryable(&self) -> bool {
-        self.0.code.retry() == Retry::Helps
+        self.0.code.retry() == RetryAdvice::Helps
     }
 
     /// What a command that ends so ends with.

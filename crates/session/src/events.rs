@@ -86,7 +86,7 @@ pub enum Event {
         path: String,
         /// What was done.
         #[serde(flatten)]
-        done: Done,
+        done: EntryAction,
         /// Nothing was done; this is what would be.
         dry_run: bool,
     },
@@ -174,7 +174,7 @@ pub struct PathEnds {
 /// What was done with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "snake_case")]
-pub enum Done {
+pub enum EntryAction {
     /// Sent, and safe at the receiver.
     Sent {
         /// Its size.
@@ -208,7 +208,7 @@ pub enum Done {
 
 /// Who wants to see an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum EventLevel {
     /// Every user.
     Notice,
     /// Who wants a line for each entry, and to know how things are done.
@@ -219,7 +219,7 @@ pub enum Level {
 
 /// What becomes of an event that nobody has taken when the next ones come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keeping {
+pub(crate) enum Retention {
     /// It waits, and whoever has more to tell waits as well, though not for ever.
     Each,
     /// Only the newest of its kind counts.
@@ -240,7 +240,7 @@ impl Event {
     }
 
     /// Who wants to see it.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> EventLevel {
         match self {
             Event::EntryDone { dry_run: true, .. }
             | Event::EntryVanished { .. }
@@ -252,9 +252,9 @@ impl Event {
             | Event::Warning { .. }
             | Event::PathDown(_)
             | Event::PathUp(_)
-            | Event::LeftOut { .. } => Level::Notice,
-            Event::CarrierChanged { to, .. } if *to == "udp" => Level::Notice,
-            Event::EntryDone { .. } | Event::NotEntered { .. } | Event::Placed(_) => Level::Detail,
+            | Event::LeftOut { .. } => EventLevel::Notice,
+            Event::CarrierChanged { to, .. } if *to == "udp" => EventLevel::Notice,
+            Event::EntryDone { .. } | Event::NotEntered { .. } | Event::Placed(_) => EventLevel::Detail,
             Event::Started { .. }
             | Event::Connected { .. }
             | Event::CarrierChanged { .. }
@@ -264,7 +264,7 @@ impl Event {
             | Event::Resumed
             | Event::EntryFailed { .. }
             | Event::MetadataNotSet { .. }
-            | Event::Ended { .. } => Level::Trace,
+            | Event::Ended { .. } => EventLevel::Trace,
         }
     }
 
@@ -278,11 +278,11 @@ impl Event {
         }
     }
 
-    pub(crate) fn keeping(&self) -> Keeping {
+    pub(crate) fn keeping(&self) -> Retention {
         match self {
-            Event::RateChanged { .. } | Event::StageVerdict { .. } => Keeping::Newest,
-            Event::Started { .. } | Event::Connected { .. } | Event::Ended { .. } => Keeping::Always,
-            _ => Keeping::Each,
+            Event::RateChanged { .. } | Event::StageVerdict { .. } => Retention::Newest,
+            Event::Started { .. } | Event::Connected { .. } | Event::Ended { .. } => Retention::Always,
+            _ => Retention::Each,
         }
     }
 
@@ -303,12 +303,15 @@ impl Event {
     }
 }
 
-impl Done {
+impl EntryAction {
     fn weight(&self) -> usize {
         match self {
-            Done::Renamed { from } => from.len(),
-            Done::Left { reason } => reason.len(),
-            Done::Sent { .. } | Done::Received { .. } | Done::Deleted | Done::Replaced { .. } => 0,
+            EntryAction::Renamed { from } => from.len(),
+            EntryAction::Left { reason } => reason.len(),
+            EntryAction::Sent { .. }
+            | EntryAction::Received { .. }
+            | EntryAction::Deleted
+            | EntryAction::Replaced { .. } => 0,
         }
     }
 }
@@ -375,22 +378,24 @@ impl fmt::Display for Event {
     }
 }
 
-impl Done {
+impl EntryAction {
     fn write(&self, formatter: &mut fmt::Formatter<'_>, path: &str, dry_run: bool) -> fmt::Result {
         match (self, dry_run) {
-            (Done::Sent { bytes }, true) => write!(formatter, "would send {path} ({bytes} bytes)"),
-            (Done::Received { bytes }, true) => write!(formatter, "would receive {path} ({bytes} bytes)"),
-            (Done::Sent { .. } | Done::Received { .. }, false) => formatter.write_str(path),
-            (Done::Renamed { from }, true) => write!(formatter, "would rename {from} -> {path}"),
-            (Done::Renamed { from }, false) => write!(formatter, "renamed {from} -> {path}"),
-            (Done::Deleted, true) => write!(formatter, "would delete {path}"),
-            (Done::Deleted, false) => write!(formatter, "deleted {path}"),
-            (Done::Replaced { was, by }, dry_run) => {
+            (EntryAction::Sent { bytes }, true) => write!(formatter, "would send {path} ({bytes} bytes)"),
+            (EntryAction::Received { bytes }, true) => {
+                write!(formatter, "would receive {path} ({bytes} bytes)")
+            }
+            (EntryAction::Sent { .. } | EntryAction::Received { .. }, false) => formatter.write_str(path),
+            (EntryAction::Renamed { from }, true) => write!(formatter, "would rename {from} -> {path}"),
+            (EntryAction::Renamed { from }, false) => write!(formatter, "renamed {from} -> {path}"),
+            (EntryAction::Deleted, true) => write!(formatter, "would delete {path}"),
+            (EntryAction::Deleted, false) => write!(formatter, "deleted {path}"),
+            (EntryAction::Replaced { was, by }, dry_run) => {
                 let does = if dry_run { "would replace" } else { "replaced" };
                 write!(formatter, "{does} {path}: {was} makes room for {by}")
             }
-            (Done::Left { reason }, true) => write!(formatter, "would leave {path}: {reason}"),
-            (Done::Left { reason }, false) => write!(formatter, "left {path}: {reason}"),
+            (EntryAction::Left { reason }, true) => write!(formatter, "would leave {path}: {reason}"),
+            (EntryAction::Left { reason }, false) => write!(formatter, "left {path}: {reason}"),
         }
     }
 }
@@ -405,12 +410,12 @@ mod tests {
         let ends = || PathEnds { path: 1, local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
         for (event, json, line) in [
             (
-                Event::EntryDone { path: path(), done: Done::Sent { bytes: 3 }, dry_run: false },
+                Event::EntryDone { path: path(), done: EntryAction::Sent { bytes: 3 }, dry_run: false },
                 r#"{"event":"entry_done","path":"a/b","done":"sent","bytes":3,"dry_run":false}"#,
                 "a/b",
             ),
             (
-                Event::EntryDone { path: path(), done: Done::Deleted, dry_run: true },
+                Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run: true },
                 r#"{"event":"entry_done","path":"a/b","done":"deleted","dry_run":true}"#,
                 "would delete a/b",
             ),

@@ -1,5 +1,5 @@
 //! Where blocks change hands between a session's flows and those who fill or read them: `cp`'s readers and writers, and the
-//! programs that use [`farhaul_stream`].
+//! programs that use `farhaul_stream`.
 //!
 //! Claim a block, fill it in place, put it: the flow seals from that memory, and the block is free again when the peer has
 //! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.
@@ -13,9 +13,9 @@ use farhaul_blocks::Block;
 use farhaul_handover::{Bell, HandOver};
 pub use farhaul_proto::BlockClass;
 
-use super::held::Held;
+use super::block_content::BlockContent;
 use super::request::Request;
-use super::shared::{Arrived, Filled};
+use super::shared::{CompleteBlock, FilledBlock};
 
 /// Bytes at the end of each block that say whose it is: the number of the request, little-endian.
 pub const NUMBER_LEN: usize = 8;
@@ -24,7 +24,7 @@ pub const NUMBER_LEN: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A block that is to be sent.
-pub struct Load {
+pub struct LoadedBlock {
     pub block: Block,
     /// Bytes that are filled.
     pub len: usize,
@@ -34,10 +34,10 @@ pub struct Load {
     pub class: BlockClass,
 }
 
-impl Load {
+impl LoadedBlock {
     /// The first `len` bytes of a block, `content` of them content, to go in its turn.
-    pub fn new(block: Block, len: usize, content: usize) -> Load {
-        Load { block, len, content: content as u32, again: 0, class: BlockClass::Bulk }
+    pub fn new(block: Block, len: usize, content: usize) -> LoadedBlock {
+        LoadedBlock { block, len, content: content as u32, again: 0, class: BlockClass::Bulk }
     }
 }
 
@@ -71,13 +71,13 @@ impl Outlet {
 
     /// Hands a block to the flows; waits while they have enough, and returns false when it is over. One that is urgent
     /// does not wait.
-    pub fn put(&self, load: Load, is_over: impl Fn() -> bool) -> bool {
-        let Load { mut block, len, content, again, class } = load;
+    pub fn put(&self, load: LoadedBlock, is_over: impl Fn() -> bool) -> bool {
+        let LoadedBlock { mut block, len, content, again, class } = load;
         let number = self.0.number().to_le_bytes();
         block.set_len(len + NUMBER_LEN);
         block[len..].copy_from_slice(&number);
-        let (block, len) = (Held::Here(block), (len + NUMBER_LEN) as u32);
-        let mut filled = Filled { block, len, content, again, class, request: self.0.clone() };
+        let (block, len) = (BlockContent::Here(block), (len + NUMBER_LEN) as u32);
+        let mut filled = FilledBlock { block, len, content, again, class, request: self.0.clone() };
         self.0.content_put.fetch_add(filled.first(), Relaxed);
         self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
         if class == BlockClass::Urgent {
@@ -109,7 +109,7 @@ pub fn arrived_bytes(request: &Request, given_up: Option<u64>) -> u64 {
 }
 
 /// The way out: complete blocks, in the order of their completion. Any thread takes any block.
-pub(crate) type Inlet = HandOver<Arrived, ChannelBell>;
+pub(crate) type Inlet = HandOver<CompleteBlock, ChannelBell>;
 
 /// A bell that can be waited for beside other channels.
 pub struct ChannelBell(ChannelEnd<()>, Channel<()>);

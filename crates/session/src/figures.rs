@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// How busy a stage was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct StageFigures {
     /// Such as `read`, `digest` or `write`.
     pub name: String,
     /// "sender" or "receiver".

@@ -3,23 +3,23 @@
 //! Each turn it receives what has come, lets the transport's clocks tick, takes new blocks and credit, sends what the
 //! pacer allows, and sleeps when nothing moved. It asks the time once a turn and never blocks on anything but its link.
 //!
-//! What a turn receives is in `receiving.rs`, what it sends in `sending.rs`, what it tells of itself in `telling.rs`; how the
-//! flow ends, in `ending.rs`.
+//! What a turn receives is in `receive.rs`, what it sends in `send.rs`, what it tells of itself in `status.rs`; how the
+//! flow ends, in `shutdown.rs`.
 //!
-//! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
-//! to `Shared::returned`, so that another flow sends them.
+//! Always true: blocks leave through `FilledBlock` and come in through `CompleteBlock`; on failure the unacknowledged ones go back
+//! to `SessionShared::returned`, so that another flow sends them.
 
-mod blocks;
+mod arriving_blocks;
 mod buffers;
-mod complete;
+mod complete_blocks;
 mod credit;
-mod ending;
-mod incoming;
-mod receiving;
+mod queued_blocks;
+mod receive;
 mod roaming;
-mod sending;
-mod telling;
-mod waiting;
+mod send;
+mod shutdown;
+mod sleep;
+mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,16 +33,16 @@ use super::budget::Charge;
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::Packets;
 use super::peer_address::PeerAddress;
-use super::shared::{FlowShared, FlowState, Shared};
+use super::shared::{FlowShared, FlowState, SessionShared};
 use crate::error::{Code, Error};
 use crate::messages::Complaint;
-use blocks::Outgoing;
+use arriving_blocks::ArrivingBlocks;
+pub(crate) use arriving_blocks::FILLING_MAX;
 use buffers::BufferWatch;
-use complete::Complete;
+use complete_blocks::CompleteBlocks;
 use credit::CreditWindow;
 pub(crate) use credit::WINDOW_MIN;
-pub(crate) use incoming::FILLING_MAX;
-use incoming::Incoming;
+use queued_blocks::QueuedBlocks;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -50,7 +50,7 @@ pub(crate) struct FlowThread {
     pub(crate) flow: Flow,
     pub(crate) packets: Packets,
     pub(crate) peer: PeerAddress,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SessionShared>,
     pub(crate) own: Arc<FlowShared>,
     /// Blocks that this flow may have granted and unwritten in memory, and as many beside it at most.
     pub(crate) window_max: u64,
@@ -65,27 +65,27 @@ const ECN_PATIENCE: Duration = Duration::from_millis(1200);
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// A flow that waits for a path to come back tries it this often.
 const SPARE_PROBE_INTERVAL: Duration = Duration::from_millis(500);
-pub struct Meters {
+pub struct FlowMeters {
     receive: Arc<Meter>,
     open: Arc<Meter>,
     seal: Arc<Meter>,
     send: Arc<Meter>,
     /// Time in which nothing moved, by who could have changed that.
-    waits: Waits,
+    waits: WaitMeters,
 }
 
-struct Waits {
+struct WaitMeters {
     content: Arc<Meter>,
     receiver: Arc<Meter>,
     network: Arc<Meter>,
     rate: Arc<Meter>,
 }
 
-struct Running {
+struct FlowLoop {
     thread: FlowThread,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    complete: Complete,
+    outgoing: QueuedBlocks,
+    incoming: ArrivingBlocks,
+    complete: CompleteBlocks,
     credit: CreditWindow,
     /// Blocks in all: that the window would have granted, that were, and that are complete.
     wanted: u64,
@@ -117,7 +117,7 @@ struct Running {
     answered: u64,
     refused_seen: u64,
     buffer: BufferWatch,
-    meters: Meters,
+    meters: FlowMeters,
     is_sender: bool,
     can_gather: bool,
     /// Requests that have ended, as last looked at, and blocks that the peer has given up.
@@ -140,13 +140,13 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let shared = thread.shared.clone();
     let own = thread.own.clone();
     let meter = |stage| shared.meters.meter(stage);
-    let waits = Waits {
+    let waits = WaitMeters {
         content: meter(WAIT_CONTENT),
         receiver: meter(WAIT_RECEIVER),
         network: meter(WAIT_NETWORK),
         rate: meter(WAIT_RATE),
     };
-    let meters = Meters {
+    let meters = FlowMeters {
         receive: meter("receive"),
         open: meter("open"),
         seal: meter("seal"),
@@ -154,10 +154,10 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         waits,
     };
     let now = shared.now();
-    let mut running = Running {
-        outgoing: Outgoing::new(meter("park")),
-        incoming: Incoming::new(shared.incoming.clone(), thread.window_max, meter("park")),
-        complete: Complete::new(thread.window_max),
+    let mut running = FlowLoop {
+        outgoing: QueuedBlocks::new(meter("park")),
+        incoming: ArrivingBlocks::new(shared.incoming.clone(), thread.window_max, meter("park")),
+        complete: CompleteBlocks::new(thread.window_max),
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         wanted: 0,
         granted: 0,
@@ -211,7 +211,7 @@ const SEND_BATCH_BYTES: usize = 512 << 10;
 const TCP_BATCH_BYTES: usize = 128 << 10;
 /// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
 const SEND_BATCH_MORE: usize = 128 << 10;
-impl Running {
+impl FlowLoop {
     fn run(&mut self) -> Result<(), Error> {
         // A system without it goes on without marks.
         let _ = self.thread.link.set_ecn(self.is_marking);
@@ -291,7 +291,7 @@ impl Running {
             if thread.own.state() == FlowState::Connecting {
                 thread.own.set_state(FlowState::Up);
                 let room = thread.link.capabilities().recv_buffer_bytes;
-                self.can_gather = !thread.own.is_stream && waiting::has_room_to_gather(room);
+                self.can_gather = !thread.own.is_stream && sleep::has_room_to_gather(room);
                 thread.shared.control.notify();
             }
         }

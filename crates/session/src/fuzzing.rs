@@ -9,21 +9,21 @@ use std::time::Duration;
 use farhaul_blocks::Block;
 
 use super::codec::Malformed;
-use super::messages::Frames;
+use super::messages::RequestFrames;
 use super::request::FIRST;
-use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
+use super::shared::{CompleteBlock, CreditGuard, FlowPlace, FlowShared, SessionShared};
 
 /// What stands where the bytes of the control stream come in.
 pub enum Tap {
     /// Appends what comes in place of the peer's bytes and returns how much that is. The last argument says how
     /// long the session would wait for bytes.
-    Feed(Feed),
+    Feed(FuzzFeed),
     /// Is told what has come.
-    Listen(Listener),
+    Listen(FuzzListener),
 }
 
-pub type Feed = Box<dyn FnMut(&Shared, &mut Vec<u8>, Duration) -> usize>;
-pub type Listener = Box<dyn FnMut(&[u8])>;
+pub type FuzzFeed = Box<dyn FnMut(&SessionShared, &mut Vec<u8>, Duration) -> usize>;
+pub type FuzzListener = Box<dyn FnMut(&[u8])>;
 
 thread_local! {
     static TAP: RefCell<Option<Tap>> = const { RefCell::new(None) };
@@ -37,7 +37,7 @@ pub fn message_comes_back<M: PartialEq + std::fmt::Debug>(
     encode: impl Fn(&M, &mut Vec<u8>),
 ) -> bool {
     let Ok(message) = decode(bytes) else { return false };
-    let mut frames = Frames::default();
+    let mut frames = RequestFrames::default();
     encode(&message, frames.buffer());
     assert_eq!(frames.take(), Ok(true), "it is no whole message");
     assert_eq!(decode(frames.last()), Ok(message), "it reads back as another message");
@@ -58,7 +58,7 @@ pub fn is_fed() -> bool {
 }
 
 /// What comes in place of the peer's bytes, if this thread's session is fed.
-pub(super) fn feed(shared: &Shared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
+pub(super) fn feed(shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
     TAP.with(|slot| match &mut *slot.borrow_mut() {
         Some(Tap::Feed(feed)) => Some(feed(shared, out, wait)),
         Some(Tap::Listen(_)) | None => None,
@@ -80,7 +80,7 @@ pub struct FedFlow(Arc<FlowShared>);
 impl FedFlow {
     /// None when the system has no descriptor for it.
     pub fn new() -> Option<FedFlow> {
-        let place = Place {
+        let place = FlowPlace {
             index: 0,
             path: 0,
             is_stream: true,
@@ -93,9 +93,14 @@ impl FedFlow {
     }
 
     /// A block with `len` bytes of the first request's service has come.
-    pub fn bring(&self, shared: &Shared, block: Block, len: usize) {
+    pub fn bring(&self, shared: &SessionShared, block: Block, len: usize) {
         let Some(request) = shared.requests.get(FIRST) else { return };
-        request.arrived.put([Arrived { block, len, request: FIRST, _credit: Credit(self.0.clone()) }]);
+        request.arrived.put([CompleteBlock {
+            block,
+            len,
+            request: FIRST,
+            _credit: CreditGuard(self.0.clone()),
+        }]);
     }
 
     /// Blocks that have been let go of.

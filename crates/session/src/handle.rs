@@ -11,33 +11,33 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 
-use super::events::{Event, Level};
-use super::feed::{Events, Feed};
+use super::event_feed::{EventFeed, EventReader};
+use super::events::{Event, EventLevel};
 use super::options::RateOptions;
 use super::request::Request;
-use super::snapshot::{Facts, Pace, Snapshot, State};
+use super::snapshot::{ContentRate, SessionFacts, Snapshot, TransferState};
 use crate::error::{Error, ExitCode};
 
 /// Tells transfers apart, on all hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Id(u64);
+pub struct TransferId(u64);
 
-impl Id {
-    fn random() -> Id {
+impl TransferId {
+    fn random() -> TransferId {
         let mut bytes = [0; 8];
         // Where the system gives no random numbers no session can begin either, and an id proves nothing.
         let _ = getrandom::fill(&mut bytes);
-        Id(u64::from_le_bytes(bytes))
+        TransferId(u64::from_le_bytes(bytes))
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for TransferId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:016x}", self.0)
     }
 }
 
-impl fmt::Debug for Id {
+impl fmt::Debug for TransferId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for Id {
 
 /// Counters of a transfer: relaxed atomics, written by its threads.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct TransferCounts {
     /// Content bytes found by the scan so far.
     pub bytes_total: AtomicU64,
     /// Files, as far as they are known.
@@ -66,7 +66,7 @@ pub struct Counts {
     pub vanished: AtomicU64,
 }
 
-impl Counts {
+impl TransferCounts {
     /// So many content bytes are safe at the receiver without having been sent.
     pub fn found(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Relaxed);
@@ -85,10 +85,10 @@ impl Counts {
 pub struct Handle(Arc<Inner>);
 
 struct Inner {
-    id: Id,
-    counts: Counts,
-    feed: Feed,
-    pace: Mutex<Pace>,
+    id: TransferId,
+    counts: TransferCounts,
+    feed: EventFeed,
+    pace: Mutex<ContentRate>,
     is_cancelled: AtomicBool,
     is_paused: AtomicBool,
     is_over: AtomicBool,
@@ -99,13 +99,13 @@ struct Inner {
     /// Paths that are to be used from now on, or not.
     path_wishes: Mutex<Vec<(usize, bool)>>,
     /// What runs for it, and what was last known of that.
-    running: Mutex<Running>,
+    running: Mutex<RunningSession>,
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningSession {
     request: Weak<Request>,
-    facts: Facts,
+    facts: SessionFacts,
 }
 
 impl fmt::Debug for Handle {
@@ -124,9 +124,9 @@ impl Handle {
     /// For a transfer that is yet to be started.
     pub fn new() -> Handle {
         Handle(Arc::new(Inner {
-            id: Id::random(),
-            counts: Counts::default(),
-            feed: Feed::new(),
+            id: TransferId::random(),
+            counts: TransferCounts::default(),
+            feed: EventFeed::new(),
             pace: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
@@ -139,20 +139,20 @@ impl Handle {
     }
 
     /// Which transfer it is.
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> TransferId {
         self.0.id
     }
 
     // ---- seen ------------------------------------------------------------------------------------------------------
 
     /// What happens from now on, as far as `level` wants to know.
-    pub fn events(&self, level: Level) -> Events {
+    pub fn events(&self, level: EventLevel) -> EventReader {
         self.0.feed.read(level)
     }
 
     /// As [`Handle::events`], of which at most so many bytes wait.
     #[doc(hidden)]
-    pub fn events_within(&self, level: Level, bytes_max: usize) -> Events {
+    pub fn events_within(&self, level: EventLevel, bytes_max: usize) -> EventReader {
         self.0.feed.read_within(level, bytes_max)
     }
 
@@ -167,7 +167,7 @@ impl Handle {
         let counts = &self.0.counts;
         let running = self.request();
         let facts = match &running {
-            Some(request) => Facts::of(request),
+            Some(request) => SessionFacts::of(request),
             None => self.0.running.lock().in_any_case().facts.clone(),
         };
         let bytes_done = counts.bytes_done.load(Relaxed);
@@ -178,10 +178,12 @@ impl Handle {
             pace.look(elapsed, counts.bytes_moved());
         }
         let state = match () {
-            () if self.0.is_over.load(Relaxed) => State::Ended,
-            () if self.is_paused() || running.is_some_and(|request| request.is_paused()) => State::Paused,
-            () if facts.is_connected => State::Running,
-            () => State::Starting,
+            () if self.0.is_over.load(Relaxed) => TransferState::Ended,
+            () if self.is_paused() || running.is_some_and(|request| request.is_paused()) => {
+                TransferState::Paused
+            }
+            () if facts.is_connected => TransferState::Running,
+            () => TransferState::Starting,
         };
         Snapshot {
             id: self.id().to_string(),
@@ -284,7 +286,7 @@ impl Handle {
 
     /// The counters, which the transfer's threads write.
     #[doc(hidden)]
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &TransferCounts {
         &self.0.counts
     }
 
@@ -318,7 +320,7 @@ impl Handle {
     /// What was counted so far was for a session that came to nothing.
     #[doc(hidden)]
     pub fn begin_again(&self) {
-        let Counts {
+        let TransferCounts {
             bytes_total,
             files_total,
             scan_done,
@@ -377,13 +379,13 @@ impl Handle {
 
     /// The request has ended: what is known of it stays.
     pub(crate) fn detach(&self, request: &Arc<Request>) {
-        let facts = Facts::of(request);
-        *self.0.running.lock().in_any_case() = Running { request: Weak::new(), facts };
+        let facts = SessionFacts::of(request);
+        *self.0.running.lock().in_any_case() = RunningSession { request: Weak::new(), facts };
     }
 
     /// What runs for it does so in another process, which has said this of it.
     #[doc(hidden)]
-    pub fn set_facts(&self, facts: Facts) {
+    pub fn set_facts(&self, facts: SessionFacts) {
         self.0.running.lock().in_any_case().facts = facts;
     }
 

@@ -6,35 +6,38 @@
 //! threads of one end meet in `shared.rs`.
 #![forbid(unsafe_code)]
 
+mod address_standing;
+mod address_trial;
 pub mod amounts;
-pub mod blocked;
+pub mod block_content;
+mod bottleneck;
 pub mod budget;
 pub mod cipher;
 pub mod codec;
 pub mod congestion;
-pub mod contained;
+mod connection_growth;
 pub mod cpus;
 pub mod crew;
 pub mod error;
+pub mod event_feed;
 pub mod events;
 pub mod exchange;
-pub mod feed;
 pub mod figures;
 mod flow_thread;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod growth;
 pub mod handle;
-pub mod held;
+pub mod hello_reply;
 pub mod messages;
 pub mod meter;
 pub mod options;
 mod packets;
+pub mod panic_guard;
 pub mod path_memory;
 mod peer_address;
-pub mod pending;
 mod placement;
+pub mod producer_token;
 pub mod rate_cap;
 pub mod report;
 pub mod request;
@@ -43,35 +46,32 @@ pub mod session;
 pub mod setup;
 pub mod shared;
 pub mod snapshot;
-mod standing;
 pub mod supervisor;
-pub mod testing;
-mod trial;
-pub mod unread;
-mod verdict;
+pub mod test_hooks;
+pub mod udp_blocks;
 
-pub use budget::{Budget, Charge, Full, Limits, MemoryLimits, Resource};
-pub use contained::contained;
+pub use budget::{Budget, Charge, LimitReached, MemoryLimits, Resource, ResourceLimits};
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use error::{
-    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, Retry, counts as misbehaviour_counts,
+    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, RetryAdvice, counts as misbehaviour_counts,
 };
-pub use events::{Done, Event, Level, PathEnds};
+pub use event_feed::{EventReader, TimedEvent};
+pub use events::{EntryAction, Event, EventLevel, PathEnds};
 pub use farhaul_net::Fault;
-pub use feed::{Events, Stamped};
-pub use figures::{CpuChoice, PathFigures, Stage};
-pub use handle::{Handle, Id};
+pub use figures::{CpuChoice, PathFigures, StageFigures};
+pub use handle::{Handle, TransferId};
 pub use options::{
     Cipher, FLOWS_MAX, InterfaceName, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions,
 };
-pub use packets::{FlowIdentity, Opened, Packets, Payload};
+pub use packets::{FlowIdentity, OpenedDatagram, Packets, SegmentPayload};
+pub use panic_guard::contained;
 pub use path_memory::state_folder;
 pub use report::SessionReport;
 pub use secret::Secret;
-pub use setup::{Stop, Transport, Within};
-pub use snapshot::{Facts, PathTraffic, Snapshot, State};
-pub use supervisor::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
-pub use testing::Testing;
+pub use setup::{SessionLimits, StopFlag, Transport};
+pub use snapshot::{PathTraffic, SessionFacts, Snapshot, TransferState};
+pub use supervisor::{MemoryMinimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
+pub use test_hooks::TestHooks;
 
 /// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
 pub const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

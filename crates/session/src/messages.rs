@@ -3,7 +3,7 @@
 //! The control stream is pieces, each a varint number of a request, a varint length and so many bytes. A piece of request 0
 //! is one message of the session's own; the first byte of it is the message's code. The pieces of another request are its
 //! service's words, of which the session knows nothing more: put together they are messages, each behind its own length,
-//! which [`Frames`] takes apart. docs/reference/wire.md has the table.
+//! which [`RequestFrames`] takes apart. docs/reference/wire.md has the table.
 //!
 //! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused at its length; words of a request
 //! are handed out as they come, so that a length allocates nothing.
@@ -11,8 +11,8 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use super::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason, put_varint};
-use super::figures::Stage;
+use super::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason, put_varint};
+use super::figures::StageFigures;
 use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
 use crate::error::{Error, Misbehaviour};
 
@@ -24,7 +24,7 @@ const WARNINGS_MAX: usize = 16;
 
 /// The session's own messages.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
+pub enum SessionMessage {
     /// The initiator's first word, so that the acceptor has something to wait for.
     Start,
     /// Request `request` begins: what its service is asked for.
@@ -36,7 +36,7 @@ pub enum Message {
     /// This side wishes that no new content goes out for the request, or not any more.
     Pause { request: u64, is_paused: bool },
     /// How busy this end's stages were in the last seconds.
-    Stages(Vec<Stage>),
+    Stages(Vec<StageFigures>),
     /// The session ends here.
     Abort(Complaint),
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
@@ -86,7 +86,7 @@ pub struct EndFigures {
     pub(crate) content_bytes_resent: u64,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_mean_us: u64,
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) stages: Vec<StageFigures>,
     pub(crate) warnings: Vec<String>,
     /// What the service that the session is for says of itself. The session does not look into it.
     pub of_service: Vec<u8>,
@@ -150,7 +150,7 @@ fn put_before(out: &mut Vec<u8>, start: usize, numbers: &[u64]) {
     out[start..].rotate_right(bytes);
 }
 
-impl Message {
+impl SessionMessage {
     /// Appends the message as a piece of its own.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, SESSION);
@@ -159,47 +159,47 @@ impl Message {
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Open { request, words } => {
+            SessionMessage::Open { request, words } => {
                 put_numbers(out, 59, &[*request]);
                 out.extend_from_slice(words);
             }
-            Message::Finish { request, figures } => {
+            SessionMessage::Finish { request, figures } => {
                 put_numbers(out, 32, &[*request]);
                 encode_figures(figures, out);
             }
-            Message::Fail { request, complaint } => {
+            SessionMessage::Fail { request, complaint } => {
                 put_numbers(out, 60, &[*request]);
                 encode_complaint(complaint, out);
             }
-            Message::Pause { request, is_paused } => {
+            SessionMessage::Pause { request, is_paused } => {
                 put_numbers(out, 61, &[*request, u64::from(*is_paused)]);
             }
-            Message::Abort(complaint) => {
+            SessionMessage::Abort(complaint) => {
                 out.push(33);
                 encode_complaint(complaint, out);
             }
-            Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
-            Message::Start => out.push(35),
-            Message::Rate(rate) => put_rate(out, 36, rate),
-            Message::Stages(stages) => {
+            SessionMessage::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
+            SessionMessage::Start => out.push(35),
+            SessionMessage::Rate(rate) => put_rate(out, 36, rate),
+            SessionMessage::Stages(stages) => {
                 out.push(37);
                 put_stages(out, stages);
             }
-            Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
-            Message::PathAdd { path, addresses } => {
+            SessionMessage::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
+            SessionMessage::PathAdd { path, addresses } => {
                 put_numbers(out, 52, &[*path]);
                 put_address(out, addresses.local);
                 put_address(out, addresses.remote);
             }
-            Message::PathOpen { path, is_open, ports } => {
+            SessionMessage::PathOpen { path, is_open, ports } => {
                 put_numbers(out, 53, &[*path, u64::from(*is_open), ports.len() as u64]);
                 ports.iter().for_each(|&port| put_varint(out, port.into()));
             }
-            Message::StreamUse { index, is_used } => {
+            SessionMessage::StreamUse { index, is_used } => {
                 put_numbers(out, 56, &[u64::from(*index), u64::from(*is_used)]);
             }
-            Message::UdpUse { is_used } => put_numbers(out, 57, &[u64::from(*is_used)]),
-            Message::WantStreams => out.push(58),
+            SessionMessage::UdpUse { is_used } => put_numbers(out, 57, &[u64::from(*is_used)]),
+            SessionMessage::WantStreams => out.push(58),
         }
     }
 }
@@ -224,7 +224,7 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     out.extend_from_slice(&figures.of_service);
 }
 
-fn put_stages(out: &mut Vec<u8>, stages: &[Stage]) {
+fn put_stages(out: &mut Vec<u8>, stages: &[StageFigures]) {
     put_varint(out, stages.len() as u64);
     for stage in stages {
         put_reason(out, &stage.name);
@@ -265,7 +265,7 @@ const SESSION: u64 = 0;
 
 /// What has come on the control stream and was not looked at.
 #[derive(Default)]
-pub struct Inbox {
+pub struct MessageInbox {
     buffer: Vec<u8>,
     /// Bytes of `buffer` that have been looked at.
     used: usize,
@@ -276,13 +276,13 @@ pub struct Inbox {
 
 /// What came next.
 #[derive(Debug, PartialEq)]
-pub enum Next {
-    Own(Message),
-    /// Words of a request: [`Inbox::words`] has them.
+pub enum InboxItem {
+    Own(SessionMessage),
+    /// Words of a request: [`MessageInbox::words`] has them.
     Words(u64),
 }
 
-impl Inbox {
+impl MessageInbox {
     /// Where the control stream's bytes are to be appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.used);
@@ -292,7 +292,7 @@ impl Inbox {
     }
 
     /// The next message, or words as far as they are there; none if more bytes are needed.
-    pub fn take(&mut self) -> Result<Option<Next>, Malformed> {
+    pub fn take(&mut self) -> Result<Option<InboxItem>, Malformed> {
         loop {
             if let Some((request, left)) = self.piece {
                 let len = left.min((self.buffer.len() - self.used) as u64);
@@ -302,14 +302,14 @@ impl Inbox {
                 self.piece = (len < left).then_some((request, left - len));
                 self.words = self.used..self.used + len as usize;
                 self.used = self.words.end;
-                return Ok(Some(Next::Words(request)));
+                return Ok(Some(InboxItem::Words(request)));
             }
             let Some((request, head)) = number_at(&self.buffer[self.used..])? else { return Ok(None) };
             if request == SESSION {
                 let Some(body) = message_at(&self.buffer, self.used + head)? else { return Ok(None) };
-                let message = Message::decode(&self.buffer[body.clone()])?;
+                let message = SessionMessage::decode(&self.buffer[body.clone()])?;
                 self.used = body.end;
-                return Ok(Some(Next::Own(message)));
+                return Ok(Some(InboxItem::Own(message)));
             }
             let Some((len, more)) = number_at(&self.buffer[self.used + head..])? else { return Ok(None) };
             self.used += head + more;
@@ -325,13 +325,13 @@ impl Inbox {
 
 /// The words of a request as messages, each with its code first.
 #[derive(Default)]
-pub struct Frames {
+pub struct RequestFrames {
     buffer: Vec<u8>,
     used: usize,
     last: Range<usize>,
 }
 
-impl Frames {
+impl RequestFrames {
     /// Where the request's words are to be appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.used);
@@ -340,7 +340,7 @@ impl Frames {
         &mut self.buffer
     }
 
-    /// Whether there is a whole message next, which [`Frames::last`] has then.
+    /// Whether there is a whole message next, which [`RequestFrames::last`] has then.
     pub fn take(&mut self) -> Result<bool, Malformed> {
         let Some(body) = message_at(&self.buffer, self.used)? else { return Ok(false) };
         if body.is_empty() {
@@ -364,7 +364,7 @@ impl Frames {
 
 /// The number at the front of `bytes`, and how long it is; none if more bytes are needed.
 fn number_at(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
-    let mut reader = Reader(bytes);
+    let mut reader = ByteReader(bytes);
     match reader.varint() {
         Ok(number) => Ok(Some((number, bytes.len() - reader.0.len()))),
         // Either more bytes are needed, or this is no number at all.
@@ -384,34 +384,34 @@ fn message_at(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Malformed
     Ok((end <= bytes.len()).then_some(start..end))
 }
 
-impl Message {
+impl SessionMessage {
     /// The message of this code and body.
-    pub fn decode(body: &[u8]) -> Result<Message, Malformed> {
-        let mut reader = Reader(body);
+    pub fn decode(body: &[u8]) -> Result<SessionMessage, Malformed> {
+        let mut reader = ByteReader(body);
         let message = decode_body(&mut reader)?;
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 }
 
-fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
+fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed> {
     Ok(match reader.byte()? {
-        32 => Message::Finish { request: decode_request(reader)?, figures: decode_figures(reader)? },
-        59 => Message::Open { request: decode_request(reader)?, words: reader.rest().to_vec() },
-        60 => Message::Fail { request: decode_request(reader)?, complaint: decode_complaint(reader)? },
+        32 => SessionMessage::Finish { request: decode_request(reader)?, figures: decode_figures(reader)? },
+        59 => SessionMessage::Open { request: decode_request(reader)?, words: reader.rest().to_vec() },
+        60 => SessionMessage::Fail { request: decode_request(reader)?, complaint: decode_complaint(reader)? },
         61 => {
             let (request, is_paused) = (decode_request(reader)?, reader.flag()?);
-            Message::Pause { request, is_paused }
+            SessionMessage::Pause { request, is_paused }
         }
-        33 => Message::Abort(decode_complaint(reader)?),
-        34 => Message::FlowDown { index: decode_index(reader)? },
-        35 => Message::Start,
-        36 => Message::Rate(decode_rate(reader)?),
-        37 => Message::Stages(decode_stages(reader)?),
-        48 => Message::PathsUnused(reader.varint()?),
+        33 => SessionMessage::Abort(decode_complaint(reader)?),
+        34 => SessionMessage::FlowDown { index: decode_index(reader)? },
+        35 => SessionMessage::Start,
+        36 => SessionMessage::Rate(decode_rate(reader)?),
+        37 => SessionMessage::Stages(decode_stages(reader)?),
+        48 => SessionMessage::PathsUnused(reader.varint()?),
         52 => {
             let path = reader.varint()?;
             let (local, remote) = (decode_address(reader)?, decode_address(reader)?);
-            Message::PathAdd { path, addresses: PathAddresses::new(local, remote) }
+            SessionMessage::PathAdd { path, addresses: PathAddresses::new(local, remote) }
         }
         53 => {
             let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
@@ -420,27 +420,27 @@ fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
                 return Err(Malformed);
             }
             let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
-            Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
+            SessionMessage::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
         }
-        56 => Message::StreamUse { index: decode_index(reader)?, is_used: reader.flag()? },
-        57 => Message::UdpUse { is_used: reader.flag()? },
-        58 => Message::WantStreams,
+        56 => SessionMessage::StreamUse { index: decode_index(reader)?, is_used: reader.flag()? },
+        57 => SessionMessage::UdpUse { is_used: reader.flag()? },
+        58 => SessionMessage::WantStreams,
         _ => return Err(Malformed),
     })
 }
 
 /// The session itself is no request.
-fn decode_request(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+fn decode_request(reader: &mut ByteReader<'_>) -> Result<u64, Malformed> {
     reader.varint().and_then(|request| if request == SESSION { Err(Malformed) } else { Ok(request) })
 }
 
-fn decode_complaint(reader: &mut Reader<'_>) -> Result<Complaint, Malformed> {
+fn decode_complaint(reader: &mut ByteReader<'_>) -> Result<Complaint, Malformed> {
     let exit = u8::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let (code, misbehaviour) = (decode_index(reader)?, decode_index(reader)?);
     Ok(Complaint { exit, code, misbehaviour, reason: reader.text()?, hint: reader.text()? })
 }
 
-fn decode_index(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
+fn decode_index(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     u16::try_from(reader.varint()?).map_err(|_| Malformed)
 }
 
@@ -457,7 +457,7 @@ pub fn put_rate(out: &mut Vec<u8>, code: u8, rate: &RateOptions) {
 }
 
 /// Only what this end's own user could have asked for.
-pub fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
+pub fn decode_rate(reader: &mut ByteReader<'_>) -> Result<RateOptions, Malformed> {
     let policy = match reader.varint()? {
         0 => Policy::Fair,
         1 => Policy::High,
@@ -469,13 +469,13 @@ pub fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
     RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
 }
 
-fn decode_address(reader: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
+fn decode_address(reader: &mut ByteReader<'_>) -> Result<IpAddr, Malformed> {
     let bytes = reader.bytes()?;
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed)
 }
 
-fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
+fn decode_figures(reader: &mut ByteReader<'_>) -> Result<EndFigures, Malformed> {
     let mut numbers = [0; 13];
     for number in &mut numbers {
         *number = reader.varint()?;
@@ -504,11 +504,11 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
     Ok(figures)
 }
 
-fn decode_stages(reader: &mut Reader<'_>) -> Result<Vec<Stage>, Malformed> {
+fn decode_stages(reader: &mut ByteReader<'_>) -> Result<Vec<StageFigures>, Malformed> {
     let mut stages = Vec::new();
     for _ in 0..reader.varint()?.min(STAGES_MAX) {
         let (name, end) = (reader.text()?, reader.text()?);
-        stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
+        stages.push(StageFigures { name, end, busy: reader.varint()? as f64 / 1e6 });
     }
     Ok(stages)
 }
@@ -522,22 +522,26 @@ mod tests {
     /// Of no service that there is.
     const CODE: u8 = 200;
 
-    fn all() -> Vec<Message> {
+    fn all() -> Vec<SessionMessage> {
         vec![
-            Message::Start,
-            Message::Open { request: 3, words: b"list".to_vec() },
-            Message::Finish {
+            SessionMessage::Start,
+            SessionMessage::Open { request: 3, words: b"list".to_vec() },
+            SessionMessage::Finish {
                 request: 300,
                 figures: EndFigures {
                     cpu_us: 5,
-                    stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
+                    stages: vec![StageFigures { name: "read".into(), end: "sender".into(), busy: 0.5 }],
                     warnings: vec!["small buffers".into()],
                     of_service: vec![1, 2, 3],
                     ..EndFigures::default()
                 },
             },
-            Message::Stages(vec![Stage { name: "write".into(), end: "receiver".into(), busy: 0.25 }]),
-            Message::Fail {
+            SessionMessage::Stages(vec![StageFigures {
+                name: "write".into(),
+                end: "receiver".into(),
+                busy: 0.25,
+            }]),
+            SessionMessage::Fail {
                 request: 7,
                 complaint: Complaint {
                     exit: 8,
@@ -547,35 +551,39 @@ mod tests {
                     hint: String::new(),
                 },
             },
-            Message::Pause { request: 7, is_paused: true },
-            Message::Abort(Complaint {
+            SessionMessage::Pause { request: 7, is_paused: true },
+            SessionMessage::Abort(Complaint {
                 exit: 6,
                 code: 1022,
                 misbehaviour: 0,
                 reason: "no such directory".into(),
                 hint: "make it".into(),
             }),
-            Message::FlowDown { index: 3 },
-            Message::StreamUse { index: 65, is_used: true },
-            Message::UdpUse { is_used: false },
-            Message::WantStreams,
-            Message::PathsUnused(0b101),
-            Message::PathAdd {
+            SessionMessage::FlowDown { index: 3 },
+            SessionMessage::StreamUse { index: 65, is_used: true },
+            SessionMessage::UdpUse { is_used: false },
+            SessionMessage::WantStreams,
+            SessionMessage::PathsUnused(0b101),
+            SessionMessage::PathAdd {
                 path: 1,
                 addresses: PathAddresses::new("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()),
             },
-            Message::PathOpen { path: 1, is_open: true, ports: vec![33001, 65535] },
-            Message::Rate(RateOptions { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None }),
+            SessionMessage::PathOpen { path: 1, is_open: true, ports: vec![33001, 65535] },
+            SessionMessage::Rate(RateOptions {
+                policy: Policy::Low,
+                rate_bps: Some(1_000_000),
+                rate_min_bps: None,
+            }),
         ]
     }
 
     #[test]
     fn every_message_has_the_bytes_of_this_version() {
-        let name = |message: &Message| {
+        let name = |message: &SessionMessage| {
             let text = format!("{message:?}");
             text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_string()
         };
-        let bytes = |message: &Message| {
+        let bytes = |message: &SessionMessage| {
             let mut out = Vec::new();
             message.encode(&mut out);
             (name(message), out)
@@ -605,14 +613,14 @@ mod tests {
             said.extend([of_service, vec![7]]);
         }
         for step in [1, 3, bytes.len()] {
-            let (mut inbox, mut frames) = (Inbox::default(), Frames::default());
+            let (mut inbox, mut frames) = (MessageInbox::default(), RequestFrames::default());
             let (mut own_back, mut said_back) = (Vec::new(), Vec::new());
             for piece in bytes.chunks(step) {
                 inbox.buffer().extend_from_slice(piece);
                 while let Some(next) = inbox.take().unwrap() {
                     match next {
-                        Next::Own(message) => own_back.push(message),
-                        Next::Words(request) => {
+                        InboxItem::Own(message) => own_back.push(message),
+                        InboxItem::Words(request) => {
                             assert_eq!(request, 1);
                             frames.buffer().extend_from_slice(inbox.words());
                         }
@@ -635,10 +643,10 @@ mod tests {
         put_words(&mut bytes, 600, |out| out.extend_from_slice(b"c"));
         bytes.extend_from_slice(&[9, 0]);
         put_words(&mut bytes, 2, |out| out.extend_from_slice(b"d"));
-        let mut inbox = Inbox::default();
+        let mut inbox = MessageInbox::default();
         inbox.buffer().extend_from_slice(&bytes);
         let mut heard = Vec::new();
-        while let Some(Next::Words(request)) = inbox.take().unwrap() {
+        while let Some(InboxItem::Words(request)) = inbox.take().unwrap() {
             heard.push((request, inbox.words().to_vec()));
         }
         assert_eq!(heard, [(2, b"ab".to_vec()), (600, b"c".to_vec()), (2, b"d".to_vec())]);
@@ -646,23 +654,23 @@ mod tests {
 
     #[test]
     fn a_message_too_long_is_refused_at_its_length() {
-        let mut inbox = Inbox::default();
+        let mut inbox = MessageInbox::default();
         put_numbers(inbox.buffer(), 0, &[MESSAGE_MAX as u64 + 1]);
         assert_eq!(inbox.take(), Err(Malformed));
-        let mut frames = Frames::default();
+        let mut frames = RequestFrames::default();
         put_varint(frames.buffer(), MESSAGE_MAX as u64 + 1);
         assert_eq!(frames.take(), Err(Malformed));
         // Of words there may be any number, as they are handed out as they come.
-        let mut inbox = Inbox::default();
+        let mut inbox = MessageInbox::default();
         put_numbers(inbox.buffer(), 1, &[u64::MAX]);
         inbox.buffer().push(b'x');
-        assert_eq!(inbox.take(), Ok(Some(Next::Words(1))));
+        assert_eq!(inbox.take(), Ok(Some(InboxItem::Words(1))));
         assert_eq!(inbox.words(), b"x");
         assert_eq!(inbox.take(), Ok(None));
     }
 
-    fn next(body: &[u8]) -> Result<Option<Next>, Malformed> {
-        let mut inbox = Inbox::default();
+    fn next(body: &[u8]) -> Result<Option<InboxItem>, Malformed> {
+        let mut inbox = MessageInbox::default();
         inbox.buffer().push(0);
         put_bytes(inbox.buffer(), body);
         inbox.take()
@@ -672,9 +680,9 @@ mod tests {
     fn a_message_without_a_code_and_one_that_goes_on_behind_its_end_are_refused() {
         assert_eq!(next(&[]), Err(Malformed));
         assert_eq!(next(&[CODE]), Err(Malformed));
-        assert_eq!(next(&[58]), Ok(Some(Next::Own(Message::WantStreams))));
+        assert_eq!(next(&[58]), Ok(Some(InboxItem::Own(SessionMessage::WantStreams))));
         assert_eq!(next(&[58, 0]), Err(Malformed));
-        let mut frames = Frames::default();
+        let mut frames = RequestFrames::default();
         put_bytes(frames.buffer(), &[]);
         assert_eq!(frames.take(), Err(Malformed));
     }
@@ -697,7 +705,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let (mut inbox, mut frames) = (Inbox::default(), Frames::default());
+            let (mut inbox, mut frames) = (MessageInbox::default(), RequestFrames::default());
             inbox.buffer().extend_from_slice(&bytes);
             while let Ok(Some(_)) = inbox.take() {
                 frames.buffer().extend_from_slice(inbox.words());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
-use super::figures::Stage;
-use super::supervisor::Role;
+use super::figures::StageFigures;
+use super::supervisor::ContentRole;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
@@ -65,9 +65,9 @@ impl Default for Meters {
 
 impl Meters {
     /// A request begins whose content goes this way: all begin anew if it is `alone`.
-    pub(crate) fn begin(&self, role: Role, alone: bool) {
+    pub(crate) fn begin(&self, role: ContentRole, alone: bool) {
         if alone {
-            let end = if role == Role::Sender { "sender" } else { "receiver" };
+            let end = if role == ContentRole::Sender { "sender" } else { "receiver" };
             *self.since.lock().in_any_case() = Since { end, start: Instant::now() };
             let mut all = self.all.lock().in_any_case();
             // Those of threads that have ended are nobody's any more.
@@ -84,24 +84,24 @@ impl Meters {
     }
 
     /// Busy share of each stage: that of its busiest thread.
-    pub(crate) fn stages(&self) -> Vec<Stage> {
+    pub(crate) fn stages(&self) -> Vec<StageFigures> {
         let Since { end, start } = *self.since.lock().in_any_case();
         self.stages_of(end, start.elapsed().as_nanos().max(1) as f64)
     }
 
     /// As [`Meters::stages`], but `busy` is in seconds.
-    pub(crate) fn stages_in_seconds(&self) -> Vec<Stage> {
+    pub(crate) fn stages_in_seconds(&self) -> Vec<StageFigures> {
         let Since { end, .. } = *self.since.lock().in_any_case();
         self.stages_of(end, 1e9)
     }
 
-    fn stages_of(&self, end: &str, elapsed: f64) -> Vec<Stage> {
-        let mut stages: Vec<Stage> = Vec::new();
+    fn stages_of(&self, end: &str, elapsed: f64) -> Vec<StageFigures> {
+        let mut stages: Vec<StageFigures> = Vec::new();
         for meter in self.all.lock().in_any_case().iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
             match stages.iter_mut().find(|stage| stage.name == meter.stage) {
                 Some(stage) => stage.busy = stage.busy.max(busy),
-                None => stages.push(Stage { name: meter.stage.into(), end: end.into(), busy }),
+                None => stages.push(StageFigures { name: meter.stage.into(), end: end.into(), busy }),
             }
         }
         stages

@@ -10,7 +10,7 @@ pub use farhaul_proto::Policy;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Code, Error};
-use crate::testing::Testing;
+use crate::test_hooks::TestHooks;
 
 /// Most flows of a session at a time.
 pub const FLOWS_MAX: usize = 16;
@@ -190,7 +190,7 @@ pub struct NetworkOptions {
     /// Of this process alone: it does not travel, and a far end has its own.
     #[serde(skip)]
     #[cfg_attr(feature = "schema", schema(ignore))]
-    pub testing: Testing,
+    pub testing: TestHooks,
 }
 
 impl Default for NetworkOptions {
@@ -208,7 +208,7 @@ impl Default for NetworkOptions {
             memory_bytes: 256 << 20,
             udp_only: false,
             udp_ports: (33001, 33100),
-            testing: Testing::default(),
+            testing: TestHooks::default(),
         }
     }
 }

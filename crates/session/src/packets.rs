@@ -14,7 +14,7 @@ use farhaul_proto::{
     SEGMENT_OVERHEAD, Segment, TAG_LEN, split,
 };
 
-use super::cipher::{Key, Suite};
+use super::cipher::{Key, SessionSuite};
 use super::options::Cipher;
 
 /// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
@@ -24,8 +24,8 @@ const BARE_LEN: usize = HEADER_LEN + CLEAR_EXTRA + SEGMENT_FRAME_LEN;
 
 /// Keys and ids of one flow, both directions.
 pub struct Packets {
-    sealing: PacketKeys<Suite>,
-    opening: PacketKeys<Suite>,
+    sealing: PacketKeys<SessionSuite>,
+    opening: PacketKeys<SessionSuite>,
     /// The peer's id for this flow; stands in what we send.
     send_id: u16,
     /// Our id; only datagrams that carry it are opened.
@@ -44,7 +44,7 @@ pub struct FlowIdentity {
 
 /// What a segment carries.
 #[derive(Debug, Clone, Copy)]
-pub enum Payload<'a> {
+pub enum SegmentPayload<'a> {
     /// Bytes that `cipher none` leaves in the clear.
     Content(&'a [u8]),
     /// Also some of what says whose content it is, or nothing at all.
@@ -52,16 +52,16 @@ pub enum Payload<'a> {
 }
 
 /// A datagram that has passed its tag.
-pub struct Opened<'a> {
+pub struct OpenedDatagram<'a> {
     pub number: u64,
     pub control: &'a [u8],
     pub segment: Option<(Segment, &'a [u8])>,
-    /// The segment's payload lies where [`Ahead`] had room for it, and is not repeated here.
+    /// The segment's payload lies where [`ExpectedSegment`] had room for it, and is not repeated here.
     pub is_in_place: bool,
 }
 
 /// Where the next segment belongs if segments come in order: one that is opened to there needs no copy.
-pub(crate) struct Ahead<'a> {
+pub(crate) struct ExpectedSegment<'a> {
     pub(crate) block: u64,
     pub(crate) offset: u32,
     /// Of the block, the payload's place and [`SEGMENT_FRAME_LEN`] bytes in front of it, which stay what they are: the segment's header
@@ -76,7 +76,7 @@ impl Packets {
             true => (KeyDirection::ToAcceptor, KeyDirection::ToInitiator),
             false => (KeyDirection::ToInitiator, KeyDirection::ToAcceptor),
         };
-        let suite = Suite::new(cipher);
+        let suite = SessionSuite::new(cipher);
         Packets {
             sealing: PacketKeys::new(suite, secret, flow.index, out, epoch_bits),
             opening: PacketKeys::new(suite, secret, flow.index, back, epoch_bits),
@@ -106,12 +106,18 @@ impl Packets {
     /// Writes the datagram of `packet` into `out`, which has exactly `datagram_len` bytes.
     ///
     /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
-    pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: Payload<'_>, out: &mut [u8]) {
+    pub fn seal(
+        &mut self,
+        packet: &PlannedPacket,
+        control: &[u8],
+        payload: SegmentPayload<'_>,
+        out: &mut [u8],
+    ) {
         let extra = self.extra();
         let header = PacketHeader { flow_id: self.send_id, number: packet.number }.encode();
         let (payload, clear_payload) = match payload {
-            Payload::Content(bytes) if self.clear => (&[][..], bytes),
-            Payload::Content(bytes) | Payload::Sealed(bytes) => (bytes, &[][..]),
+            SegmentPayload::Content(bytes) if self.clear => (&[][..], bytes),
+            SegmentPayload::Content(bytes) | SegmentPayload::Sealed(bytes) => (bytes, &[][..]),
         };
         let (key, nonce) = self.sealing.seal_key(packet.number);
         let segment_header = packet.segment.map(Segment::encode_header);
@@ -154,7 +160,7 @@ impl Packets {
         (header.flow_id == self.recv_id).then_some(header.number)
     }
 
-    /// The payload of a datagram of `len` bytes, if it has nothing but a segment and could be opened to [`Ahead`].
+    /// The payload of a datagram of `len` bytes, if it has nothing but a segment and could be opened to [`ExpectedSegment`].
     pub(crate) fn payload_len_ahead(&self, len: usize) -> Option<usize> {
         if self.opens_ahead() { len.checked_sub(SEGMENT_OVERHEAD + self.extra()) } else { None }
     }
@@ -164,7 +170,7 @@ impl Packets {
     }
 
     /// Opens a datagram in place; `None` when it is not ours or its tag does not pass.
-    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<Opened<'a>> {
+    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<OpenedDatagram<'a>> {
         self.open_to(datagram, None)
     }
 
@@ -172,8 +178,8 @@ impl Packets {
     pub(crate) fn open_to<'a>(
         &mut self,
         datagram: &'a mut [u8],
-        ahead: Option<Ahead<'_>>,
-    ) -> Option<Opened<'a>> {
+        ahead: Option<ExpectedSegment<'_>>,
+    ) -> Option<OpenedDatagram<'a>> {
         let number = self.peek(datagram)?;
         let start = HEADER_LEN + self.extra();
         let (aad, rest) = datagram.split_at_mut_checked(start)?;
@@ -204,7 +210,12 @@ impl Packets {
         }
         self.opening.opened(number);
         if let Some(segment) = in_place {
-            return Some(Opened { number, control: &[], segment: Some((segment, &[])), is_in_place: true });
+            return Some(OpenedDatagram {
+                number,
+                control: &[],
+                segment: Some((segment, &[])),
+                is_in_place: true,
+            });
         }
         // What cannot be split is control that makes no sense; the transport says so.
         let sealed: &'a [u8] = sealed;
@@ -222,7 +233,7 @@ impl Packets {
         if segment.is_some_and(|(segment, _)| segment.len == 0 || segment.end() > u64::from(u32::MAX)) {
             return None;
         }
-        Some(Opened { number, control, segment, is_in_place: false })
+        Some(OpenedDatagram { number, control, segment, is_in_place: false })
     }
 
     /// Opens a datagram of content in the clear, and where that belongs.
@@ -232,8 +243,8 @@ impl Packets {
         (front, segment): (&[u8], &[u8]),
         tag: &[u8; TAG_LEN],
         content: &'a [u8],
-        ahead: Option<Ahead<'_>>,
-    ) -> Option<Opened<'a>> {
+        ahead: Option<ExpectedSegment<'_>>,
+    ) -> Option<OpenedDatagram<'a>> {
         let (key, _) = self.opening.open_key(number)?;
         let head = BareHead::read(front, segment)?;
         // As one number, so that the time it takes does not tell how much of a forged tag is right.
@@ -257,11 +268,11 @@ impl Packets {
         }
         self.opening.opened(number);
         let content = if is_in_place { &[] } else { content };
-        Some(Opened { number, control: &[], segment: Some((segment, content)), is_in_place })
+        Some(OpenedDatagram { number, control: &[], segment: Some((segment, content)), is_in_place })
     }
 }
 
-impl Ahead<'_> {
+impl ExpectedSegment<'_> {
     fn is_for(&self, segment: &Segment) -> bool {
         let is_here = (self.block, self.offset) == (segment.block, segment.offset);
         is_here && self.room.len() == SEGMENT_FRAME_LEN + segment.len as usize
@@ -366,7 +377,7 @@ mod tests {
     fn sealed(packets: &mut Packets, number: u64, control: &[u8], payload: &[u8]) -> Vec<u8> {
         let packet = packet(number, control, payload);
         let mut out = vec![0; packets.datagram_len(&packet)];
-        packets.seal(&packet, control, Payload::Content(payload), &mut out);
+        packets.seal(&packet, control, SegmentPayload::Content(payload), &mut out);
         out
     }
 
@@ -461,7 +472,7 @@ mod tests {
                 let content: Vec<u8> = (0..len).map(|at| (at * 7 + number) as u8).collect();
                 let mut datagram = sealed(&mut initiator, number as u64, &[], &content);
                 let mut room = room(len);
-                let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
+                let ahead = ExpectedSegment { block: 3, offset: 1 << 20, room: &mut room };
                 let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
                 let (segment, payload) = opened.segment.expect("it carries a segment");
                 assert_eq!((segment.block, segment.offset, segment.last), (3, 1 << 20, true));
@@ -485,7 +496,7 @@ mod tests {
             for (number, (block, offset, control, len)) in cases.into_iter().enumerate() {
                 let mut datagram = sealed(&mut initiator, number as u64, control, b"payload");
                 let mut room = room(len);
-                let ahead = Ahead { block, offset, room: &mut room };
+                let ahead = ExpectedSegment { block, offset, room: &mut room };
                 let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
                 let segment = opened.segment.expect("it carries a segment");
                 assert_eq!(
@@ -507,7 +518,7 @@ mod tests {
                     let mut forged = datagram.clone();
                     forged[at] ^= 1;
                     let mut room = room(content.len());
-                    let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
+                    let ahead = ExpectedSegment { block: 3, offset: 1 << 20, room: &mut room };
                     assert!(acceptor.open_to(&mut forged, Some(ahead)).is_none(), "byte {at} of {cipher:?}");
                     assert_eq!(room[..SEGMENT_FRAME_LEN], [0xaa; SEGMENT_FRAME_LEN]);
                 }
@@ -559,7 +570,7 @@ mod tests {
         let label = b"content, then its digest";
         let packet = packet(1, &PING, label);
         let mut datagram = vec![0; initiator.datagram_len(&packet)];
-        initiator.seal(&packet, &PING, Payload::Sealed(label), &mut datagram);
+        initiator.seal(&packet, &PING, SegmentPayload::Sealed(label), &mut datagram);
         assert!(!datagram.windows(6).any(|window| label.windows(6).any(|part| part == window)));
         for at in HEADER_LEN..datagram.len() {
             let mut forged = datagram.clone();

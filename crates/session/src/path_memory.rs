@@ -36,17 +36,17 @@ struct Note {
 type Notes = BTreeMap<IpAddr, Note>;
 
 /// What a sender knows, and learns, of one of its paths.
-pub(crate) struct Memory {
+pub(crate) struct PathKnowledge {
     file: PathBuf,
     peer_addresses: Vec<IpAddr>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: ControllerWatch,
 }
 
-impl Memory {
+impl PathKnowledge {
     /// Of path `path` of so many, which these flows use.
-    pub(crate) fn new(flows: &[FlowSetup], path: usize, paths: usize) -> Memory {
+    pub(crate) fn new(flows: &[FlowSetup], path: usize, paths: usize) -> PathKnowledge {
         let peer_addresses = peer_addresses(flows, path, paths);
-        Memory { file: default_path(), peer_addresses, watch: Watch::default() }
+        PathKnowledge { file: default_path(), peer_addresses, watch: ControllerWatch::default() }
     }
 
     pub(crate) fn recall(&self) -> Option<PathMemory> {
@@ -141,7 +141,7 @@ fn unix_now() -> u64 {
 
 /// Watches a sending controller and holds on to its best recent rate: at the end of a transfer little is left to send.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct ControllerWatch {
     held: Option<PathMemory>,
     /// The last rates, the newest last.
     recent: VecDeque<u64>,
@@ -157,7 +157,7 @@ const ROUNDS_GOOD: u32 = 2;
 /// Round trips of sending that it takes as well.
 const ROUNDS_MIN: u32 = 10;
 
-impl Watch {
+impl ControllerWatch {
     /// A look while there was content to send.
     pub(crate) fn look(&mut self, seen: PathMemory) {
         let rounds = (ROUNDS_GOOD * seen.rtt).as_nanos().div_ceil(CHECK_INTERVAL.as_nanos()) as usize;
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_slow_end_does_not_spoil_the_rate() {
-        let mut watch = Watch::default();
+        let mut watch = ControllerWatch::default();
         for _ in 0..LOOKS_MIN {
             watch.look(path(1_000_000));
         }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_drains_from_a_queue_is_no_rate() {
-        let mut watch = Watch::default();
+        let mut watch = ControllerWatch::default();
         for look in 0..40 {
             watch.look(path(if look % 10 < 3 { 1_200_000 } else { 1_000_000 }));
         }

@@ -3,10 +3,10 @@
 //! The initiator tries all candidates and takes the first from which an authentic packet comes; the acceptor's address
 //! does not change. The acceptor follows the newest authentic packet, so that both end on the same pair of addresses
 //! although both tried several. Once that has settled, another address (a NAT that has forgotten its mapping, a host that
-//! has moved to another network) is on [`Trial`] first.
+//! has moved to another network) is on [`AddressTrial`] first.
 //!
 //! Always true: only a packet that has passed its tag can change where datagrams go; how much goes to an address that has not
-//! answered, its [`Standing`] says.
+//! answered, its [`AddressStanding`] says.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +15,15 @@ use crossbeam_channel::Receiver;
 use farhaul_net::Link;
 use farhaul_proto::Timestamp;
 
+use super::address_standing::AddressStanding;
+use super::address_trial::AddressTrial;
 use super::setup::{AcceptSocket, FirstDatagram};
-use super::standing::Standing;
-use super::trial::Trial;
 
 /// Authentic packets in a row from one address after which another one has to answer a challenge.
 const STEADY: u32 = 32;
 
 /// What is done to the link once it exists (faults for tests).
-pub(crate) type Wrap = Box<dyn Fn(Box<dyn Link>) -> Box<dyn Link> + Send>;
+pub(crate) type LinkWrapper = Box<dyn Fn(Box<dyn Link>) -> Box<dyn Link> + Send>;
 
 pub(crate) enum PeerAddress {
     /// The link knows its peer.
@@ -31,27 +31,27 @@ pub(crate) enum PeerAddress {
     /// An initiator's choice, until one of them answers.
     Candidates(Vec<SocketAddr>),
     /// An acceptor with a socket of its own, open to all.
-    Open { candidates: Vec<SocketAddr>, follower: Follower },
+    Open { candidates: Vec<SocketAddr>, follower: PeerFollower },
     /// A daemon's session.
-    Accepting(Accepting),
+    Accepting(AcceptorAddress),
 }
 
 /// A daemon's socket is connected to the client; the listening one hands over what comes from elsewhere.
-pub(crate) struct Accepting {
+pub(crate) struct AcceptorAddress {
     first: Receiver<FirstDatagram>,
     socket: AcceptSocket,
-    wrap: Wrap,
+    wrap: LinkWrapper,
     /// Where the handshake came from, and what the client has named as its address on this path.
     clients: Vec<IpAddr>,
     /// Where the newest of the first datagrams arrived, and where those arrive that the socket is for.
     arrived_at: Option<SocketAddr>,
     local: Option<SocketAddr>,
-    follower: Follower,
+    follower: PeerFollower,
 }
 
 /// An authentic packet, as far as it concerns the address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Authentic<'a> {
+pub(crate) struct AuthenticPacket<'a> {
     /// `None` for the connected peer. Not a copy: an address is written in parts and would be read at once, for each packet.
     pub(crate) from: Option<&'a SocketAddr>,
     pub(crate) number: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Authentic<'a> {
 
 /// What an authentic packet or an answer has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum AddressChange {
     No,
     /// The link is connected now.
     Connected,
@@ -82,10 +82,10 @@ impl PeerAddress {
         let is_shown = |address: &SocketAddr| shown == Some(address.ip().to_canonical());
         // One that is known to be there gets one for each flow.
         let least = u16::from(candidates.iter().all(is_shown));
-        let standing = Standing::named(grants.max(least));
+        let standing = AddressStanding::named(grants.max(least));
         PeerAddress::Open {
             candidates,
-            follower: Follower { shown, grants, standing, ..Follower::default() },
+            follower: PeerFollower { shown, grants, standing, ..PeerFollower::default() },
         }
     }
 
@@ -94,13 +94,13 @@ impl PeerAddress {
         socket: AcceptSocket,
         clients: Vec<IpAddr>,
         grants: u16,
-        wrap: Wrap,
+        wrap: LinkWrapper,
     ) -> PeerAddress {
         let (arrived_at, local) = (None, None);
         // The first address is that of the handshake, so every other one has to answer.
         let shown = clients.first().map(IpAddr::to_canonical);
-        let follower = Follower { steady: STEADY, shown, grants, ..Follower::default() };
-        PeerAddress::Accepting(Accepting { first, socket, wrap, clients, arrived_at, local, follower })
+        let follower = PeerFollower { steady: STEADY, shown, grants, ..PeerFollower::default() };
+        PeerAddress::Accepting(AcceptorAddress { first, socket, wrap, clients, arrived_at, local, follower })
     }
 
     /// A datagram that the listening socket received for this flow.
@@ -115,43 +115,43 @@ impl PeerAddress {
     pub(crate) fn authentic(
         &mut self,
         now: Timestamp,
-        packet: Authentic<'_>,
+        packet: AuthenticPacket<'_>,
         link: &mut Box<dyn Link>,
-    ) -> Moved {
+    ) -> AddressChange {
         match self {
-            PeerAddress::Connected => Moved::No,
+            PeerAddress::Connected => AddressChange::No,
             PeerAddress::Candidates(_) => {
-                let Some(&remote) = packet.from else { return Moved::No };
+                let Some(&remote) = packet.from else { return AddressChange::No };
                 if let Err(error) = link.set_remote(remote) {
                     tracing::debug!(%remote, %error, "cannot connect");
-                    return Moved::No;
+                    return AddressChange::No;
                 }
                 *self = PeerAddress::Connected;
-                Moved::Connected
+                AddressChange::Connected
             }
             PeerAddress::Open { follower, .. } => {
                 follower.authentic(now, packet);
-                Moved::No
+                AddressChange::No
             }
             PeerAddress::Accepting(accepting) => accepting.authentic(now, packet, link),
         }
     }
 
     /// A challenge was answered.
-    pub(crate) fn answered(&mut self, token: [u8; 8], link: &mut Box<dyn Link>) -> Moved {
+    pub(crate) fn answered(&mut self, token: [u8; 8], link: &mut Box<dyn Link>) -> AddressChange {
         match self {
-            PeerAddress::Connected | PeerAddress::Candidates(_) => Moved::No,
+            PeerAddress::Connected | PeerAddress::Candidates(_) => AddressChange::No,
             PeerAddress::Open { follower, .. } => follower.answered(token),
             PeerAddress::Accepting(accepting) => {
                 let moved = accepting.follower.answered(token);
-                if moved == Moved::No {
+                if moved == AddressChange::No {
                     return moved;
                 }
                 let (Some(local), Some(current)) = (accepting.local, accepting.follower.current) else {
-                    return Moved::No;
+                    return AddressChange::No;
                 };
                 if !accepting.connect(local, current, link) {
-                    return Moved::No;
+                    return AddressChange::No;
                 }
                 moved
             }
@@ -159,7 +159,7 @@ impl PeerAddress {
     }
 
     /// The address on trial.
-    pub(crate) fn trial(&mut self) -> Option<&mut Trial> {
+    pub(crate) fn trial(&mut self) -> Option<&mut AddressTrial> {
         self.follower()?.trial.as_mut()
     }
 
@@ -170,17 +170,17 @@ impl PeerAddress {
         }
     }
 
-    fn follower(&mut self) -> Option<&mut Follower> {
+    fn follower(&mut self) -> Option<&mut PeerFollower> {
         match self {
             PeerAddress::Connected | PeerAddress::Candidates(_) => None,
-            PeerAddress::Open { follower, .. } | PeerAddress::Accepting(Accepting { follower, .. }) => {
+            PeerAddress::Open { follower, .. } | PeerAddress::Accepting(AcceptorAddress { follower, .. }) => {
                 Some(follower)
             }
         }
     }
 
     /// Of the address that datagrams go to; none where this end has chosen it, as the initiator has.
-    pub(crate) fn standing(&mut self) -> Option<&mut Standing> {
+    pub(crate) fn standing(&mut self) -> Option<&mut AddressStanding> {
         self.follower().map(|follower| &mut follower.standing)
     }
 
@@ -189,7 +189,7 @@ impl PeerAddress {
         if let Some(follower) = self.follower()
             && follower.standing.is_proven()
         {
-            follower.standing = Standing::fallen_silent(follower.grants, now);
+            follower.standing = AddressStanding::fallen_silent(follower.grants, now);
         }
     }
 
@@ -204,7 +204,7 @@ impl PeerAddress {
     /// that of the handshake, since a datagram may come from, and an answer go to, whatever its sender writes there.
     pub(crate) fn may_be_told_early(&self) -> bool {
         match self {
-            PeerAddress::Accepting(Accepting { clients, follower, .. }) => {
+            PeerAddress::Accepting(AcceptorAddress { clients, follower, .. }) => {
                 let current = follower.current.map(|current| current.ip().to_canonical());
                 self.targets().len() == 1
                     && clients.first().is_some_and(|client| Some(client.to_canonical()) == current)
@@ -219,7 +219,7 @@ impl PeerAddress {
             PeerAddress::Connected => vec![None],
             PeerAddress::Accepting(accepting) if accepting.local.is_some() => vec![None],
             PeerAddress::Accepting(_) => Vec::new(),
-            PeerAddress::Open { follower: Follower { current: Some(current), .. }, .. } => {
+            PeerAddress::Open { follower: PeerFollower { current: Some(current), .. }, .. } => {
                 vec![Some(*current)]
             }
             PeerAddress::Open { candidates, .. } | PeerAddress::Candidates(candidates) => {
@@ -234,29 +234,34 @@ impl PeerAddress {
     }
 }
 
-impl Accepting {
-    fn authentic(&mut self, now: Timestamp, packet: Authentic<'_>, link: &mut Box<dyn Link>) -> Moved {
-        let Some(arrived_at) = self.arrived_at else { return Moved::No };
+impl AcceptorAddress {
+    fn authentic(
+        &mut self,
+        now: Timestamp,
+        packet: AuthenticPacket<'_>,
+        link: &mut Box<dyn Link>,
+    ) -> AddressChange {
+        let Some(arrived_at) = self.arrived_at else { return AddressChange::No };
         let Some(from) = packet.from else {
             self.follower.newest = self.follower.newest.max(packet.number);
             self.follower.standing.on_received(packet.len);
-            return Moved::No;
+            return AddressChange::No;
         };
         if self.local.is_none() {
             // Nothing else is known of this address, so it must be one that the client has used or named.
             if !self.clients.contains(&from.ip()) || !self.connect(arrived_at, *from, link) {
-                return Moved::No;
+                return AddressChange::No;
             }
             self.local = Some(arrived_at);
             self.follower.take(*from, packet.len);
             self.follower.newest = packet.number;
-            return Moved::Connected;
+            return AddressChange::Connected;
         }
         // The client goes on to where it has always sent.
         if self.local == Some(arrived_at) {
             self.follower.authentic(now, packet);
         }
-        Moved::No
+        AddressChange::No
     }
 
     /// Makes the socket for an address that is known to be the client's.
@@ -276,30 +281,30 @@ impl Accepting {
 
 /// Where the initiator is, as an acceptor sees it.
 #[derive(Debug, Default)]
-pub(crate) struct Follower {
+pub(crate) struct PeerFollower {
     current: Option<SocketAddr>,
     /// The largest packet number so far.
     newest: u64,
     steady: u32,
-    trial: Option<Trial>,
+    trial: Option<AddressTrial>,
     /// Where the handshake came from, which has shown with it that somebody is there.
     shown: Option<IpAddr>,
     /// Datagrams that may go to where nothing comes from.
     grants: u16,
-    standing: Standing,
+    standing: AddressStanding,
 }
 
-impl Follower {
+impl PeerFollower {
     /// From now on datagrams go to `address`, from which one of so many bytes has come.
     fn take(&mut self, address: SocketAddr, bytes: usize) {
         self.current = Some(address);
         self.standing = match self.shown == Some(address.ip().to_canonical()) {
-            true => Standing::Proven,
-            false => Standing::heard_once(bytes),
+            true => AddressStanding::Proven,
+            false => AddressStanding::heard_once(bytes),
         };
     }
 
-    fn authentic(&mut self, now: Timestamp, packet: Authentic<'_>) {
+    fn authentic(&mut self, now: Timestamp, packet: AuthenticPacket<'_>) {
         let Some(from) = packet.from else { return };
         let is_newer = packet.number >= self.newest;
         self.newest = self.newest.max(packet.number);
@@ -323,21 +328,23 @@ impl Follower {
         } else if self.trial.as_ref().is_none_or(|trial| trial.is_old(now))
             && let Ok(token) = new_token()
         {
-            let mut trial = Trial::new(*from, token, now);
+            let mut trial = AddressTrial::new(*from, token, now);
             trial.on_received(packet.len);
             self.trial = Some(trial);
         }
     }
 
-    fn answered(&mut self, token: [u8; 8]) -> Moved {
+    fn answered(&mut self, token: [u8; 8]) -> AddressChange {
         if self.standing.answered(token) {
-            return Moved::No;
+            return AddressChange::No;
         }
-        let Some(trial) = self.trial.take_if(|trial| trial.token() == token) else { return Moved::No };
+        let Some(trial) = self.trial.take_if(|trial| trial.token() == token) else {
+            return AddressChange::No;
+        };
         let before = self.current.replace(trial.address());
-        self.standing = Standing::Proven;
+        self.standing = AddressStanding::Proven;
         let is_near = before.is_some_and(|before| before.ip() == trial.address().ip());
-        if is_near { Moved::Port } else { Moved::Network }
+        if is_near { AddressChange::Port } else { AddressChange::Network }
     }
 }
 
@@ -359,12 +366,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn packet(from: &SocketAddr, number: u64) -> Authentic<'_> {
-        Authentic { from: Some(from), number, len: 100 }
+    fn packet(from: &SocketAddr, number: u64) -> AuthenticPacket<'_> {
+        AuthenticPacket { from: Some(from), number, len: 100 }
     }
 
-    fn settled() -> Follower {
-        let mut follower = Follower::default();
+    fn settled() -> PeerFollower {
+        let mut follower = PeerFollower::default();
         (0..=u64::from(STEADY))
             .for_each(|number| follower.authentic(at(0), packet(&address("10.0.0.1:5"), number)));
         follower
@@ -372,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_newest_packet_leads_until_it_has_settled() {
-        let mut follower = Follower::default();
+        let mut follower = PeerFollower::default();
         follower.authentic(at(0), packet(&address("10.0.0.1:5"), 3));
         follower.authentic(at(0), packet(&address("10.0.0.2:5"), 4));
         follower.authentic(at(0), packet(&address("10.0.0.1:5"), 2));
@@ -381,8 +388,8 @@ mod tests {
         follower.authentic(at(0), packet(&address("10.0.0.2:5"), 100));
         assert_eq!(follower.current, Some(address("10.0.0.1:5")), "it has to answer first");
         let token = follower.trial.as_ref().unwrap().token();
-        assert_eq!(follower.answered([0; 8]), Moved::No);
-        assert_eq!(follower.answered(token), Moved::Network);
+        assert_eq!(follower.answered([0; 8]), AddressChange::No);
+        assert_eq!(follower.answered(token), AddressChange::Network);
         assert_eq!(follower.current, Some(address("10.0.0.2:5")));
     }
 
@@ -396,6 +403,6 @@ mod tests {
         for number in 101..200 {
             follower.authentic(at(1001), packet(&address(&format!("10.0.0.{number}:5")), number));
         }
-        assert_eq!(follower.answered(token), Moved::Port);
+        assert_eq!(follower.answered(token), AddressChange::Port);
     }
 }

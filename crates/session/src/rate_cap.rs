@@ -9,7 +9,7 @@
 //! Parts are as the weights of the members, but what a member does not want, or has not used of late, is the others'.
 //! A cap within another is one member of that, however many sessions it has: it divides the part that it has there.
 //! A session may be in several caps, also of different trees: its part is what the least of them leaves it, and what it does not use in
-//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/places.rs`).
+//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/memberships.rs`).
 //!
 //! When parts change, those that fall are told first, and the others get what these have confirmed to have let go
 //! (`rate_cap/order.rs`). A sender here has when its pacers have the new rate; one at the far end when it has acknowledged
@@ -28,8 +28,8 @@ mod demand;
 mod fill;
 pub(crate) mod headers;
 mod lag;
+mod memberships;
 mod order;
-mod places;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
@@ -41,12 +41,12 @@ use std::time::{Duration, Instant};
 
 use super::BLOCK_BYTES;
 use super::options::RateOptions;
-use super::supervisor::Role;
+use super::supervisor::ContentRole;
 use crate::error::{Code, Error};
-use balance::{Balance, Session, with};
+use balance::{Balance, Member, with};
 use farhaul_handover::Held as _;
 
-pub use places::{CapPlaces, WeakCapPlaces};
+pub use memberships::{CapMemberships, WeakCapMemberships};
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
 /// more: grants come as seldom as a flow thread wakes by itself.
@@ -61,10 +61,10 @@ const FREE: u64 = u64::MAX;
 
 /// What may be moved together. Clones are the same; it is there as long as one of them is, or a session in it.
 #[derive(Debug, Clone)]
-pub struct RateCap(Arc<Held>);
+pub struct RateCap(Arc<CapInner>);
 
 #[derive(Debug)]
-struct Held {
+struct CapInner {
     balance: Arc<Mutex<Balance>>,
     id: u64,
     /// The one that it lies within has to be there as long.
@@ -73,15 +73,15 @@ struct Held {
 
 /// A named cap that a session is to be in, and with which weight: parts are as the weights of those that are in it.
 #[derive(Debug, Clone)]
-pub struct CapPlace {
+pub struct CapMembership {
     pub cap: RateCap,
     /// 1 is usual; within 0.001 and 1000.
     pub weight: f64,
 }
 
-impl From<RateCap> for CapPlace {
-    fn from(cap: RateCap) -> CapPlace {
-        CapPlace { cap, weight: 1.0 }
+impl From<RateCap> for CapMembership {
+    fn from(cap: RateCap) -> CapMembership {
+        CapMembership { cap, weight: 1.0 }
     }
 }
 
@@ -140,7 +140,7 @@ impl RateCap {
     ) -> RateCap {
         let id_above = above.as_ref().map(|above| above.0.id);
         let id = with(balance, |balance| balance.add_cap(whose, most_bps, id_above, now));
-        RateCap(Arc::new(Held { balance: balance.clone(), id, _above: above }))
+        RateCap(Arc::new(CapInner { balance: balance.clone(), id, _above: above }))
     }
 
     /// Whether there is a most, here or above.
@@ -150,7 +150,7 @@ impl RateCap {
 
     /// Another session, in this cap alone.
     pub fn join(&self, now: Instant) -> Result<RateShares, RateUsedUp> {
-        RateShares::join(Some(self.clone().into()), &CapPlaces::default(), now)
+        RateShares::join(Some(self.clone().into()), &CapMemberships::default(), now)
     }
 
     /// From now on so much; running sessions go on at it.
@@ -166,7 +166,7 @@ impl RateCap {
     /// All that `work` changes of this cap, of those beside it and of who is in them counts at once: on the way from the old to the
     /// new nobody is given a part that belongs to neither.
     pub fn at_once<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _changes = Changes::begin(&self.0.balance);
+        let _changes = BatchedChanges::begin(&self.0.balance);
         work()
     }
 
@@ -192,22 +192,22 @@ impl RateCap {
 }
 
 /// Changes that are to count at once, until this is dropped.
-struct Changes<'a>(&'a Mutex<Balance>);
+struct BatchedChanges<'a>(&'a Mutex<Balance>);
 
-impl Changes<'_> {
-    fn begin(balance: &Mutex<Balance>) -> Changes<'_> {
+impl BatchedChanges<'_> {
+    fn begin(balance: &Mutex<Balance>) -> BatchedChanges<'_> {
         with(balance, Balance::begin_changes);
-        Changes(balance)
+        BatchedChanges(balance)
     }
 }
 
-impl Drop for Changes<'_> {
+impl Drop for BatchedChanges<'_> {
     fn drop(&mut self) {
         with(self.0, |balance| balance.end_changes(Instant::now()));
     }
 }
 
-impl Drop for Held {
+impl Drop for CapInner {
     fn drop(&mut self) {
         with(&self.balance, |balance| balance.caps.remove(&self.id));
     }
@@ -223,23 +223,23 @@ struct Share {
     id: u64,
     balance: Arc<Mutex<Balance>>,
     /// The cap that it stays in whatever becomes of the named ones.
-    own: Option<CapPlace>,
+    own: Option<CapMembership>,
     /// All that it is in, which have to be there as long.
     caps: Mutex<Vec<RateCap>>,
     /// From there its named ones are changed.
-    _named: CapPlaces,
+    _named: CapMemberships,
     /// Its part has changed since this was looked at.
     news: Arc<AtomicBool>,
 }
 
 /// Bits of IP a second that a session may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct RatePart {
     pub in_all: u64,
     pub each_way: u64,
 }
 
-impl Part {
+impl RatePart {
     /// What two users want, within what the pacers may send each way.
     pub(crate) fn bounds(self, wish: RateOptions, most: u64) -> RateOptions {
         let rate_bps = wish.rate_bps.map_or(most, |bps| bps.min(most));
@@ -254,7 +254,7 @@ impl Share {
     }
 
     /// It is in these named caps from now on, and in its own.
-    fn move_to(&self, named: &[CapPlace], now: Instant) {
+    fn move_to(&self, named: &[CapMembership], now: Instant) {
         let (ids, caps) = seats(&self.balance, self.own.as_ref(), named);
         self.with(|balance| balance.place(self.id, &ids, now));
         // What it was in may end with this, for which the balance has to be free.
@@ -266,8 +266,8 @@ impl Share {
 /// here.
 fn seats(
     balance: &Arc<Mutex<Balance>>,
-    own: Option<&CapPlace>,
-    named: &[CapPlace],
+    own: Option<&CapMembership>,
+    named: &[CapMembership],
 ) -> (Vec<(u64, f64)>, Vec<RateCap>) {
     let all = own.into_iter().chain(named);
     let places: Vec<_> = all.filter(|place| Arc::ptr_eq(&place.cap.0.balance, balance)).collect();
@@ -281,7 +281,11 @@ fn seats(
 impl RateShares {
     /// A session that is in its own cap, in these named ones, and in those that take their place later. Each of them has to have been
     /// made within or beside the first one. One that begins in none may move what it likes, and stays in none.
-    pub fn join(own: Option<CapPlace>, named: &CapPlaces, now: Instant) -> Result<RateShares, RateUsedUp> {
+    pub fn join(
+        own: Option<CapMembership>,
+        named: &CapMemberships,
+        now: Instant,
+    ) -> Result<RateShares, RateUsedUp> {
         named.join(own, now)
     }
 
@@ -292,15 +296,15 @@ impl RateShares {
 
     /// Bits of IP a second that go each way, at most; `None` for as many as it likes.
     pub fn bps(&self) -> Option<u64> {
-        self.read(Session::each_way_bps)
+        self.read(Member::each_way_bps)
     }
 
     /// Its part, as it is now.
-    pub(crate) fn part(&self) -> Option<Part> {
-        self.read(|session| Some(Part { in_all: session.part_bps()?, each_way: session.each_way_bps()? }))
+    pub(crate) fn part(&self) -> Option<RatePart> {
+        self.read(|session| Some(RatePart { in_all: session.part_bps()?, each_way: session.each_way_bps()? }))
     }
 
-    fn read<T>(&self, of: impl FnOnce(&Session) -> Option<T>) -> Option<T> {
+    fn read<T>(&self, of: impl FnOnce(&Member) -> Option<T>) -> Option<T> {
         let share = self.0.as_ref()?;
         share.with(|balance| balance.sessions.get(&share.id).and_then(of))
     }
@@ -317,18 +321,18 @@ impl RateShares {
 
     /// This end sends from now on, or it receives: then its part counts where blocks are granted. One that does
     /// both has half of its part for each.
-    pub(crate) fn allow(&self, role: Role) {
+    pub(crate) fn allow(&self, role: ContentRole) {
         self.change(|session| match role {
-            Role::Sender => session.begin_to_send(),
-            Role::Receiver => session.begin_to_receive(),
+            ContentRole::Sender => session.begin_to_send(),
+            ContentRole::Receiver => session.begin_to_receive(),
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Session)) {
+    fn change(&self, change: impl FnOnce(&mut Member)) {
         self.change_at(Instant::now(), change);
     }
 
-    fn change_at(&self, now: Instant, change: impl FnOnce(&mut Session)) {
+    fn change_at(&self, now: Instant, change: impl FnOnce(&mut Member)) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.change(share.id, now, change));
         }
@@ -352,7 +356,7 @@ impl RateShares {
     }
 
     /// Whoever sends keeps to this part by now: what it had beyond that is the others'.
-    pub(crate) fn confirm(&self, part: Part, now: Instant) {
+    pub(crate) fn confirm(&self, part: RatePart, now: Instant) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.confirm(share.id, part.in_all, now));
         }

@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::{CpuChoice, PathFigures, Stage};
+use super::bottleneck::verdict;
+use super::figures::{CpuChoice, PathFigures, StageFigures};
 use super::messages::EndFigures;
 use super::options::{NetworkOptions, Policy};
-use super::supervisor::{Account, Role};
-use super::verdict::verdict;
+use super::supervisor::{ContentRole, SessionAccount};
 
 /// The report of one session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct SessionReport {
     /// The busiest stage in words.
     pub bottleneck: String,
     /// Busy share of each stage, both ends.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageFigures>,
     /// What the user should know although nothing failed (UDP blocked, small socket buffers).
     pub warnings: Vec<String>,
     /// The paths that were named or found, if any.
@@ -68,7 +68,7 @@ pub struct SessionReport {
 
 /// What both ends have counted.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct SessionFigures {
     /// This end.
     pub ours: EndFigures,
     /// The far end.
@@ -78,18 +78,18 @@ pub struct Figures {
 impl SessionReport {
     /// Of a request that has brought `bytes` in so many seconds, in a session that began with so many flows.
     pub(crate) fn new(
-        account: Account,
-        role: Role,
-        Figures { ours, theirs }: &Figures,
+        account: SessionAccount,
+        role: ContentRole,
+        SessionFigures { ours, theirs }: &SessionFigures,
         (bytes, seconds): (u64, f64),
         flows: u16,
         options: &NetworkOptions,
     ) -> SessionReport {
         let (sender, receiver) = match role {
-            Role::Sender => (ours, theirs),
-            Role::Receiver => (theirs, ours),
+            ContentRole::Sender => (ours, theirs),
+            ContentRole::Receiver => (theirs, ours),
         };
-        let stages: Vec<Stage> = sender.stages.iter().chain(&receiver.stages).cloned().collect();
+        let stages: Vec<StageFigures> = sender.stages.iter().chain(&receiver.stages).cloned().collect();
         let mut warnings = ours.warnings.clone();
         for warning in &theirs.warnings {
             if !warnings.contains(warning) {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 
-use super::contained::contained;
 use super::events::Event;
 use super::exchange::{ChannelBell, Inlet};
 use super::handle::Handle;
-use super::messages::{Complaint, EndFigures, Message, put_words};
-use super::shared::Shared;
+use super::messages::{Complaint, EndFigures, SessionMessage, put_words};
+use super::panic_guard::contained;
+use super::shared::SessionShared;
 use crate::error::{Error, ExitCode, Misbehaviour};
 
 /// The request that a session begins with; the hello says what it is about.
@@ -31,7 +31,7 @@ const REQUEST_BYTES: usize = 64 << 10;
 
 /// A request, as its service's threads share it; what is the session's is reached through it.
 pub struct Request {
-    session: Arc<Shared>,
+    session: Arc<SessionShared>,
     number: u64,
     pub handle: Handle,
     /// Complete blocks for the service, in the order of their completion.
@@ -54,15 +54,15 @@ pub struct Request {
 }
 
 impl Deref for Request {
-    type Target = Shared;
+    type Target = SessionShared;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SessionShared {
         &self.session
     }
 }
 
 impl Request {
-    /// As [`Shared::send_encoded`], for words of this request: `encode` appends whole messages, each behind its length
+    /// As `SessionShared::send_encoded`, for words of this request: `encode` appends whole messages, each behind its length
     /// ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread says it. Waits
     /// for room, but holds up nobody else.
     ///
@@ -111,7 +111,7 @@ impl Request {
             // The peer's user hears of it as of a close: it is lost, and the reason may be nothing of his.
             let complaint =
                 Complaint { exit: ExitCode::Lost as u8, hint: String::new(), ..error.complaint() };
-            self.session.say(&[Message::Fail { request: self.number, complaint }]);
+            self.session.say(&[SessionMessage::Fail { request: self.number, complaint }]);
         }
         self.session.requests.ring();
         // Whoever looks after the session does so for this request, too.
@@ -145,11 +145,11 @@ impl Request {
     }
 
     /// What the peer and the user are to hear of pauses since this was asked last.
-    pub(crate) fn take_pause_news(&self) -> (Option<Message>, Option<Event>) {
+    pub(crate) fn take_pause_news(&self) -> (Option<SessionMessage>, Option<Event>) {
         let (wish, is_paused) = (self.handle.is_paused(), self.is_paused());
         let has_changed = |flag: &AtomicBool, now| flag.swap(now, Ordering::AcqRel) != now;
         let is_news = has_changed(&self.is_paused_said, wish);
-        let message = is_news.then_some(Message::Pause { request: self.number, is_paused: wish });
+        let message = is_news.then_some(SessionMessage::Pause { request: self.number, is_paused: wish });
         let event = match is_paused {
             true => Event::Paused { by_peer: !wish },
             false => Event::Resumed,
@@ -164,7 +164,7 @@ impl Request {
     }
 
     /// What all requests of the session have in common.
-    pub fn session(&self) -> &Arc<Shared> {
+    pub fn session(&self) -> &Arc<SessionShared> {
         &self.session
     }
 
@@ -179,12 +179,12 @@ impl Request {
 pub(crate) struct Requests {
     /// Whose blocks are taken.
     live: RwLock<BTreeMap<u64, Arc<Request>>>,
-    table: Mutex<Table>,
+    table: Mutex<RequestTable>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct RequestTable {
     entries: BTreeMap<u64, Entry>,
     /// Those of the peer that nobody has taken yet.
     opened: VecDeque<(Arc<Request>, Vec<u8>)>,
@@ -208,7 +208,7 @@ struct Entry {
 }
 
 /// What a service gets of a request.
-pub(crate) enum Heard {
+pub(crate) enum RequestInput {
     /// Words were appended.
     Words,
     Finished(EndFigures),
@@ -216,7 +216,7 @@ pub(crate) enum Heard {
 }
 
 impl Requests {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RequestTable> {
         self.table.lock().in_any_case()
     }
 
@@ -237,7 +237,7 @@ impl Requests {
     // ---- opening and ending --------------------------------------------------------------------------------------
 
     /// A request of this end, or the first one.
-    pub(crate) fn add(&self, session: &Arc<Shared>, number: u64, handle: Handle) -> Arc<Request> {
+    pub(crate) fn add(&self, session: &Arc<SessionShared>, number: u64, handle: Handle) -> Arc<Request> {
         let request = Arc::new(Request {
             session: session.clone(),
             number,
@@ -271,7 +271,12 @@ impl Requests {
     }
 
     /// The peer opens a request.
-    pub(crate) fn open(&self, session: &Arc<Shared>, number: u64, words: Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn open(
+        &self,
+        session: &Arc<SessionShared>,
+        number: u64,
+        words: Vec<u8>,
+    ) -> Result<(), Error> {
         let mut table = self.table();
         let is_theirs = number.is_multiple_of(2) == session.is_initiator && number > FIRST;
         if !session.stays.load(Ordering::Acquire) {
@@ -381,7 +386,7 @@ impl Requests {
     // ---- what a service hears ----------------------------------------------------------------------------------------
 
     /// What has come for a request: its words are appended to `frames`.
-    pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<Heard, Error> {
+    pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<RequestInput, Error> {
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::interrupted()) };
         entry.is_read = !entry.words.is_empty();
@@ -390,16 +395,16 @@ impl Requests {
                 true => std::mem::swap(frames, &mut entry.words),
                 false => frames.append(&mut entry.words),
             }
-            return Ok(Heard::Words);
+            return Ok(RequestInput::Words);
         }
         if let Some(figures) = entry.finished.take() {
-            return Ok(Heard::Finished(figures));
+            return Ok(RequestInput::Finished(figures));
         }
         if let Some(error) = entry.failed.take() {
             return Err(error);
         }
         table.ended()?;
-        Ok(Heard::Nothing)
+        Ok(RequestInput::Nothing)
     }
 
     /// Why the session has ended, if it has.
@@ -432,7 +437,7 @@ impl Requests {
     }
 }
 
-impl Table {
+impl RequestTable {
     /// None for a request that is over.
     fn entry(&mut self, number: u64) -> Result<Option<&mut Entry>, Error> {
         let is_known = number == FIRST || number <= self.last_own.max(self.last_theirs);

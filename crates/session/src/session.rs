@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 
 use super::handle::Handle;
-use super::messages::{Complaint, EndFigures, Frames, Message, senseless};
+use super::messages::{Complaint, EndFigures, RequestFrames, SessionMessage, senseless};
 use super::options::NetworkOptions;
-use super::report::{Figures, SessionReport};
-use super::request::{FIRST, Heard, Request, Requests};
+use super::report::{SessionFigures, SessionReport};
+use super::request::{FIRST, Request, RequestInput, Requests};
 use super::setup::Setup;
-use super::shared::Shared;
-use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Order, Role, Supervisor};
+use super::shared::SessionShared;
+use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, ContentRole, DeliveryOrder, Supervisor};
 use crate::error::{Error, ExitCode};
 
 /// One end of a session.
 pub struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
     supervisor: Mutex<Option<Supervisor>>,
     /// Held by whoever begins a request.
     opening: Mutex<()>,
@@ -30,7 +30,7 @@ pub struct Session {
 }
 
 /// What a service hears of its request.
-pub enum Step<'a> {
+pub enum DialogueStep<'a> {
     /// Code and body of a message of the service.
     Message(&'a [u8]),
     /// The peer has finished.
@@ -45,8 +45,8 @@ impl Session {
     pub fn start(
         setup: Setup,
         options: NetworkOptions,
-        role: Role,
-        order: Order,
+        role: ContentRole,
+        order: DeliveryOrder,
         handle: &Handle,
     ) -> Result<(Arc<Session>, Dialogue), Error> {
         let flows = setup.flows.len() as u16;
@@ -65,22 +65,22 @@ impl Session {
     }
 
     /// Begins a request: `words` say what its service is asked for.
-    pub fn open(self: &Arc<Session>, words: Vec<u8>, role: Role, handle: &Handle) -> Dialogue {
+    pub fn open(self: &Arc<Session>, words: Vec<u8>, role: ContentRole, handle: &Handle) -> Dialogue {
         self.stay();
         // The peer hears of requests in the order of their numbers.
         let _turn = self.opening.lock().in_any_case();
         let number = self.shared.requests.next_number(self.shared.is_initiator);
         let request = self.shared.requests.add(&self.shared, number, handle.clone());
-        self.shared.say(&[Message::Open { request: number, words }]);
+        self.shared.say(&[SessionMessage::Open { request: number, words }]);
         Dialogue::new(self.clone(), request, role)
     }
 
     /// The next request that the peer begins, and what it is about; none if none comes in time.
-    pub fn accept(self: &Arc<Session>, wait: Duration) -> Result<Option<(Opened, Vec<u8>)>, Error> {
+    pub fn accept(self: &Arc<Session>, wait: Duration) -> Result<Option<(OpenedRequest, Vec<u8>)>, Error> {
         let end = Instant::now() + wait;
         loop {
             if let Some((request, words)) = self.shared.requests.take_opened() {
-                return Ok(Some((Opened { session: self.clone(), request }, words)));
+                return Ok(Some((OpenedRequest { session: self.clone(), request }, words)));
             }
             self.shared.requests.ended()?;
             let left = end.saturating_duration_since(Instant::now());
@@ -122,19 +122,19 @@ impl Drop for Session {
 
 /// A request of the peer's that no service has taken up.
 #[derive(Clone)]
-pub struct Opened {
+pub struct OpenedRequest {
     session: Arc<Session>,
     request: Arc<Request>,
 }
 
-impl Opened {
+impl OpenedRequest {
     /// By which it is seen and steered at this end.
     pub fn handle(&self) -> &Handle {
         &self.request.handle
     }
 
     /// Takes it up.
-    pub fn begin(self, role: Role) -> Dialogue {
+    pub fn begin(self, role: ContentRole) -> Dialogue {
         Dialogue::new(self.session, self.request, role)
     }
 
@@ -149,8 +149,8 @@ impl Opened {
 pub struct Dialogue {
     pub request: Arc<Request>,
     session: Arc<Session>,
-    role: Role,
-    frames: Frames,
+    role: ContentRole,
+    frames: RequestFrames,
     idle_said: bool,
     next_look: Instant,
     /// This end's figures when the request began.
@@ -160,14 +160,14 @@ pub struct Dialogue {
 }
 
 /// What [`Dialogue::take`] yields; a message is the last of `frames`.
-enum Taken {
+enum TakenMessage {
     Message,
     Finish(EndFigures),
     Idle,
 }
 
 impl Dialogue {
-    fn new(session: Arc<Session>, request: Arc<Request>, role: Role) -> Dialogue {
+    fn new(session: Arc<Session>, request: Arc<Request>, role: ContentRole) -> Dialogue {
         session.shared.allow(role);
         session.shared.meters.begin(role, session.shared.requests.count() == 1);
         let before = session.supervisor().as_ref().map(Supervisor::figures).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Dialogue {
             request,
             session,
             role,
-            frames: Frames::default(),
+            frames: RequestFrames::default(),
             idle_said: false,
             next_look: Instant::now(),
             before,
@@ -185,36 +185,36 @@ impl Dialogue {
     }
 
     /// The next message, or `Idle` when nothing is waiting.
-    pub fn step(&mut self) -> Result<Step<'_>, Error> {
+    pub fn step(&mut self) -> Result<DialogueStep<'_>, Error> {
         let taken = self.take()?;
         Ok(self.step_of(taken))
     }
 
     /// As [`Dialogue::step`] for an end that has said that it has finished: a peer that is gone then has said the same,
     /// unless it complained.
-    pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
+    pub fn step_after_finish(&mut self) -> Result<DialogueStep<'_>, Error> {
         let has_complained = |complaint: Complaint| !complaint.reason.is_empty();
         let taken = match self.take() {
             Err(error)
                 if error.exit_code() == ExitCode::Lost
                     && !self.request.peer_closed().is_some_and(has_complained) =>
             {
-                Taken::Finish(EndFigures::default())
+                TakenMessage::Finish(EndFigures::default())
             }
             taken => taken?,
         };
         Ok(self.step_of(taken))
     }
 
-    fn step_of(&self, taken: Taken) -> Step<'_> {
+    fn step_of(&self, taken: TakenMessage) -> DialogueStep<'_> {
         match taken {
-            Taken::Message => Step::Message(self.frames.last()),
-            Taken::Finish(figures) => Step::Finish(figures),
-            Taken::Idle => Step::Idle,
+            TakenMessage::Message => DialogueStep::Message(self.frames.last()),
+            TakenMessage::Finish(figures) => DialogueStep::Finish(figures),
+            TakenMessage::Idle => DialogueStep::Idle,
         }
     }
 
-    fn take(&mut self) -> Result<Taken, Error> {
+    fn take(&mut self) -> Result<TakenMessage, Error> {
         loop {
             // Also between messages: to work off what has come at once may take long.
             if Instant::now() >= self.next_look {
@@ -222,22 +222,22 @@ impl Dialogue {
             }
             self.is_still_on()?;
             if self.frames.take().map_err(senseless)? {
-                return Ok(Taken::Message);
+                return Ok(TakenMessage::Message);
             }
             let requests = &self.session.shared.requests;
             match requests.collect(self.request.number(), self.frames.buffer())? {
-                Heard::Words => {
+                RequestInput::Words => {
                     self.idle_said = false;
                     continue;
                 }
-                Heard::Finished(figures) => return Ok(Taken::Finish(figures)),
-                Heard::Nothing => {}
+                RequestInput::Finished(figures) => return Ok(TakenMessage::Finish(figures)),
+                RequestInput::Nothing => {}
             }
             let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
             self.look_after(wait);
             self.idle_said = !self.requests().has_news(self.request.number());
             if self.idle_said {
-                return Ok(Taken::Idle);
+                return Ok(TakenMessage::Idle);
             }
         }
     }
@@ -299,7 +299,7 @@ impl Dialogue {
     /// Says that this end has finished, and what the service has to say with that.
     pub fn say_finished(&self, of_service: Vec<u8>) {
         let figures = EndFigures { of_service, ..self.figures() };
-        self.request.send(&[Message::Finish { request: self.request.number(), figures }]);
+        self.request.send(&[SessionMessage::Finish { request: self.request.number(), figures }]);
     }
 
     /// As [`Dialogue::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
@@ -340,7 +340,7 @@ impl Dialogue {
     }
 
     /// The report of the request, which has brought `bytes`.
-    pub fn report(&self, figures: &Figures, bytes: u64) -> SessionReport {
+    pub fn report(&self, figures: &SessionFigures, bytes: u64) -> SessionReport {
         let (session, supervisor) = (&self.session, self.session.supervisor());
         let account = supervisor.as_ref().map(Supervisor::account).unwrap_or_default();
         let moved = (bytes, self.began.elapsed().as_secs_f64());
@@ -383,8 +383,8 @@ impl Drop for Dialogue {
     }
 }
 
-fn fail_for(request: u64, error: &Error) -> Message {
-    Message::Fail { request, complaint: error.complaint() }
+fn fail_for(request: u64, error: &Error) -> SessionMessage {
+    SessionMessage::Fail { request, complaint: error.complaint() }
 }
 
 #[cfg(test)]
@@ -393,12 +393,12 @@ mod tests {
 
     use super::*;
     use crate::error::{Code, Misbehaviour};
-    use crate::events::{Event, Level};
-    use crate::exchange::{BlockClass, Load, Outlet};
-    use crate::feed::Events;
+    use crate::event_feed::EventReader;
+    use crate::events::{Event, EventLevel};
+    use crate::exchange::{BlockClass, LoadedBlock, Outlet};
     use crate::messages::put_message;
     use crate::setup::local_pair;
-    use crate::snapshot::State;
+    use crate::snapshot::TransferState;
 
     const PATIENCE: Duration = Duration::from_secs(20);
     const CONTENT: usize = 70_000;
@@ -406,20 +406,22 @@ mod tests {
     /// Both ends of a session that stays, and their first request, in which the near one sends.
     fn ends() -> [(Arc<Session>, Dialogue); 2] {
         let (near, far) = local_pair().unwrap();
-        [(near, Role::Sender), (far, Role::Receiver)].map(|(setup, role)| {
+        [(near, ContentRole::Sender), (far, ContentRole::Receiver)].map(|(setup, role)| {
             let started =
-                Session::start(setup, NetworkOptions::default(), role, Order::Any, &Handle::new()).unwrap();
+                Session::start(setup, NetworkOptions::default(), role, DeliveryOrder::Any, &Handle::new())
+                    .unwrap();
             started.0.stay();
             started
         })
     }
 
     /// A request that `one` opens and `other` takes up; `role` is the opener's.
-    fn request(one: &Arc<Session>, other: &Arc<Session>, role: Role) -> (Dialogue, Dialogue) {
+    fn request(one: &Arc<Session>, other: &Arc<Session>, role: ContentRole) -> (Dialogue, Dialogue) {
         let opened = one.open(b"what is wanted".to_vec(), role, &Handle::new());
         let (far, words) = other.accept(PATIENCE).unwrap().expect("it comes in time");
         assert_eq!(words, b"what is wanted");
-        let far = far.begin(if role == Role::Sender { Role::Receiver } else { Role::Sender });
+        let far =
+            far.begin(if role == ContentRole::Sender { ContentRole::Receiver } else { ContentRole::Sender });
         assert_eq!(opened.request.number(), far.request.number());
         (opened, far)
     }
@@ -431,9 +433,9 @@ mod tests {
     fn hear(dialogue: &mut Dialogue) -> Vec<u8> {
         loop {
             match dialogue.step().unwrap() {
-                Step::Message(bytes) => return bytes.to_vec(),
-                Step::Finish(_) => panic!("it has finished"),
-                Step::Idle => {}
+                DialogueStep::Message(bytes) => return bytes.to_vec(),
+                DialogueStep::Finish(_) => panic!("it has finished"),
+                DialogueStep::Idle => {}
             }
         }
     }
@@ -442,7 +444,7 @@ mod tests {
     fn finish(mut dialogue: Dialogue) -> EndFigures {
         dialogue.say_finished(Vec::new());
         loop {
-            if let Step::Finish(figures) = dialogue.step().unwrap() {
+            if let DialogueStep::Finish(figures) = dialogue.step().unwrap() {
                 dialogue.close(None);
                 return figures;
             }
@@ -459,7 +461,7 @@ mod tests {
             let mut block = outlet.claim(|| request.is_stopped()).unwrap();
             block.set_len(CONTENT);
             block.fill(number);
-            let load = Load::new(block, CONTENT, CONTENT);
+            let load = LoadedBlock::new(block, CONTENT, CONTENT);
             assert!(outlet.put(load, || request.is_stopped()));
         }
     }
@@ -473,7 +475,7 @@ mod tests {
                 assert!(content.len() == CONTENT && content.iter().all(|byte| *byte == content[0]));
                 assert!(seen.insert(content[0]), "block {} came twice", content[0]);
             }
-            assert!(matches!(dialogue.step().unwrap(), Step::Idle));
+            assert!(matches!(dialogue.step().unwrap(), DialogueStep::Idle));
         }
     }
 
@@ -498,7 +500,7 @@ mod tests {
             finish(far_first);
         });
         for (one, other, number) in [(&near, &far, 3), (&far, &near, 2), (&near, &far, 5)] {
-            let (opened, mut taken) = request(one, other, Role::Sender);
+            let (opened, mut taken) = request(one, other, ContentRole::Sender);
             assert_eq!(opened.request.number(), number);
             say(&opened, b"\x11question");
             assert_eq!(hear(&mut taken), b"\x11question");
@@ -512,7 +514,7 @@ mod tests {
     }
 
     /// Lets both ends work until the first is told of `event`; others that have no part in this are passed over.
-    fn until_told(mut ends: [&mut Dialogue; 2], events: &Events, event: &Event) {
+    fn until_told(mut ends: [&mut Dialogue; 2], events: &EventReader, event: &Event) {
         loop {
             for stamped in events.take() {
                 if stamped.event == *event {
@@ -521,7 +523,7 @@ mod tests {
                 assert!(!matches!(stamped.event, Event::Paused { .. } | Event::Resumed), "{stamped:?}");
             }
             for end in &mut ends {
-                assert!(matches!(end.step().unwrap(), Step::Idle));
+                assert!(matches!(end.step().unwrap(), DialogueStep::Idle));
             }
         }
     }
@@ -529,14 +531,14 @@ mod tests {
     #[test]
     fn a_request_that_either_end_pauses_holds_up_no_other_and_goes_on() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
-        let (mut near_second, mut far_second) = request(&near, &far, Role::Sender);
-        let events = near_second.request.handle.events(Level::Trace);
+        let (mut near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
+        let events = near_second.request.handle.events(EventLevel::Trace);
         for by_peer in [true, false] {
             let pausing = if by_peer { &far_second } else { &near_second };
             let handle = pausing.request.handle.clone();
             handle.pause();
             until_told([&mut near_second, &mut far_second], &events, &Event::Paused { by_peer });
-            assert_eq!(near_second.request.handle.snapshot().state, State::Paused);
+            assert_eq!(near_second.request.handle.snapshot().state, TransferState::Paused);
             std::thread::scope(|scope| {
                 for one in [&near_first, &near_second] {
                     let request = one.request.clone();
@@ -559,8 +561,8 @@ mod tests {
     #[test]
     fn blocks_of_several_requests_go_both_ways_at_once() {
         let [(near, near_first), (far, mut far_first)] = ends();
-        let (mut near_second, far_second) = request(&near, &far, Role::Receiver);
-        let (near_third, mut far_third) = request(&near, &far, Role::Sender);
+        let (mut near_second, far_second) = request(&near, &far, ContentRole::Receiver);
+        let (near_third, mut far_third) = request(&near, &far, ContentRole::Sender);
         std::thread::scope(|scope| {
             scope.spawn(|| send_blocks(&near_first, 40));
             scope.spawn(|| send_blocks(&far_second, 50));
@@ -579,7 +581,7 @@ mod tests {
     #[test]
     fn a_request_that_is_cancelled_ends_alone() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
-        let (near_second, mut far_second) = request(&near, &far, Role::Sender);
+        let (near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
         // Nobody takes them.
         send_blocks(&near_second, 8);
         near_second.request.handle.cancel();
@@ -615,7 +617,7 @@ mod tests {
     fn requests_that_begin_at_once_are_heard_of_in_their_order() {
         let [(near, _near_first), (far, _far_first)] = ends();
         let opened: Vec<_> = std::thread::scope(|scope| {
-            let open = || near.open(Vec::new(), Role::Sender, &Handle::new());
+            let open = || near.open(Vec::new(), ContentRole::Sender, &Handle::new());
             let threads: Vec<_> =
                 (0..4).map(|_| scope.spawn(move || (0..20).map(|_| open()).collect::<Vec<_>>())).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -634,7 +636,7 @@ mod tests {
         say(&near_first, b"\x11that was all");
         let error = loop {
             match far_first.step() {
-                Ok(Step::Idle) => {}
+                Ok(DialogueStep::Idle) => {}
                 Ok(_) => panic!("it has spoken"),
                 Err(error) => break error,
             }
@@ -645,7 +647,7 @@ mod tests {
     #[test]
     fn what_is_urgent_overtakes_what_waits() {
         let [(near, near_first), (far, mut far_first)] = ends();
-        let (near_second, mut far_second) = request(&near, &far, Role::Sender);
+        let (near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
         std::thread::scope(|scope| {
             scope.spawn(|| send_blocks(&near_first, 250));
             let outlet = Outlet::new(near_second.request.clone());
@@ -653,7 +655,8 @@ mod tests {
                 let mut block = outlet.claim(|| false).unwrap();
                 block.set_len(CONTENT);
                 block.fill(number);
-                let load = Load { class: BlockClass::Urgent, ..Load::new(block, CONTENT, CONTENT) };
+                let load =
+                    LoadedBlock { class: BlockClass::Urgent, ..LoadedBlock::new(block, CONTENT, CONTENT) };
                 assert!(outlet.put(load, || false));
             }
             scope.spawn(|| take_blocks(&mut far_first, 250));
@@ -672,7 +675,7 @@ mod tests {
             let mut block = outlet.claim(is_over).unwrap();
             block.set_len(CONTENT);
             let class = BlockClass::Until(near_first.request.time_of(begun));
-            assert!(outlet.put(Load { class, ..Load::new(block, CONTENT, CONTENT) }, is_over));
+            assert!(outlet.put(LoadedBlock { class, ..LoadedBlock::new(block, CONTENT, CONTENT) }, is_over));
         }
         // One that leaves with the turn in which it was queued may come all the same.
         let (mut came, late) = (0, || near_first.request.blocks_late.load(Ordering::Relaxed));
@@ -687,7 +690,7 @@ mod tests {
     #[test]
     fn a_request_that_is_refused_says_why() {
         let [(near, _near_first), (far, _far_first)] = ends();
-        let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Handle::new());
+        let mut opened = near.open(b"nonsense".to_vec(), ContentRole::Sender, &Handle::new());
         let (refused, _) = far.accept(PATIENCE).unwrap().unwrap();
         refused.refuse(&Error::new(Code::NotFound, "there is no such thing").with_hint("make it"));
         let error = loop {
@@ -719,10 +722,12 @@ mod tests {
     fn a_session_that_stays_for_nobody_takes_one_request() {
         let (near, far) = local_pair().unwrap();
         let start = |setup, role| {
-            Session::start(setup, NetworkOptions::default(), role, Order::Any, &Handle::new()).unwrap()
+            Session::start(setup, NetworkOptions::default(), role, DeliveryOrder::Any, &Handle::new())
+                .unwrap()
         };
-        let ((near, _first), (_far, mut dialogue)) = (start(near, Role::Sender), start(far, Role::Receiver));
-        let _opened = near.open(Vec::new(), Role::Sender, &Handle::new());
+        let ((near, _first), (_far, mut dialogue)) =
+            (start(near, ContentRole::Sender), start(far, ContentRole::Receiver));
+        let _opened = near.open(Vec::new(), ContentRole::Sender, &Handle::new());
         let error = loop {
             if let Err(error) = dialogue.step() {
                 break error;

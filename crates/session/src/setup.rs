@@ -16,11 +16,11 @@ use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink, with_port};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::blocked::Blocked;
-use super::budget::{Budget, Charge, Limits};
-use super::pending::Pending;
-use super::rate_cap::{CapPlaces, RateShares};
+use super::budget::{Budget, Charge, ResourceLimits};
+use super::hello_reply::PendingReply;
+use super::rate_cap::{CapMemberships, RateShares};
 use super::secret::Secret;
+use super::udp_blocks::UdpBlockNotes;
 use crate::error::Error;
 
 /// What carries a session's packets at its start.
@@ -53,15 +53,15 @@ pub struct Setup {
     /// At least one, in the order of their indices.
     pub flows: Vec<FlowSetup>,
     /// What may take the places of `flows` whose paths have died, in the order of their indices.
-    pub spares: Vec<Spare>,
+    pub spares: Vec<SpareFlow>,
     /// For paths that may be added, in the order of their indices.
-    pub reserved: Vec<Reserved>,
+    pub reserved: Vec<ReservedFlow>,
     /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
-    pub fallback: Fallback,
+    pub fallback: CarrierFallback,
     /// Over ssh: how to get direct TCP connections, which are better than the channel.
-    pub direct: Fallback,
+    pub direct: CarrierFallback,
     /// At the client: where it is noted that UDP does not get through to the far end.
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<UdpBlockNotes>,
     pub transport: Transport,
     /// The far end for people: host or address.
     pub peer: String,
@@ -76,12 +76,12 @@ pub struct Setup {
     pub warnings: Vec<String>,
     /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at
     /// often.
-    pub stop: Stop,
+    pub stop: StopFlag,
     /// The process that carries the session's channel (its client).
     pub control_process: Option<ControlProcess>,
     /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this
     /// end's.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingReply>,
     /// Where what this session keeps is counted: at a daemon within what its key may have.
     pub budget: Budget,
     /// Credit at the peer's that is kept for small answers, which somebody waits for.
@@ -94,27 +94,27 @@ pub struct Setup {
 
 /// What a session that this process begins has together with others.
 #[derive(Debug, Clone)]
-pub struct Within {
+pub struct SessionLimits {
     /// Where what it keeps is counted. Default: with this process.
     pub budget: Option<Budget>,
     /// Caps on the rate that it is in besides that of the budget; made beside that
     /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
-    /// [`CapPlaces::set`](crate::rate_cap::CapPlaces::set) changes them while it runs.
-    pub caps: CapPlaces,
+    /// [`CapMemberships::set`](crate::rate_cap::CapMemberships::set) changes them while it runs.
+    pub caps: CapMemberships,
     /// What its weights in all of them are multiplied by. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
     /// changes it.
     pub weight: f64,
 }
 
-impl Default for Within {
-    fn default() -> Within {
-        Within { budget: None, caps: CapPlaces::default(), weight: 1.0 }
+impl Default for SessionLimits {
+    fn default() -> SessionLimits {
+        SessionLimits { budget: None, caps: CapMemberships::default(), weight: 1.0 }
     }
 }
 
 impl Setup {
     /// Within these limits from its beginning.
-    pub fn within(mut self, within: &Within) -> Result<Setup, Error> {
+    pub fn within(mut self, within: &SessionLimits) -> Result<Setup, Error> {
         self.rate_shares = match &within.budget {
             Some(budget) => budget.share_of_rate_and(&within.caps),
             None => RateShares::join(None, &within.caps, Instant::now()),
@@ -124,9 +124,9 @@ impl Setup {
     }
 
     /// What it keeps is counted there, and its rate is not.
-    pub fn counted_in(mut self, within: &Within) -> Setup {
+    pub fn counted_in(mut self, within: &SessionLimits) -> Setup {
         if let Some(budget) = &within.budget {
-            self.budget = budget.within("this session", Limits::default());
+            self.budget = budget.within("this session", ResourceLimits::default());
         }
         self
     }
@@ -145,8 +145,8 @@ impl Setup {
             flows,
             spares: Vec::new(),
             reserved: Vec::new(),
-            fallback: Fallback::None,
-            direct: Fallback::None,
+            fallback: CarrierFallback::None,
+            direct: CarrierFallback::None,
             blocked: None,
             transport,
             peer,
@@ -154,10 +154,10 @@ impl Setup {
             dialled: None,
             udp_ports: Vec::new(),
             warnings: Vec::new(),
-            stop: Stop::default(),
+            stop: StopFlag::default(),
             control_process: None,
             pending: None,
-            budget: Budget::of_process().within("this session", Limits::default()),
+            budget: Budget::of_process().within("this session", ResourceLimits::default()),
             urgent_reserve: 0,
             rate_shares: RateShares::default(),
             keeps: None,
@@ -193,7 +193,7 @@ pub enum FlowLink {
 }
 
 /// What is agreed on for a flow of a path that is not known yet.
-pub struct Reserved {
+pub struct ReservedFlow {
     pub index: u16,
     pub send_id: u16,
     pub recv_id: u16,
@@ -201,10 +201,10 @@ pub struct Reserved {
     pub arrival: Option<(Receiver<FirstDatagram>, IpAddr)>,
 }
 
-impl Reserved {
-    pub fn new(index: usize, (recv_id, send_id): (u16, u16)) -> Reserved {
+impl ReservedFlow {
+    pub fn new(index: usize, (recv_id, send_id): (u16, u16)) -> ReservedFlow {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        Reserved { index, send_id, recv_id, arrival: None }
+        ReservedFlow { index, send_id, recv_id, arrival: None }
     }
 }
 
@@ -236,15 +236,15 @@ impl AcceptSocket {
 }
 
 /// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.
-pub struct Spare {
+pub struct SpareFlow {
     pub index: u16,
     pub send_id: u16,
     pub recv_id: u16,
-    pub way: SpareWay,
+    pub way: SpareLink,
 }
 
 /// How a spare flow gets its link.
-pub enum SpareWay {
+pub enum SpareLink {
     /// The initiator: from a new socket to where the flow before it was.
     Dial { local: Option<SocketAddr>, candidates: Vec<SocketAddr> },
     /// The far end over ssh: on the port of the flow before it, which must have ended.
@@ -253,17 +253,17 @@ pub enum SpareWay {
     Accept { first: Receiver<FirstDatagram>, clients: Vec<IpAddr> },
 }
 
-impl Spare {
+impl SpareFlow {
     /// The flow, ready to begin.
     pub fn open(&self) -> io::Result<FlowSetup> {
         let link = match &self.way {
-            SpareWay::Dial { local, candidates } => {
+            SpareLink::Dial { local, candidates } => {
                 FlowLink::Udp { socket: bind_for(*local)?, candidates: candidates.clone() }
             }
-            SpareWay::Listen { local } => {
+            SpareLink::Listen { local } => {
                 FlowLink::Udp { socket: UdpLink::bind(*local)?, candidates: Vec::new() }
             }
-            SpareWay::Accept { first, clients } => FlowLink::Accept {
+            SpareLink::Accept { first, clients } => FlowLink::Accept {
                 first: first.clone(),
                 socket: AcceptSocket::new(),
                 clients: clients.clone(),
@@ -274,7 +274,7 @@ impl Spare {
 }
 
 /// How to get a stream carrier while the session runs.
-pub enum Fallback {
+pub enum CarrierFallback {
     /// There is none, or it is in use from the start.
     None,
     /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client
@@ -285,20 +285,20 @@ pub enum Fallback {
     /// The daemon: what the client has opened appears here.
     Await(Receiver<FlowSetup>),
     /// The far end over ssh: the same.
-    Listen(Box<dyn Door>),
+    Listen(Box<dyn CarrierDoor>),
 }
 
-impl Fallback {
+impl CarrierFallback {
     /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated:
     /// each success is a new flow under a new index. `Ready` yields once.
     pub fn open(&mut self) -> Result<Option<FlowSetup>, Error> {
         match self {
-            Fallback::None => Ok(None),
-            Fallback::Dial(dialer) => dialer.dial().map(Some),
-            Fallback::Await(arrived) => Ok(arrived.try_recv().ok()),
-            Fallback::Listen(door) => Ok(door.poll()),
-            Fallback::Ready(_) => match std::mem::replace(self, Fallback::None) {
-                Fallback::Ready(flow) => Ok(Some(*flow)),
+            CarrierFallback::None => Ok(None),
+            CarrierFallback::Dial(dialer) => dialer.dial().map(Some),
+            CarrierFallback::Await(arrived) => Ok(arrived.try_recv().ok()),
+            CarrierFallback::Listen(door) => Ok(door.poll()),
+            CarrierFallback::Ready(_) => match std::mem::replace(self, CarrierFallback::None) {
+                CarrierFallback::Ready(flow) => Ok(Some(*flow)),
                 _ => Ok(None),
             },
         }
@@ -312,14 +312,14 @@ pub trait Dial: Send + Sync {
 }
 
 /// Where connections for a running session arrive.
-pub trait Door: Send {
+pub trait CarrierDoor: Send {
     /// One that has proved to belong to the session.
     fn poll(&mut self) -> Option<FlowSetup>;
 }
 
 /// A flag that ends a session from outside.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<StopState>);
+pub struct StopFlag(Arc<StopState>);
 
 #[derive(Debug, Default)]
 struct StopState {
@@ -328,7 +328,7 @@ struct StopState {
     revoked: Mutex<Option<Error>>,
 }
 
-impl Stop {
+impl StopFlag {
     pub fn stop(&self) {
         self.0.is_set.store(true, Relaxed);
     }

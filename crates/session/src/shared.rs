@@ -23,25 +23,25 @@ use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{BlockClass, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
+use super::block_content::{BlockContent, OverflowRoom};
 use super::budget::{Budget, Charge};
-use super::contained::contained;
 use super::events::Event;
 use super::figures::CpuTime;
 use super::handle::Handle;
-use super::held::{Held, OverflowRoom};
-use super::messages::{Complaint, Inbox, Message};
+use super::messages::{Complaint, MessageInbox, SessionMessage};
 use super::meter::Meters;
 use super::options::PathAddresses;
+use super::panic_guard::contained;
 use super::rate_cap::RateShares;
-use super::rate_cap::headers::Moved;
+use super::rate_cap::headers::TrafficCounts;
 use super::request::{Request, Requests};
-use super::snapshot::Facts;
-use super::supervisor::Role;
+use super::snapshot::SessionFacts;
+use super::supervisor::ContentRole;
 use crate::error::{Code, Error};
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
-pub struct Filled {
-    pub block: Held,
+pub struct FilledBlock {
+    pub block: BlockContent,
     pub len: u32,
     /// Content bytes in it, for the counters, and those of them that were put before.
     pub content: u32,
@@ -51,7 +51,7 @@ pub struct Filled {
     pub request: Arc<Request>,
 }
 
-impl Filled {
+impl FilledBlock {
     /// Content bytes that were not put before.
     pub(crate) fn first(&self) -> u64 {
         u64::from(self.content - self.again)
@@ -59,18 +59,18 @@ impl Filled {
 }
 
 /// A complete block on its way to a writer. Dropping it gives its credit back to the flow.
-pub struct Arrived {
+pub struct CompleteBlock {
     pub block: Block,
     pub len: usize,
     /// Whose it is.
     pub(crate) request: u64,
-    pub(crate) _credit: Credit,
+    pub(crate) _credit: CreditGuard,
 }
 
 /// Returns one block of credit to a flow when dropped.
-pub(crate) struct Credit(pub(crate) Arc<FlowShared>);
+pub(crate) struct CreditGuard(pub(crate) Arc<FlowShared>);
 
-impl Drop for Credit {
+impl Drop for CreditGuard {
     fn drop(&mut self) {
         self.0.released.fetch_add(1, Ordering::AcqRel);
         self.0.wake();
@@ -135,7 +135,7 @@ pub struct FlowShared {
 
 /// What a flow is in its session.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct FlowPlace {
     pub(crate) index: u16,
     pub(crate) path: usize,
     pub(crate) is_stream: bool,
@@ -161,7 +161,7 @@ pub struct FlowFigures {
     pub(crate) bytes_moved: u64,
     pub(crate) bytes_both_ways: u64,
     /// As the caps count it, where the session is in any.
-    pub(crate) on_wire: Moved,
+    pub(crate) on_wire: TrafficCounts,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_sum_us: u64,
     pub(crate) rtt_samples: u64,
@@ -169,8 +169,8 @@ pub struct FlowFigures {
 }
 
 impl FlowShared {
-    pub(crate) fn new(place: Place) -> std::io::Result<Arc<FlowShared>> {
-        let Place { index, path, is_stream, is_spare, active, congestion, begun_ms } = place;
+    pub(crate) fn new(place: FlowPlace) -> std::io::Result<Arc<FlowShared>> {
+        let FlowPlace { index, path, is_stream, is_spare, active, congestion, begun_ms } = place;
         Ok(Arc::new(FlowShared {
             index,
             path,
@@ -251,7 +251,7 @@ impl FlowShared {
 }
 
 /// The control stream with what is needed to block on it.
-pub struct Control {
+pub struct ControlChannel {
     stream: Mutex<ControlStream>,
     changed: Condvar,
     outbox: Mutex<Outbox>,
@@ -295,10 +295,10 @@ const OUTBOX_FOLD: usize = 1 << 20;
 /// Window of the control stream: a manifest of tens of thousands of entries per round trip.
 const CONTROL_WINDOW: u64 = 8 << 20;
 
-impl Control {
-    fn new() -> Control {
+impl ControlChannel {
+    fn new() -> ControlChannel {
         let stream = Mutex::new(ControlStream::new(CONTROL_WINDOW));
-        Control { stream, changed: Condvar::new(), outbox: Mutex::default() }
+        ControlChannel { stream, changed: Condvar::new(), outbox: Mutex::default() }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, ControlStream> {
@@ -312,34 +312,34 @@ impl Control {
 }
 
 /// A path that begins while the session runs: which of those that may be added, and this end's sockets.
-pub struct Addition {
+pub struct PathAddition {
     pub number: usize,
     pub addresses: PathAddresses,
     pub sockets: Vec<UdpLink>,
 }
 
 /// Everything that the threads of a session have in common.
-pub struct Shared {
-    pub control: Control,
+pub struct SessionShared {
+    pub control: ControlChannel,
     /// One a path, also for those that may be added.
     controllers: Vec<Mutex<Controller>>,
     /// Paths that there may be but are not, by the bits of their numbers.
     pub absent_paths: AtomicU64,
     /// Paths that this end's program adds.
-    pub additions: Mutex<Vec<Addition>>,
+    pub additions: Mutex<Vec<PathAddition>>,
     /// Blocks to fill, and blocks for what arrives.
     pub pool: BlockPool,
     pub incoming: BlockPool,
     /// Made when it is first needed; none where there is no place for it.
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
-    pub(crate) filled: Ring<Filled>,
+    pub(crate) filled: Ring<FilledBlock>,
     /// Those that go ahead of all others.
-    pub(crate) urgent: SegQueue<Filled>,
+    pub(crate) urgent: SegQueue<FilledBlock>,
     /// Where those wait who have filled a block and find enough of them.
     pub(crate) room: WaitingRoom,
     /// Blocks that a dead flow gave back; they go first.
-    pub(crate) returned: SegQueue<Filled>,
+    pub(crate) returned: SegQueue<FilledBlock>,
     pub(crate) requests: Requests,
     pub(crate) is_initiator: bool,
     /// A request sends blocks, or receives some.
@@ -362,11 +362,11 @@ pub struct Shared {
     first: Handle,
     /// All requests are paused.
     is_held: AtomicBool,
-    /// What is known of the session as a whole, for [`Facts::of`].
-    facts: Mutex<Facts>,
+    /// What is known of the session as a whole, for [`SessionFacts::of`].
+    facts: Mutex<SessionFacts>,
     /// Datagrams say that they can be marked "congestion experienced": who holds his rate whatever happens must not.
     pub(crate) is_markable: AtomicBool,
-    /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
+    /// Counts what may still bring blocks ([`ProducerToken`](super::producer_token::ProducerToken)).
     pub(crate) unread: AtomicU64,
     /// Content bytes: handed to flows, put or handed over again.
     pub(crate) content_sent: AtomicU64,
@@ -398,12 +398,12 @@ fn filled_blocks(cache_bytes: Option<u64>) -> usize {
 
 /// What a session may have of what it has together with others.
 #[derive(Debug, Default)]
-pub(crate) struct Allowance {
+pub(crate) struct SessionAllowance {
     pub(crate) budget: Budget,
     pub(crate) rate_shares: RateShares,
 }
 
-impl Shared {
+impl SessionShared {
     pub(crate) fn new(
         is_initiator: bool,
         controllers: Vec<Controller>,
@@ -411,10 +411,10 @@ impl Shared {
         incoming: BlockPool,
         overflow_blocks: u32,
         first: Handle,
-        Allowance { budget, rate_shares }: Allowance,
-    ) -> Arc<Shared> {
-        Arc::new(Shared {
-            control: Control::new(),
+        SessionAllowance { budget, rate_shares }: SessionAllowance,
+    ) -> Arc<SessionShared> {
+        Arc::new(SessionShared {
+            control: ControlChannel::new(),
             controllers: controllers.into_iter().map(Mutex::new).collect(),
             absent_paths: AtomicU64::new(0),
             additions: Mutex::default(),
@@ -480,17 +480,17 @@ impl Shared {
     }
 
     /// What was last known of the session as a whole.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> SessionFacts {
         self.facts.lock().in_any_case().clone()
     }
 
-    pub(crate) fn set_facts(&self, facts: Facts) {
+    pub(crate) fn set_facts(&self, facts: SessionFacts) {
         *self.facts.lock().in_any_case() = facts;
     }
 
     /// A request's content goes this way.
-    pub(crate) fn allow(&self, role: Role) {
-        let way = if role == Role::Sender { &self.sends } else { &self.receives };
+    pub(crate) fn allow(&self, role: ContentRole) {
+        let way = if role == ContentRole::Sender { &self.sends } else { &self.receives };
         way.store(true, Ordering::Release);
         self.rate_shares.allow(role);
         self.wake_flows();
@@ -524,7 +524,7 @@ impl Shared {
     }
 
     /// A filled block, if there is one.
-    pub fn take_filled(&self) -> Option<Filled> {
+    pub fn take_filled(&self) -> Option<FilledBlock> {
         let filled = self.filled.take()?;
         self.room.taken(|| self.has_room());
         Some(filled)
@@ -640,7 +640,7 @@ impl Shared {
 
     /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
     /// room, but holds up nobody else.
-    pub(crate) fn send(&self, messages: &[Message]) {
+    pub(crate) fn send(&self, messages: &[SessionMessage]) {
         self.wait_until_taken(self.say(messages), || self.is_stopped() || self.is_cancelled());
     }
 
@@ -657,8 +657,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
-    pub(crate) fn say(&self, messages: &[Message]) -> u64 {
+    /// As [`SessionShared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
+    pub(crate) fn say(&self, messages: &[SessionMessage]) -> u64 {
         self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
 
@@ -702,7 +702,7 @@ impl Shared {
     }
 
     /// Moves bytes that have arrived into `inbox`; waits up to `wait` for some.
-    pub(crate) fn receive(&self, inbox: &mut Inbox, wait: Duration) -> usize {
+    pub(crate) fn receive(&self, inbox: &mut MessageInbox, wait: Duration) -> usize {
         #[cfg(feature = "fuzzing")]
         if let Some(taken) = super::fuzzing::feed(self, inbox.buffer(), wait) {
             return taken;
@@ -751,9 +751,9 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<SessionShared> {
         let pool = || BlockPool::new(1, BLOCK_BYTES).unwrap();
-        Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), Allowance::default())
+        SessionShared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), SessionAllowance::default())
     }
 
     #[test]
@@ -773,7 +773,7 @@ mod tests {
         }
         // No flow takes anything; the session has to go on all the same.
         for index in 0..100 {
-            shared.say(&[Message::FlowDown { index }]);
+            shared.say(&[SessionMessage::FlowDown { index }]);
         }
         assert!(!waiting.iter().any(|thread| thread.is_finished()) && !shared.is_all_acked());
         assert!(!shared.flush(Duration::ZERO));

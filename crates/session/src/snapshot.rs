@@ -8,13 +8,13 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use serde::{Deserialize, Serialize};
 
-use super::figures::{PathFigures, Stage};
+use super::figures::{PathFigures, StageFigures};
 use super::request::Request;
 
 /// Where a transfer is between its beginning and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum TransferState {
     /// It is not connected yet.
     #[default]
     Starting,
@@ -26,14 +26,14 @@ pub enum State {
     Ended,
 }
 
-impl State {
+impl TransferState {
     /// As in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Running => "running",
-            State::Paused => "paused",
-            State::Ended => "ended",
+            TransferState::Starting => "starting",
+            TransferState::Running => "running",
+            TransferState::Paused => "paused",
+            TransferState::Ended => "ended",
         }
     }
 }
@@ -44,7 +44,7 @@ pub struct Snapshot {
     /// The handle's.
     pub id: String,
     /// Where it is.
-    pub state: State,
+    pub state: TransferState,
     /// Since the handle was made.
     pub seconds: f64,
     /// Content bytes to be there in the end, as far as they are known.
@@ -73,7 +73,7 @@ pub struct Snapshot {
     pub goodput_mean_bps: f64,
     /// What the session knows; its fields stand beside the others.
     #[serde(flatten)]
-    pub facts: Facts,
+    pub facts: SessionFacts,
 }
 
 impl Snapshot {
@@ -90,7 +90,7 @@ impl Snapshot {
 
 /// What a session knows of itself while it runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct SessionFacts {
     /// Something of the peer's has come.
     #[serde(skip)]
     pub is_connected: bool,
@@ -131,11 +131,11 @@ pub struct Facts {
     #[serde(default)]
     pub traffic: Vec<PathTraffic>,
     /// How busy the stages of this end are, since the transfer's beginning.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageFigures>,
     /// How busy the stages of both ends were in the last five seconds or so, the sender's first. The far end's are there once it
     /// has told of them.
     #[serde(default)]
-    pub stages_now: Vec<Stage>,
+    pub stages_now: Vec<StageFigures>,
     /// What has limited the transfer in the last seconds, as far as this end can tell.
     pub limit: String,
 }
@@ -159,9 +159,9 @@ pub struct PathTraffic {
     pub in_flight_bytes: u64,
 }
 
-impl Facts {
+impl SessionFacts {
     /// As they are now.
-    pub(crate) fn of(request: &Request) -> Facts {
+    pub(crate) fn of(request: &Request) -> SessionFacts {
         let mut facts = request.facts();
         facts.traffic = vec![PathTraffic::default(); request.path_count()];
         for flow in request.flow_list() {
@@ -206,12 +206,12 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// How fast content moves, from a few samples.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct ContentRate {
     samples: VecDeque<(Duration, u64)>,
     first: Option<(Duration, u64)>,
 }
 
-impl Pace {
+impl ContentRate {
     /// So many bytes are done at `now`, at which somebody looks.
     pub(crate) fn look(&mut self, now: Duration, bytes: u64) {
         self.first.get_or_insert((now, bytes));
@@ -251,8 +251,8 @@ fn slope(from: Option<&(Duration, u64)>, to: Option<&(Duration, u64)>) -> f64 {
 mod tests {
     use super::*;
 
-    fn steady(seconds: u64, bytes_per_second: u64) -> Pace {
-        let mut pace = Pace::default();
+    fn steady(seconds: u64, bytes_per_second: u64) -> ContentRate {
+        let mut pace = ContentRate::default();
         for second in 0..=seconds {
             pace.look(Duration::from_secs(second), second * bytes_per_second);
         }
@@ -268,17 +268,17 @@ mod tests {
         }
         assert_eq!((pace.now_bps(), pace.mean_bps()), (0.0, 4000.0));
         assert!(pace.samples.len() <= 10);
-        assert_eq!(Pace::default().now_bps(), 0.0);
+        assert_eq!(ContentRate::default().now_bps(), 0.0);
     }
 
     #[test]
     fn a_fast_transfer_s_rate_is_that_of_the_last_second_and_a_slow_one_s_does_not_jump() {
         const MIB: u64 = 1 << 20;
-        let look = |pace: &mut Pace, tenth: u64, bytes: u64| {
+        let look = |pace: &mut ContentRate, tenth: u64, bytes: u64| {
             pace.look(Duration::from_millis(100 * tenth), bytes);
             pace.now_bps() * Duration::from_secs(1).as_secs_f64() / 8.0 / MIB as f64
         };
-        let mut pace = Pace::default();
+        let mut pace = ContentRate::default();
         (0..=50).for_each(|tenth| {
             look(&mut pace, tenth, 2 * tenth * MIB);
         });
@@ -286,14 +286,14 @@ mod tests {
         let seen: Vec<f64> = (1..=12).map(|tenth| look(&mut pace, 50 + tenth, after(tenth))).collect();
         assert!(seen[4] > 40.0 && (seen[10] - 100.0).abs() < 1e-6, "{seen:?}");
         // One block in five looks.
-        let mut pace = Pace::default();
+        let mut pace = ContentRate::default();
         let seen: Vec<f64> = (0..=100).map(|tenth| look(&mut pace, tenth, tenth / 5 * MIB)).collect();
         assert!(seen[40..].iter().all(|rate| (1.5..=2.5).contains(rate)), "{seen:?}");
     }
 
     #[test]
     fn who_looks_often_sees_the_same() {
-        let mut pace = Pace::default();
+        let mut pace = ContentRate::default();
         for millis in 0..10_000 {
             pace.look(Duration::from_millis(millis), millis);
         }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_was_there_at_the_first_look_is_no_rate() {
-        let mut pace = Pace::default();
+        let mut pace = ContentRate::default();
         pace.look(Duration::ZERO, 1 << 30);
         pace.look(Duration::from_secs(1), (1 << 30) + 125);
         assert_eq!((pace.now_bps(), pace.mean_bps()), (1000.0, 1000.0));

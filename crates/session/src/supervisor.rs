@@ -5,26 +5,26 @@
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for five minutes.
 //!
-//! How a session begins is in `supervisor/starting.rs`; what a flow gets when it is opened, in `flows.rs`; what is
+//! How a session begins is in `supervisor/startup.rs`; what a flow gets when it is opened, in `flows.rs`; what is
 //! looked at again and again, in `check.rs`; what is done about it, in `judge.rs`; how carriers change, in `carriers.rs`;
-//! what is said of a peer that is gone, in `gone.rs`; which paths are used, and what of the host is in their way, in
+//! what is said of a peer that is gone, in `peer_loss.rs`; which paths are used, and what of the host is in their way, in
 //! `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in `reply.rs`; how a
-//! session ends, in `ending.rs`.
+//! session ends, in `shutdown.rs`.
 
 mod account;
 mod carriers;
 mod check;
-mod ending;
 mod flows;
 mod further_paths;
-mod gone;
 mod judge;
 mod memory;
+mod peer_loss;
 mod rate;
 mod reply;
-mod starting;
-mod streams;
-mod telling;
+mod shutdown;
+mod startup;
+mod status;
+mod stream_carrier;
 mod usage;
 
 use std::net::IpAddr;
@@ -34,25 +34,25 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-use super::blocked::Blocked;
 use super::budget::Charge;
 use super::events::Event;
-use super::messages::{Inbox, Message, Next, senseless};
+use super::hello_reply::PendingReply;
+use super::messages::{InboxItem, MessageInbox, SessionMessage, senseless};
 use super::options::RateOptions;
-use super::path_memory::Memory;
-use super::pending::Pending;
+use super::path_memory::PathKnowledge;
 use super::placement::Placement;
 use super::secret::Secret;
-use super::setup::{ControlProcess, Fallback, FlowSetup, Spare, Stop};
-use super::shared::Shared;
+use super::setup::{CarrierFallback, ControlProcess, FlowSetup, SpareFlow, StopFlag};
+use super::shared::SessionShared;
+use super::udp_blocks::UdpBlockNotes;
 use crate::error::{Code, Error, ExitCode};
 use crate::options::NetworkOptions;
-pub(crate) use account::Account;
+pub(crate) use account::SessionAccount;
 use further_paths::FurtherPaths;
-pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
+pub use memory::{MemoryMinimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 use rate::RateWatch;
-use streams::Streams;
-use telling::Judged;
+use status::LimitHistory;
+use stream_carrier::StreamCarrier;
 
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
@@ -61,31 +61,31 @@ pub(super) const CONNECT_MAX: Duration = Duration::from_secs(20);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a thread that dials hands back.
-type Dialed = Result<FlowSetup, Error>;
+type DialResult = Result<FlowSetup, Error>;
 
 /// One session, seen by whoever looks after it.
 pub struct Supervisor {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SessionShared>,
     options: NetworkOptions,
     is_sender: bool,
     master: Secret,
-    inbox: Inbox,
+    inbox: MessageInbox,
     /// There may be messages that the caller has not seen.
     is_behind: bool,
     next_check: Instant,
     was_up: bool,
     threads: Vec<JoinHandle<()>>,
-    fallback: Fallback,
+    fallback: CarrierFallback,
     last_dial: Option<Instant>,
     dial_failed: Option<Instant>,
-    dialing: Vec<Receiver<Dialed>>,
-    streams: Streams,
+    dialing: Vec<Receiver<DialResult>>,
+    streams: StreamCarrier,
     /// The newest spare that has taken up UDP again.
     taken_up: Option<u16>,
     /// The flow on the ssh channel.
     channel: Option<u16>,
     /// Where it is noted that UDP does not get through.
-    blocked: Option<Blocked>,
+    blocked: Option<UdpBlockNotes>,
     window_max: u64,
     beside_max: u64,
     /// Credit that is kept for urgent blocks.
@@ -96,12 +96,12 @@ pub struct Supervisor {
     shown: Option<IpAddr>,
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
-    judged: Judged,
+    judged: LimitHistory,
     /// One a path, if this end learns what they carry.
-    memories: Vec<Memory>,
+    memories: Vec<PathKnowledge>,
     /// Flows that may take others' places, and those whose turn it is.
-    spares: Vec<Spare>,
-    due_spares: Vec<Spare>,
+    spares: Vec<SpareFlow>,
+    due_spares: Vec<SpareFlow>,
     further: FurtherPaths,
     flow_count: u16,
     /// Paths by which nothing comes back.
@@ -116,9 +116,9 @@ pub struct Supervisor {
     short_buffer_said: bool,
     /// For what the control stream holds.
     control_kept: Charge,
-    stop: Stop,
+    stop: StopFlag,
     /// The hello was not answered yet.
-    pending: Option<Pending>,
+    pending: Option<PendingReply>,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _keeps: Option<Box<dyn Send>>,
     control_process: Option<ControlProcess>,
@@ -127,7 +127,7 @@ pub struct Supervisor {
 
 /// What a flow is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FlowPurpose {
     First,
     /// A stream carrier that is only used when nothing else is left.
     StandBy,
@@ -136,14 +136,14 @@ enum Part {
 
 /// Which way the content goes, seen from this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum ContentRole {
     Sender,
     Receiver,
 }
 
 /// Whether blocks wait for those before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum DeliveryOrder {
     Any,
     /// A receiver keeps those that came too early, so that the awaited one may not wait for memory.
     Kept,
@@ -157,8 +157,8 @@ impl Supervisor {
             // Also between messages: to obey hundreds of thousands that have come at once takes long.
             self.watch()?;
             match self.inbox.take().map_err(senseless)? {
-                Some(Next::Words(request)) => self.shared.requests.hear(request, self.inbox.words())?,
-                Some(Next::Own(message)) => self.obey(message)?,
+                Some(InboxItem::Words(request)) => self.shared.requests.hear(request, self.inbox.words())?,
+                Some(InboxItem::Own(message)) => self.obey(message)?,
                 None if is_heard => return Ok(()),
                 None => {
                     self.is_behind = false;
@@ -177,30 +177,32 @@ impl Supervisor {
     }
 
     /// Does what the peer says.
-    fn obey(&mut self, message: Message) -> Result<(), Error> {
+    fn obey(&mut self, message: SessionMessage) -> Result<(), Error> {
         let requests = &self.shared.requests;
         match message {
-            Message::Start => {}
-            Message::Open { request, words } => requests.open(&self.shared, request, words)?,
-            Message::Finish { request, figures } => requests.finish(request, figures)?,
-            Message::Fail { request, complaint } => {
+            SessionMessage::Start => {}
+            SessionMessage::Open { request, words } => requests.open(&self.shared, request, words)?,
+            SessionMessage::Finish { request, figures } => requests.finish(request, figures)?,
+            SessionMessage::Fail { request, complaint } => {
                 let error = match complaint.exit == ExitCode::Lost as u8 && complaint.hint.is_empty() {
                     true => self.closed(complaint),
                     false => Error::told(complaint),
                 };
                 requests.fail(request, error)?;
             }
-            Message::Pause { request, is_paused } => self.obey_pause(request, is_paused),
-            Message::Abort(complaint) => return Err(Error::told(complaint)),
-            Message::FlowDown { index } => self.retire_flow(index),
-            Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
-            Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
-            Message::WantStreams => self.want_trial(),
-            Message::Rate(rate) => self.obey_rate(rate),
-            Message::Stages(stages) => self.judged.hear(stages),
-            Message::PathsUnused(paths) => self.apply_paths(paths)?,
-            Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
-            Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
+            SessionMessage::Pause { request, is_paused } => self.obey_pause(request, is_paused),
+            SessionMessage::Abort(complaint) => return Err(Error::told(complaint)),
+            SessionMessage::FlowDown { index } => self.retire_flow(index),
+            SessionMessage::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
+            SessionMessage::UdpUse { is_used } => self.obey_udp_use(is_used)?,
+            SessionMessage::WantStreams => self.want_trial(),
+            SessionMessage::Rate(rate) => self.obey_rate(rate),
+            SessionMessage::Stages(stages) => self.judged.hear(stages),
+            SessionMessage::PathsUnused(paths) => self.apply_paths(paths)?,
+            SessionMessage::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
+            SessionMessage::PathOpen { path, is_open, ports } => {
+                self.begin_added_path(path, is_open, &ports)?
+            }
         }
         Ok(())
     }
@@ -219,7 +221,7 @@ impl Supervisor {
         }
         if self.shared.is_cancelled() {
             let told = Error::new(Code::Interrupted, "it was interrupted at the other end");
-            self.shared.say(&[Message::Abort(told.complaint())]);
+            self.shared.say(&[SessionMessage::Abort(told.complaint())]);
             self.shared.flush(Duration::from_millis(300));
             return Err(Error::interrupted());
         }
@@ -262,15 +264,15 @@ pub(super) mod tests {
     use crate::handle::Handle;
     use crate::messages::{Complaint, put_message};
     use crate::request::FIRST;
-    use crate::session::{Dialogue, Session, Step};
+    use crate::session::{Dialogue, DialogueStep, Session};
     use crate::setup::{Setup, local_pair};
 
     const MESSAGES: u64 = 512;
 
     /// A session of this end, by itself.
-    pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
+    pub(crate) fn start(setup: Setup, role: ContentRole) -> Supervisor {
         let options = NetworkOptions::default();
-        Supervisor::start(setup, options, role, Order::Any, &Handle::new()).unwrap()
+        Supervisor::start(setup, options, role, DeliveryOrder::Any, &Handle::new()).unwrap()
     }
 
     /// Looks after it until it fails.
@@ -283,12 +285,17 @@ pub(super) mod tests {
     }
 
     /// The first request of a session for which a great many messages have come at once.
-    fn behind() -> (Dialogue, Setup, Stop) {
+    fn behind() -> (Dialogue, Setup, StopFlag) {
         let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
-        let (_, dialogue) =
-            Session::start(near, NetworkOptions::default(), Role::Receiver, Order::Any, &Handle::new())
-                .unwrap();
+        let (_, dialogue) = Session::start(
+            near,
+            NetworkOptions::default(),
+            ContentRole::Receiver,
+            DeliveryOrder::Any,
+            &Handle::new(),
+        )
+        .unwrap();
         let mut words = Vec::new();
         // Of a service, whatever it means there.
         for _ in 0..MESSAGES {
@@ -302,7 +309,7 @@ pub(super) mod tests {
     fn seen(dialogue: &mut Dialogue) -> u64 {
         let mut seen = 0;
         while let Ok(step) = dialogue.step() {
-            seen += u64::from(matches!(step, Step::Message(_)));
+            seen += u64::from(matches!(step, DialogueStep::Message(_)));
             dialogue.let_a_check_be_due();
         }
         seen
@@ -311,7 +318,7 @@ pub(super) mod tests {
     #[test]
     fn an_interruption_does_not_wait_for_the_messages_that_have_come() {
         let (mut dialogue, _far, _) = behind();
-        assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
+        assert!(matches!(dialogue.step(), Ok(DialogueStep::Message(_))));
         dialogue.request.handle.cancel();
         assert!(matches!(dialogue.step(), Err(error) if error.code() == Code::Interrupted));
         dialogue.close(None);
@@ -328,7 +335,7 @@ pub(super) mod tests {
     #[test]
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
         let (near, far) = local_pair().unwrap();
-        let (mut near, mut far) = (start(near, Role::Receiver), start(far, Role::Receiver));
+        let (mut near, mut far) = (start(near, ContentRole::Receiver), start(far, ContentRole::Receiver));
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let error = until_end(&mut near);
@@ -344,7 +351,7 @@ pub(super) mod tests {
     #[test]
     fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
         let (mut dialogue, _far, _) = behind();
-        assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
+        assert!(matches!(dialogue.step(), Ok(DialogueStep::Message(_))));
         dialogue.request.set_peer_closed(Complaint::default());
         assert_eq!(seen(&mut dialogue), MESSAGES - 1);
         dialogue.close(None);

@@ -1,10 +1,10 @@
 //! Sends blocks of a program's own from one process to another, over the engine that `farhaul cp` uses.
 //!
-//! A stream carries blocks one way. The sending program [claims](Sender::claim) a block, fills it in place
-//! and [puts](Sender::put) it with some metadata; the cipher reads it from there. The receiving program takes
-//! blocks that have [arrived](Receiver::next) and reads them where the transport has put them. Short
-//! [messages](Sender::send_message) go both ways, and [`StreamSender::wait`] returns when the receiver has
-//! dropped all blocks that were put.
+//! A stream carries blocks one way. The sending program [claims](StreamSender::claim) a block, fills it in
+//! place and [puts](StreamSender::put) it with some metadata; the cipher reads it from there. The receiving
+//! program takes blocks that have [arrived](StreamReceiver::next) and reads them where the transport has put
+//! them. Short [messages](StreamSender::send_message) go both ways, and [`StreamSender::wait`] returns when
+//! the receiver has dropped all blocks that were put.
 //!
 //! | who begins | who answers |
 //! | --- | --- |
@@ -137,8 +137,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use farhaul_connect as connect;
-use farhaul_connect::hello::Opening;
-use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
+use farhaul_connect::hello::SessionOpening;
+use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
 use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
@@ -181,7 +181,7 @@ impl StreamOptions {
         }
     }
 
-    fn opening(self, client_sends: bool) -> Result<Opening, Error> {
+    fn opening(self, client_sends: bool) -> Result<SessionOpening, Error> {
         let StreamOptions { name, in_order, digests, mut network } = self;
         if in_order {
             network.flows = 1;
@@ -218,7 +218,11 @@ pub fn pair(options: StreamOptions) -> Result<(StreamSender, StreamReceiver), Er
     Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
 }
 
-fn connect(target: &StreamTarget, options: StreamOptions, client_sends: bool) -> Result<Established, Error> {
+fn connect(
+    target: &StreamTarget,
+    options: StreamOptions,
+    client_sends: bool,
+) -> Result<EstablishedSession, Error> {
     let opening = options.opening(client_sends)?;
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
-use farhaul_connect::hello::{Opening, Refusal};
+use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{
-    Admitted, Allowed, Asked, Authenticated, AuthorizedKeys, Bounds, DEFAULT_PORT, Daemon, DaemonStop,
-    Established, HeldSockets, Identity, ListenConfig, Rights, Way, default_identity_path,
-    endpoint_in_program,
+    AdmissionReply, AllowedRequest, AuthenticatedPeer, AuthorizedKeys, ContentDirection, DEFAULT_PORT,
+    Daemon, DaemonStop, EstablishedSession, HeldSockets, Identity, KeyBounds, ListenConfig, Rights,
+    RightsRequest, default_identity_path, endpoint_in_program,
 };
 use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::{Code, Error};
@@ -100,11 +100,12 @@ impl StreamListener {
     pub fn bind(options: ListenOptions) -> Result<StreamListener, Error> {
         let identity = Identity::load_or_generate(&options.identity, "listener")?;
         let rights = Rights { cipher_none: options.allow_cipher_none, ..Rights::default() };
-        let bounds = Bounds { root: Vec::new(), rights };
+        let bounds = KeyBounds { root: Vec::new(), rights };
         let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys, bounds)?);
         let fingerprint = identity.fingerprint();
         let names = options.names;
-        let admit = move |opening: &Opening, client: &Authenticated| judge(opening, &names, client);
+        let admit =
+            move |opening: &SessionOpening, client: &AuthenticatedPeer| judge(opening, &names, client);
         let daemon = Daemon::bind(ListenConfig {
             held: HeldSockets::default(),
             listen: options.listen,
@@ -119,7 +120,7 @@ impl StreamListener {
         let stop = daemon.stop_handle();
         let (offer, streams) = bounded(WAITING_MAX);
         let memory_max = options.memory_max;
-        let serve = move |mut established: Established| {
+        let serve = move |mut established: EstablishedSession| {
             let memory = &mut established.opening.network.memory_bytes;
             *memory = (*memory).min(memory_max);
             stream_end::begin_here(established, |session| {
@@ -175,21 +176,21 @@ fn stopped() -> Error {
 }
 
 fn judge(
-    opening: &Opening,
+    opening: &SessionOpening,
     names: &[String],
-    client: &Authenticated,
-) -> Result<(Admitted, Allowed), Refusal> {
+    client: &AuthenticatedPeer,
+) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     let request = StreamRequest::of(opening)?;
     let refuse = |text: &str| Err(Refusal::new(Code::Forbidden, text));
     if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
     }
-    let way = if request.client_sends { Way::Write } else { Way::Read };
-    Ok((admitted(), client.rights.judge(Asked { way, cipher: opening.network.cipher, copy: None })?))
+    let way = if request.client_sends { ContentDirection::Write } else { ContentDirection::Read };
+    Ok((admitted(), client.rights.judge(RightsRequest { way, cipher: opening.network.cipher, copy: None })?))
 }
 
-fn admitted() -> Admitted {
-    Admitted { features: own_features(), terms: Vec::new() }
+fn admitted() -> AdmissionReply {
+    AdmissionReply { features: own_features(), terms: Vec::new() }
 }
 
 /// Accepts the stream of the client that started this program over ssh. The stream uses standard input and

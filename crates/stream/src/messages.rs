@@ -1,6 +1,6 @@
 //! The messages of a stream, as values and as bytes; docs/reference/wire.md has the table.
 
-use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers};
 use farhaul_session::messages::{MESSAGE_MAX, put_message};
 
 use super::MESSAGE_LEN_MAX;
@@ -36,7 +36,7 @@ impl StreamMessage {
 
     /// Decodes a message: its code and body, without the length.
     pub(crate) fn decode(bytes: &[u8]) -> Result<StreamMessage, Malformed> {
-        let mut reader = Reader(bytes);
+        let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
             49 => StreamMessage::Confirmed { count: reader.varint()? },
             50 => StreamMessage::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
@@ -89,7 +89,7 @@ mod tests {
         for message in messages {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
-            let body = Reader(&bytes).bytes().unwrap();
+            let body = ByteReader(&bytes).bytes().unwrap();
             assert_eq!(StreamMessage::decode(body), Ok(message));
             assert_eq!(StreamMessage::decode(&[body, &[0]].concat()), Err(Malformed));
         }

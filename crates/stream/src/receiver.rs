@@ -75,7 +75,7 @@ impl StreamReceiver {
     }
 
     /// Takes a block from the flows, unchecked; `None` if there are no more.
-    fn take(&self) -> Result<Option<shared::Arrived>, Error> {
+    fn take(&self) -> Result<Option<shared::CompleteBlock>, Error> {
         let inlet = &self.session.shared.arrived;
         loop {
             crossbeam_channel::select! {
@@ -102,7 +102,7 @@ impl StreamReceiver {
     fn admit(
         &self,
         order: &mut ArrivalOrder,
-        block: shared::Arrived,
+        block: shared::CompleteBlock,
     ) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
@@ -165,7 +165,7 @@ pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
     using: Arc<Meter>,
     taken: Instant,
-    block: shared::Arrived,
+    block: shared::CompleteBlock,
     label: BlockLabel,
 }
 

@@ -1,7 +1,7 @@
 //! The request for a stream, which is this service's part of the hello.
 
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal};
+use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::session_needs;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -27,16 +27,22 @@ pub(super) struct StreamRequest {
 
 impl StreamRequest {
     /// The opening with which the client begins the session.
-    pub(super) fn opening(&self, network: NetworkOptions) -> Result<Opening, Error> {
+    pub(super) fn opening(&self, network: NetworkOptions) -> Result<SessionOpening, Error> {
         let network = network.checked()?;
         self.judged(&network)?;
         let request =
             serde_json::to_vec(self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
-        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+        Ok(SessionOpening {
+            service: SERVICE.into(),
+            needs: session_needs(&network),
+            request,
+            many: false,
+            network,
+        })
     }
 
     /// The request in a client's opening.
-    pub(super) fn of(opening: &Opening) -> Result<StreamRequest, Refusal> {
+    pub(super) fn of(opening: &SessionOpening) -> Result<StreamRequest, Refusal> {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
             let text = format!("this end takes only streams: it has no service called '{service}'");
@@ -86,9 +92,9 @@ mod tests {
         assert!(asked("frames", true).opening(network(2)).is_err());
         assert!(asked("", false).opening(network(1)).is_err());
         assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
-        let split = Opening { network: network(2), ..opening.clone() };
+        let split = SessionOpening { network: network(2), ..opening.clone() };
         assert!(StreamRequest::of(&split).unwrap_err().is(Code::Misuse));
-        let other = Opening { service: "copy".into(), ..opening };
+        let other = SessionOpening { service: "copy".into(), ..opening };
         assert!(StreamRequest::of(&other).unwrap_err().is(Code::FeatureMissing));
     }
 }

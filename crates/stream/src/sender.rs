@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
-use farhaul_session::exchange::{Load, Outlet};
+use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
@@ -63,7 +63,7 @@ impl StreamSender {
         let _order = self.session.in_order.then(|| self.order.lock().whole());
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests);
-        if !self.outlet.put(Load::new(block, len, content), || self.session.is_over()) {
+        if !self.outlet.put(LoadedBlock::new(block, len, content), || self.session.is_over()) {
             return Err(self.session.why());
         }
         Ok(number)

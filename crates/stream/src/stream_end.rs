@@ -14,22 +14,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
-use farhaul_connect::Established;
+use farhaul_connect::EstablishedSession;
 use farhaul_handover::Held as _;
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::options::{NetworkOptions, PathAddresses, RateOptions};
-use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::panic_guard::contained;
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_session::report::{SessionFigures, SessionReport};
 use farhaul_session::request::Request;
 use farhaul_session::session as dialogue;
-use farhaul_session::session::{Dialogue, Step};
+use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_session::setup::bind_side_by_side;
-use farhaul_session::shared::Addition;
-use farhaul_session::supervisor::{Order, Role};
-use farhaul_session::unread::Unread;
+use farhaul_session::shared::PathAddition;
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::MESSAGE_LEN_MAX;
 use super::messages::StreamMessage;
@@ -78,7 +78,7 @@ pub(super) struct StreamEnd {
     /// The program has called `finish`.
     finishing: AtomicBool,
     /// While set, more blocks may come, so the flows do not repair their tails ahead of feedback.
-    unread: Mutex<Option<Unread>>,
+    unread: Mutex<Option<ProducerToken>>,
     /// Closed when nothing more will arrive: all blocks are here, or the session has ended.
     pub(super) over: Channel<Infallible>,
     open: Mutex<Option<ChannelEnd<Infallible>>>,
@@ -106,7 +106,7 @@ struct EndReport {
 }
 
 /// Starts one end, with a thread of its own.
-pub(super) fn begin(established: Established) -> Result<Arc<StreamEnd>, Error> {
+pub(super) fn begin(established: EstablishedSession) -> Result<Arc<StreamEnd>, Error> {
     let (started, starting) = bounded(1);
     let run = move || {
         begin_here(established, |session| {
@@ -122,10 +122,10 @@ pub(super) fn begin(established: Established) -> Result<Arc<StreamEnd>, Error> {
 
 /// Starts one end on this thread and runs it to its end.
 pub(super) fn begin_here(
-    established: Established,
+    established: EstablishedSession,
     started: impl FnOnce(Result<Arc<StreamEnd>, Error>),
 ) -> Option<SessionReport> {
-    let Established { session: setup, opening, peer_key, .. } = established;
+    let EstablishedSession { session: setup, opening, peer_key, .. } = established;
     let request = match StreamRequest::of(&opening) {
         Ok(request) => request,
         Err(refusal) => {
@@ -133,12 +133,14 @@ pub(super) fn begin_here(
             return None;
         }
     };
-    let role = if setup.is_initiator == request.client_sends { Role::Sender } else { Role::Receiver };
+    let role =
+        if setup.is_initiator == request.client_sends { ContentRole::Sender } else { ContentRole::Receiver };
     let StreamRequest { name, in_order, digests, .. } = request;
     let (options, peer) = (opening.network, setup.peer.clone());
     let handle = Handle::new();
     let begun =
-        contained(|| dialogue::Session::start(setup, options.clone(), role, Order::Kept, &handle)).flatten();
+        contained(|| dialogue::Session::start(setup, options.clone(), role, DeliveryOrder::Kept, &handle))
+            .flatten();
     let mut dialogue = match begun {
         Ok((_, dialogue)) => dialogue,
         Err(error) => {
@@ -149,7 +151,7 @@ pub(super) fn begin_here(
     let shared = dialogue.request.clone();
     let (open, over) = bounded(0);
     let session = Arc::new(StreamEnd {
-        unread: Mutex::new((role == Role::Sender).then(|| Unread::new(shared.session()))),
+        unread: Mutex::new((role == ContentRole::Sender).then(|| ProducerToken::new(shared.session()))),
         is_initiator: dialogue.is_client(),
         flows: options.flows.into(),
         first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
@@ -162,7 +164,7 @@ pub(super) fn begin_here(
         peer_key,
         digests,
         in_order,
-        is_sender: role == Role::Sender,
+        is_sender: role == ContentRole::Sender,
         unused_paths: Mutex::default(),
         state: Mutex::default(),
         changed: Condvar::new(),
@@ -200,7 +202,7 @@ impl StreamEnd {
                 true => dialogue.step_after_finish()?,
             };
             match step {
-                Step::Finish(theirs) if self.is_sender => {
+                DialogueStep::Finish(theirs) if self.is_sender => {
                     let state = self.state.lock().in_any_case();
                     if state.end.is_none_or(|end| end != state.confirmed) {
                         return Err(Error::from(Misbehaviour::FinishedTooEarly));
@@ -209,11 +211,13 @@ impl StreamEnd {
                     dialogue.finish();
                     return Ok(theirs);
                 }
-                Step::Finish(theirs) if finish_sent => return Ok(theirs),
-                Step::Finish(_) => return Err(unexpected("finish")),
-                Step::Message(bytes) => self.handle(StreamMessage::decode(bytes).map_err(senseless)?)?,
-                Step::Idle if self.is_sender => self.say_put(),
-                Step::Idle => {
+                DialogueStep::Finish(theirs) if finish_sent => return Ok(theirs),
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Message(bytes) => {
+                    self.handle(StreamMessage::decode(bytes).map_err(senseless)?)?
+                }
+                DialogueStep::Idle if self.is_sender => self.say_put(),
+                DialogueStep::Idle => {
                     self.confirm(&mut last_said);
                     if !finish_sent && self.has_everything() && self.finishing.load(Ordering::Acquire) {
                         finish_sent = true;
@@ -311,7 +315,7 @@ impl StreamEnd {
             true => arrived_bytes(&self.shared, error.is_none().then_some(0)),
             false => self.shared.content_written.load(Ordering::Relaxed),
         };
-        let figures = Figures { ours: dialogue.figures(), theirs };
+        let figures = SessionFigures { ours: dialogue.figures(), theirs };
         let report = dialogue.report(&figures, bytes);
         dialogue.close(error.as_ref());
         self.set_ended(report.clone(), error);
@@ -371,7 +375,7 @@ impl StreamEnd {
         if confirmed < count {
             return Err(self.why());
         }
-        self.unread.lock().in_any_case().get_or_insert_with(|| Unread::new(self.shared.session()));
+        self.unread.lock().in_any_case().get_or_insert_with(|| ProducerToken::new(self.shared.session()));
         Ok(())
     }
 
@@ -488,7 +492,7 @@ impl StreamEnd {
         })?;
         let number = *added;
         *added += 1;
-        let addition = Addition { number, addresses, sockets };
+        let addition = PathAddition { number, addresses, sockets };
         self.shared.additions.lock().in_any_case().push(addition);
         Ok(self.first_paths + number)
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use farhaul_connect::keygen;
 use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
-use farhaul_session::exchange::{Load, Outlet};
+use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::{PathAddresses, Policy, RateOptions};
-use farhaul_session::session::{Session, Step};
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::session::{DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::messages::StreamMessage;
 use super::*;
@@ -400,7 +400,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     options.network.udp_ports = (42500, 42900);
     let opening = options.opening(false).unwrap();
     let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
-    let (near, far, _folder) = farhaul_connect::testing::both_ends_of(params);
+    let (near, far, _folder) = farhaul_connect::loopback::both_ends_of(params);
     let far = std::thread::spawn(|| StreamSender::new(stream_end::begin(far.unwrap()).unwrap()));
     let receiver = StreamReceiver::new(stream_end::begin(near.unwrap()).unwrap());
     let sender = far.join().unwrap();
@@ -482,11 +482,12 @@ fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, E
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
     let options = near.opening.network.clone();
-    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Handle::new());
+    let begun =
+        Session::start(near.session, options, ContentRole::Sender, DeliveryOrder::Kept, &Handle::new());
     let (_, mut sender) = begun.unwrap();
     sender.request.send_encoded(|out| StreamMessage::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
-    while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
+    while !matches!(sender.step().unwrap(), DialogueStep::Finish(_)) {}
     sender.close(complaint.as_ref());
     finishing.join().unwrap()
 }
@@ -506,7 +507,8 @@ fn sender_told(message: &StreamMessage) -> Option<Misbehaviour> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let options = far.opening.network.clone();
-    let begun = Session::start(far.session, options, Role::Receiver, Order::Kept, &Arc::default());
+    let begun =
+        Session::start(far.session, options, ContentRole::Receiver, DeliveryOrder::Kept, &Arc::default());
     let (_, mut receiver) = begun.unwrap();
     let sender = StreamSender::new(stream_end::begin(near).unwrap());
     receiver.request.send_encoded(|out| message.encode(out));
@@ -521,7 +523,8 @@ fn receiver_told(messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour>
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
     let options = near.opening.network.clone();
-    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let begun =
+        Session::start(near.session, options, ContentRole::Sender, DeliveryOrder::Kept, &Arc::default());
     let (_, mut sender) = begun.unwrap();
     sender.request.send_encoded(|out| messages.iter().for_each(|message| message.encode(out)));
     if !end.is_empty() {
@@ -529,7 +532,7 @@ fn receiver_told(messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour>
         let mut block = outlet.claim(|| false).unwrap();
         block.set_len(end.len());
         block.copy_from_slice(end);
-        assert!(outlet.put(Load::new(block, end.len(), end.len()), || false));
+        assert!(outlet.put(LoadedBlock::new(block, end.len(), end.len()), || false));
     }
     let taking = std::thread::spawn(move || Misbehaviour::of(&receiver.next()));
     while sender.step().is_ok() {}

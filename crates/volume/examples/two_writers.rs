@@ -4,18 +4,19 @@
 use std::time::Instant;
 
 use farhaul_blocks::BlockPool;
-use farhaul_volume::{CHUNK, Identity, Partial, RelPath, Resume, Root, SourceState, Time};
+use farhaul_volume::{CHUNK, FileTime, Partial, RelPath, Resume, Root, SourceIdentity, SourceState};
 
 const CHUNKS: u64 = 2048;
 /// Of a source that there is not.
-const STATE: SourceState = SourceState { ctime: Time { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
+const STATE: SourceState = SourceState { ctime: FileTime { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = std::env::args().nth(1).ok_or("which directory?")?;
     let root = Root::open(base)?;
     let pool = BlockPool::new(2, CHUNK as usize + 1)?;
     for (what, shift) in [("page cache only", 1), ("the faster way", 0)].repeat(2) {
-        let identity = Identity { size: CHUNKS * CHUNK, mtime: Time::new(1, 0), state: STATE, sparse: false };
+        let identity =
+            SourceIdentity { size: CHUNKS * CHUNK, mtime: FileTime::new(1, 0), state: STATE, sparse: false };
         let partial = Partial::open(&root, &RelPath::from_bytes(b"two_writers")?, &identity, Resume::Never)?;
         let begin = Instant::now();
         let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

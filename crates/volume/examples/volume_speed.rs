@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use farhaul_volume::{
-    CHUNK, ChunkCv, Identity, Kind, Partial, RelPath, Resume, Root, ScanItem, ScanOptions, Scanner, Source,
-    SourceFile, SourceState, Time, WriteOptions, chunk_cv, write_whole,
+    CHUNK, ChunkCv, EntryKind, FileTime, Partial, RelPath, Resume, Root, ScanItem, ScanOptions, Scanner,
+    Source, SourceFile, SourceIdentity, SourceState, WriteOptions, chunk_cv, write_whole,
 };
 
 const FILES: usize = 100_000;
 const LARGE: u64 = 1 << 30;
 /// Of a source that there is not.
-const STATE: SourceState = SourceState { ctime: Time { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
+const STATE: SourceState = SourceState { ctime: FileTime { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = PathBuf::from(std::env::args().nth(1).ok_or("which directory?")?);
@@ -58,7 +58,7 @@ fn scan_and_read(top: &std::path::Path) -> Result<(), Box<dyn std::error::Error>
     let mut files = 0;
     for item in Scanner::new(vec![source()], ScanOptions::default()) {
         if let ScanItem::Entry { entry, handle, .. } = item
-            && matches!(entry.kind, Kind::File { .. })
+            && matches!(entry.kind, EntryKind::File { .. })
         {
             let file = SourceFile::open(&handle, &entry)?;
             files += usize::from(file.read_whole(&mut buffer)? == 4096 && file.unchanged()?);
@@ -70,7 +70,7 @@ fn scan_and_read(top: &std::path::Path) -> Result<(), Box<dyn std::error::Error>
 
 fn large_file(root: &Root) -> Result<(), Box<dyn std::error::Error>> {
     let path = RelPath::from_bytes(b"large")?;
-    let identity = Identity { size: LARGE, mtime: Time::new(1, 0), state: STATE, sparse: false };
+    let identity = SourceIdentity { size: LARGE, mtime: FileTime::new(1, 0), state: STATE, sparse: false };
     let partial = Partial::open(root, &path, &identity, Resume::Any)?;
     let data = vec![0x5a; CHUNK as usize];
     let mut cv = ChunkCv([0; 32]);

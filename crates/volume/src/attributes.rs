@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 
-use crate::metadata::Unset;
+use crate::metadata::AttributeFailure;
 
 /// Bytes of names and values of one entry, together.
 const BYTES_MAX: usize = 48 << 10;
@@ -98,13 +98,18 @@ fn with_room(fill: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::i
 ///
 /// An error says that content is there ([`is_about_metadata`](crate::is_about_metadata)).
 pub(crate) fn apply(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds) -> io::Result<()> {
-    let mut unset = Unset::default();
+    let mut unset = AttributeFailure::default();
     apply_noting(file, wanted, kinds, &mut unset);
     unset.done()
 }
 
 /// The same; what cannot be set is kept with what else could not.
-pub(crate) fn apply_noting(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds, unset: &mut Unset) {
+pub(crate) fn apply_noting(
+    file: impl AsFd,
+    wanted: &Attributes,
+    kinds: AttributeKinds,
+    unset: &mut AttributeFailure,
+) {
     if kinds.is_none() {
         return;
     }

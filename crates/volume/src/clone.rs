@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::Root;
-use crate::small::{TempFile, WriteOptions};
+use crate::small_file::{TempFile, WriteOptions};
 
 /// Bytes that are copied by one call, so that whoever waits is not held up.
 const STEP: u64 = 64 << 20;
@@ -72,7 +72,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::entry::Time;
+    use crate::entry::FileTime;
 
     #[test]
     fn a_copy_is_the_same_and_has_the_same_holes() {
@@ -84,7 +84,8 @@ mod tests {
         from.write_all_at(&[7; 100_000], 9 << 20).unwrap();
         let from = File::open(temp.path().join("from")).unwrap();
         let to = RelPath::from_bytes(b"to").unwrap();
-        let options = WriteOptions { mode: 0o640, mtime: Some(Time::new(5, 6)), ..WriteOptions::default() };
+        let options =
+            WriteOptions { mode: 0o640, mtime: Some(FileTime::new(5, 6)), ..WriteOptions::default() };
         assert!(
             clone_file(&root, &from, &to, &options, || false).is_err() || temp.path().join("to").exists()
         );

@@ -25,8 +25,8 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::fixed;
-use crate::temporary;
-use crate::writeback::Medium;
+use crate::temp_file;
+use crate::writeback::WriteOrdering;
 
 /// So many unusual names that came back as they were given vouch for the others of a directory.
 const TRUSTED: u32 = 16;
@@ -81,7 +81,7 @@ pub(crate) fn of_name(error: Errno) -> io::Error {
 pub(crate) struct Dir {
     fd: OwnedFd,
     /// None inside: names are told apart as they are written.
-    names: OnceLock<Option<Mutex<Names>>>,
+    names: OnceLock<Option<Mutex<FoldedNames>>>,
     /// Held by whoever makes a name before that is known.
     unknown: Mutex<()>,
     /// The mode of which a new file has come out as asked for (umask and default access control list let it be).
@@ -91,7 +91,7 @@ pub(crate) struct Dir {
     /// It was tried that they can.
     is_tried: AtomicBool,
     inode: OnceLock<u64>,
-    medium: OnceLock<Medium>,
+    medium: OnceLock<WriteOrdering>,
     is_append_only: OnceLock<bool>,
 }
 
@@ -100,7 +100,7 @@ const NO_MODE: u32 = u32::MAX;
 
 /// The names of a directory that folds.
 #[derive(Debug, Default)]
-struct Names {
+struct FoldedNames {
     by_folded: HashMap<String, Vec<Vec<u8>>>,
     listings: u32,
     trust: u32,
@@ -116,8 +116,8 @@ impl Dir {
     }
 
     /// How its file system orders what is written.
-    pub(crate) fn medium(&self) -> Medium {
-        *self.medium.get_or_init(|| Medium::of(&self.fd))
+    pub(crate) fn medium(&self) -> WriteOrdering {
+        *self.medium.get_or_init(|| WriteOrdering::of(&self.fd))
     }
 
     /// Whether names can only be added in it (`chattr +a`): none can be removed, replaced or changed.
@@ -136,7 +136,7 @@ impl Dir {
             return;
         }
         let Some((file, _)) = self.create_nameless(0o600) else { return };
-        let named = temporary::give_name(&file, self);
+        let named = temp_file::give_name(&file, self);
         match named {
             Ok(name) => drop(fs::unlinkat(&self.fd, &name[..], AtFlags::empty())),
             Err(_) => self.refuse_nameless(),
@@ -183,7 +183,9 @@ impl Dir {
         }
         let names = match fs::statat(&self.fd, &swapped[..], AtFlags::SYMLINK_NOFOLLOW) {
             // Both may be there: then they are told apart.
-            Ok(_) => Names::list(&self.fd).ok().filter(|names| !(names.has(&swapped) && names.has(there))),
+            Ok(_) => {
+                FoldedNames::list(&self.fd).ok().filter(|names| !(names.has(&swapped) && names.has(there)))
+            }
             Err(_) => None,
         };
         let _ = self.names.set(names.map(Mutex::new));
@@ -193,7 +195,7 @@ impl Dir {
     pub(crate) fn check_own(&self, name: &[u8]) -> io::Result<()> {
         self.look(name);
         if self.names.get().is_none() && !name.is_ascii() {
-            let names = match Names::list(&self.fd) {
+            let names = match FoldedNames::list(&self.fd) {
                 Ok(names) => names,
                 // One that may be written and not read: nobody could say what there is under another name.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -269,7 +271,7 @@ impl Dir {
         self.names.get().is_none().then_some(guard)
     }
 
-    fn folding(&self) -> Option<MutexGuard<'_, Names>> {
+    fn folding(&self) -> Option<MutexGuard<'_, FoldedNames>> {
         let names = self.names.get()?.as_ref()?;
         // At worst a name is missing in it, and looked for again.
         Some(names.lock().in_any_case())
@@ -295,9 +297,9 @@ impl std::fmt::Debug for Dir {
     }
 }
 
-impl Names {
-    fn list(dir: &OwnedFd) -> io::Result<Names> {
-        let mut names = Names::default();
+impl FoldedNames {
+    fn list(dir: &OwnedFd) -> io::Result<FoldedNames> {
+        let mut names = FoldedNames::default();
         for_each_name(dir, |_, name, _| {
             names.insert(name);
             Ok(())
@@ -306,7 +308,7 @@ impl Names {
     }
 
     fn refresh(&mut self, dir: &OwnedFd) -> io::Result<()> {
-        self.by_folded = Names::list(dir)?.by_folded;
+        self.by_folded = FoldedNames::list(dir)?.by_folded;
         Ok(())
     }
 

@@ -6,28 +6,28 @@ use rustix::fs::{self, FileType, Stat};
 
 /// A point in time of a file: seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Time {
+pub struct FileTime {
     pub secs: i64,
-    /// Below 1,000,000,000; [`Time::new`] sees to it.
+    /// Below 1,000,000,000; [`FileTime::new`] sees to it.
     pub nanos: u32,
 }
 
-impl Time {
+impl FileTime {
     /// A time from numbers of any origin: nanoseconds beyond a second are cut.
-    pub fn new(secs: i64, nanos: u32) -> Time {
-        Time { secs, nanos: nanos.min(999_999_999) }
+    pub fn new(secs: i64, nanos: u32) -> FileTime {
+        FileTime { secs, nanos: nanos.min(999_999_999) }
     }
 
     /// What the clock says.
-    pub fn now() -> Time {
+    pub fn now() -> FileTime {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Time::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos())
+        FileTime::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos())
     }
 }
 
 /// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// `sparse` says that fewer bytes are allocated than the size.
     File {
         size: u64,
@@ -42,33 +42,33 @@ pub enum Kind {
         target: Vec<u8>,
     },
     /// Devices, sockets, pipes: transferred only when asked for.
-    Special(Node),
+    Special(SpecialNode),
 }
 
 /// Something in a file system that has no content of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Node {
+pub enum SpecialNode {
     Fifo,
     Socket,
     CharDevice { major: u32, minor: u32 },
     BlockDevice { major: u32, minor: u32 },
 }
 
-impl Node {
+impl SpecialNode {
     pub fn is_device(self) -> bool {
-        matches!(self, Node::CharDevice { .. } | Node::BlockDevice { .. })
+        matches!(self, SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. })
     }
 }
 
 /// One thing that the scan found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Permission bits, 07777.
     pub mode: u32,
-    pub mtime: Time,
+    pub mtime: FileTime,
     /// When anything of it was last changed, its times and its mode among that: it cannot be put back.
-    pub ctime: Time,
+    pub ctime: FileTime,
     pub dev: u64,
     pub ino: u64,
     pub nlink: u64,
@@ -80,20 +80,20 @@ pub enum FileKind {
     File,
     Dir,
     Symlink,
-    Special(Node),
+    Special(SpecialNode),
 }
 
 /// What the system says of something that exists (symbolic links are not followed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
+pub struct Metadata {
     pub kind: FileKind,
     pub size: u64,
     /// Bytes that are allocated.
     pub allocated: u64,
     /// Permission bits, 07777.
     pub mode: u32,
-    pub mtime: Time,
-    pub ctime: Time,
+    pub mtime: FileTime,
+    pub ctime: FileTime,
     pub dev: u64,
     pub ino: u64,
     pub nlink: u64,
@@ -101,7 +101,7 @@ pub struct Meta {
     pub gid: u32,
 }
 
-impl Meta {
+impl Metadata {
     pub fn is_file(&self) -> bool {
         self.kind == FileKind::File
     }
@@ -113,43 +113,43 @@ impl Meta {
     /// The entry of this; `target` belongs to a symbolic link.
     pub(crate) fn entry(&self, target: Vec<u8>) -> Entry {
         let kind = match self.kind {
-            FileKind::File => Kind::File { size: self.size, sparse: self.allocated < self.size },
-            FileKind::Dir => Kind::Dir,
-            FileKind::Symlink => Kind::Symlink { target },
-            FileKind::Special(node) => Kind::Special(node),
+            FileKind::File => EntryKind::File { size: self.size, sparse: self.allocated < self.size },
+            FileKind::Dir => EntryKind::Dir,
+            FileKind::Symlink => EntryKind::Symlink { target },
+            FileKind::Special(node) => EntryKind::Special(node),
         };
-        let Meta { mode, mtime, ctime, dev, ino, nlink, .. } = *self;
+        let Metadata { mode, mtime, ctime, dev, ino, nlink, .. } = *self;
         Entry { kind, mode, mtime, ctime, dev, ino, nlink }
     }
 }
 
 // The widths of these fields differ from one architecture to the next.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-impl From<&Stat> for Meta {
-    fn from(stat: &Stat) -> Meta {
+impl From<&Stat> for Metadata {
+    fn from(stat: &Stat) -> Metadata {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
             FileType::Directory => FileKind::Dir,
             FileType::Symlink => FileKind::Symlink,
-            FileType::Socket => FileKind::Special(Node::Socket),
+            FileType::Socket => FileKind::Special(SpecialNode::Socket),
             FileType::CharacterDevice => {
                 let (major, minor) = (fs::major(stat.st_rdev as _), fs::minor(stat.st_rdev as _));
-                FileKind::Special(Node::CharDevice { major, minor })
+                FileKind::Special(SpecialNode::CharDevice { major, minor })
             }
             FileType::BlockDevice => {
                 let (major, minor) = (fs::major(stat.st_rdev as _), fs::minor(stat.st_rdev as _));
-                FileKind::Special(Node::BlockDevice { major, minor })
+                FileKind::Special(SpecialNode::BlockDevice { major, minor })
             }
             // And whatever else a system may have.
-            _ => FileKind::Special(Node::Fifo),
+            _ => FileKind::Special(SpecialNode::Fifo),
         };
-        Meta {
+        Metadata {
             kind,
             size: stat.st_size.max(0) as u64,
             allocated: (stat.st_blocks.max(0) as u64).saturating_mul(512),
             mode: stat.st_mode as u32 & 0o7777,
-            mtime: Time::new(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-            ctime: Time::new(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            mtime: FileTime::new(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            ctime: FileTime::new(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
             dev: stat.st_dev as u64,
             ino: stat.st_ino as u64,
             nlink: stat.st_nlink as u64,

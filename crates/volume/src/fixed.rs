@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 
 use crate::dir::Dir;
-use crate::entry::Meta;
+use crate::entry::Metadata;
 
 /// The sticky bit of a directory: only its owner and a file's own may remove or replace that file.
 const STICKY: u32 = 0o1000;
@@ -45,6 +45,6 @@ fn is_kept_by_sticky(dir: &Dir, owner: u32) -> bool {
     if me.is_root() || owner == me.as_raw() {
         return false;
     }
-    let above = fs::fstat(&**dir).map(|stat| Meta::from(&stat));
+    let above = fs::fstat(&**dir).map(|stat| Metadata::from(&stat));
     above.is_ok_and(|above| above.mode & STICKY != 0 && above.uid != me.as_raw())
 }

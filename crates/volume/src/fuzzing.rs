@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crate::entry::Time;
+use crate::entry::FileTime;
 use crate::journal::Journal;
-use crate::partial::Identity;
+use crate::partial::SourceIdentity;
 
 /// Loads a journal of these bytes, once as they are and once with checks that are right, as the disk of a machine that has
 /// been meddled with may have them; what was understood is understood again. `folder` is an empty directory.
@@ -30,9 +30,9 @@ pub fn journal_of(chunks: u64, synced: u64, folder: &Path) -> Vec<u8> {
 const NAME: &[u8] = b"j";
 const INODE: u64 = 9;
 
-fn identity() -> Identity {
-    let state = crate::SourceState { ctime: Time::new(5, 6), ino: 3, dev: 4 };
-    Identity { size: 100 * crate::CHUNK, mtime: Time::new(1, 2), state, sparse: false }
+fn identity() -> SourceIdentity {
+    let state = crate::SourceState { ctime: FileTime::new(5, 6), ino: 3, dev: 4 };
+    SourceIdentity { size: 100 * crate::CHUNK, mtime: FileTime::new(1, 2), state, sparse: false }
 }
 
 fn load(bytes: &[u8], folder: &Path) -> usize {

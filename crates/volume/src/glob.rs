@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 
 use crate::passwd;
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// Bytes of a component with a pattern: a name has 255 at most.
@@ -24,7 +24,7 @@ const MATCH_BYTES: usize = 64;
 
 /// What all patterns of one request may find and look at together: a client can make a daemon hold and do so much.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowance {
+pub struct GlobAllowance {
     /// Bytes of what matches.
     bytes: usize,
     /// Names that are compared, those longer than usual counted more often.
@@ -32,13 +32,13 @@ pub struct Allowance {
     spent: usize,
 }
 
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance { bytes: 64 << 20, looks: 1 << 24, spent: 0 }
+impl Default for GlobAllowance {
+    fn default() -> GlobAllowance {
+        GlobAllowance { bytes: 64 << 20, looks: 1 << 24, spent: 0 }
     }
 }
 
-impl Allowance {
+impl GlobAllowance {
     /// Bytes of what has matched.
     pub fn spent(&self) -> usize {
         self.spent
@@ -65,7 +65,7 @@ fn too_much(what: &str) -> io::Error {
 
 /// Where patterns are expanded.
 #[derive(Debug, Clone)]
-pub enum Base {
+pub enum GlobBase {
     /// The user's own files: relative paths start at the working directory.
     User,
     /// Below a daemon's root, which is `/` to its clients.
@@ -73,10 +73,10 @@ pub enum Base {
 }
 
 /// The paths that `pattern` stands for, sorted within each directory. `allowance` is that of all patterns of a request.
-pub fn expand(base: &Base, pattern: &[u8], allowance: &mut Allowance) -> io::Result<Vec<Vec<u8>>> {
+pub fn expand(base: &GlobBase, pattern: &[u8], allowance: &mut GlobAllowance) -> io::Result<Vec<Vec<u8>>> {
     let pattern = match base {
-        Base::User => expand_home(pattern),
-        Base::Root(_) => pattern.to_vec(),
+        GlobBase::User => expand_home(pattern),
+        GlobBase::Root(_) => pattern.to_vec(),
     };
     if !is_pattern(&pattern) || exists(base, &pattern) {
         allowance.find(&pattern)?;
@@ -100,11 +100,11 @@ pub fn expand(base: &Base, pattern: &[u8], allowance: &mut Allowance) -> io::Res
 
 /// One component further, from each of these paths.
 fn descend(
-    base: &Base,
+    base: &GlobBase,
     from: Vec<Vec<u8>>,
     component: &[u8],
     directories: bool,
-    allowance: &mut Allowance,
+    allowance: &mut GlobAllowance,
 ) -> io::Result<Vec<Vec<u8>>> {
     if component.len() > COMPONENT_MAX {
         return Err(too_much("has a pattern that is too long"));
@@ -136,10 +136,10 @@ fn descend(
 
 /// What cannot be listed has no matches, as in a shell.
 fn matching_names(
-    base: &Base,
+    base: &GlobBase,
     dir: &[u8],
     component: &[u8],
-    allowance: &mut Allowance,
+    allowance: &mut GlobAllowance,
 ) -> io::Result<Vec<Vec<u8>>> {
     let Ok(fd) = open_directory(base, dir) else { return Ok(Vec::new()) };
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
@@ -148,7 +148,7 @@ fn matching_names(
     while let Some(Ok(entry)) = listing.next() {
         let name = entry.file_name().to_bytes();
         allowance.look(component, name)?;
-        if stands_for(component, name) && !crate::ours::is_ours(&fd, name) {
+        if stands_for(component, name) && !crate::own_files::is_ours(&fd, name) {
             bytes += name.len() + MATCH_BYTES;
             if bytes > allowance.bytes {
                 return Err(too_much("matches too many files"));
@@ -159,21 +159,21 @@ fn matching_names(
     Ok(names)
 }
 
-fn open_directory(base: &Base, path: &[u8]) -> io::Result<OwnedFd> {
+fn open_directory(base: &GlobBase, path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match base {
-        Base::User => {
+        GlobBase::User => {
             let path = if path.is_empty() { b"." } else { path };
             Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
         }
-        Base::Root(root) => root.open_followed(&below(path)?, flags),
+        GlobBase::Root(root) => root.open_followed(&below(path)?, flags),
     }
 }
 
-fn exists(base: &Base, path: &[u8]) -> bool {
+fn exists(base: &GlobBase, path: &[u8]) -> bool {
     match base {
-        Base::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
-        Base::Root(root) => below(path).is_ok_and(|path| {
+        GlobBase::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
+        GlobBase::Root(root) => below(path).is_ok_and(|path| {
             // A link that leads nowhere, or out, is a name nevertheless.
             let there = [root.metadata_followed(&path), root.metadata(&path)];
             there.iter().any(|meta| matches!(meta, Ok(Some(_))))
@@ -181,10 +181,10 @@ fn exists(base: &Base, path: &[u8]) -> bool {
     }
 }
 
-fn is_directory(base: &Base, path: &[u8]) -> bool {
+fn is_directory(base: &GlobBase, path: &[u8]) -> bool {
     match base {
-        Base::User => Path::new(OsStr::from_bytes(path)).is_dir(),
-        Base::Root(root) => below(path).is_ok_and(|path| {
+        GlobBase::User => Path::new(OsStr::from_bytes(path)).is_dir(),
+        GlobBase::Root(root) => below(path).is_ok_and(|path| {
             root.metadata_followed(&path).is_ok_and(|meta| meta.is_some_and(|meta| meta.is_dir()))
         }),
     }

@@ -20,8 +20,8 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::digest::ChunkCv;
-use crate::entry::{Meta, Time};
-use crate::partial::{Identity, SourceState};
+use crate::entry::{FileTime, Metadata};
+use crate::partial::{SourceIdentity, SourceState};
 
 const MAGIC: &[u8; 8] = b"fhjrnl2\n";
 const HEADER_LEN: usize = 72;
@@ -47,21 +47,21 @@ pub(crate) struct Journal {
 /// It is a shared lock on the journal, which the holder, who locks only the partial file, looks for. It leaves nothing
 /// behind, whatever becomes of either.
 #[derive(Debug)]
-pub struct Request {
+pub struct PartialRequest {
     _journal: OwnedFd,
 }
 
-impl Request {
-    pub(crate) fn make(dir: &OwnedFd, journal_name: &[u8]) -> Option<Request> {
+impl PartialRequest {
+    pub(crate) fn make(dir: &OwnedFd, journal_name: &[u8]) -> Option<PartialRequest> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let journal = fs::openat(dir, journal_name, flags, Mode::empty()).ok()?;
         fs::flock(&journal, FlockOperation::NonBlockingLockShared).ok()?;
-        Some(Request { _journal: journal })
+        Some(PartialRequest { _journal: journal })
     }
 }
 
 /// What an earlier run has left.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedJournal {
     pub(crate) journal: Journal,
     /// Chunks whose data are surely there.
     pub(crate) sure: BTreeMap<u64, ChunkCv>,
@@ -79,7 +79,7 @@ impl Journal {
     pub(crate) fn create(
         dir: &OwnedFd,
         name: &[u8],
-        identity: &Identity,
+        identity: &SourceIdentity,
         partial_ino: u64,
     ) -> io::Result<Journal> {
         let header = header(identity, partial_ino);
@@ -111,7 +111,7 @@ impl Journal {
     fn open(dir: &OwnedFd, name: &[u8]) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
-        let meta = Meta::from(&fs::fstat(&file).ok()?);
+        let meta = Metadata::from(&fs::fstat(&file).ok()?);
         (meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file)
     }
 
@@ -132,13 +132,18 @@ impl Journal {
 
     /// Reads what is there; none if there is nothing, or it is of a source of another size or time, of another partial file, user or
     /// format.
-    pub(crate) fn load(dir: &OwnedFd, name: &[u8], identity: &Identity, partial_ino: u64) -> Option<Loaded> {
+    pub(crate) fn load(
+        dir: &OwnedFd,
+        name: &[u8],
+        identity: &SourceIdentity,
+        partial_ino: u64,
+    ) -> Option<LoadedJournal> {
         let file = Journal::open(dir, name)?;
         let mut reader = BufReader::with_capacity(256 << 10, &file);
         let mut found = [0; HEADER_LEN];
         reader.read_exact(&mut found).ok()?;
         let state = source_of(&found)?;
-        let as_it_was = Identity { state, ..*identity };
+        let as_it_was = SourceIdentity { state, ..*identity };
         if found != header(&as_it_was, partial_ino) {
             return None;
         }
@@ -159,7 +164,7 @@ impl Journal {
         let is_same_source = replay.source == identity.state;
         let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
-        Some(Loaded { journal, sure, doubtful, earlier, is_same_source })
+        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source })
     }
 
     /// Records that everything in here counts under this boot: once what is doubtful has been looked at, and not before,
@@ -262,7 +267,7 @@ impl Replay {
             CHECKPOINT if index <= self.records => self.synced = self.synced.max(index),
             OPENED => self.boot = value,
             SOURCE => {
-                let ctime = Time::new(le_i64(&value[8..16])?, le_u32(&value[16..20])?);
+                let ctime = FileTime::new(le_i64(&value[8..16])?, le_u32(&value[16..20])?);
                 self.source = SourceState { ctime, dev: index, ino: le_i64(&value[..8])?.cast_unsigned() };
                 self.since = self.records + 1;
             }
@@ -299,7 +304,7 @@ pub(crate) fn is_length(bytes: u64) -> bool {
     bytes.checked_sub(HEADER_LEN as u64).is_some_and(|records| records.is_multiple_of(RECORD_LEN as u64))
 }
 
-fn header(identity: &Identity, partial_ino: u64) -> [u8; HEADER_LEN] {
+fn header(identity: &SourceIdentity, partial_ino: u64) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&identity.size.to_le_bytes());
@@ -318,7 +323,7 @@ fn header(identity: &Identity, partial_ino: u64) -> [u8; HEADER_LEN] {
 /// In which state the source was as the journal was begun.
 fn source_of(header: &[u8; HEADER_LEN]) -> Option<SourceState> {
     let number = |range: std::ops::Range<usize>| le_i64(&header[range]);
-    let ctime = Time::new(number(56..64)?, le_u32(&header[28..32])?);
+    let ctime = FileTime::new(number(56..64)?, le_u32(&header[28..32])?);
     Some(SourceState { ctime, ino: number(32..40)?.cast_unsigned(), dev: number(40..48)?.cast_unsigned() })
 }
 
@@ -350,7 +355,7 @@ fn first_bytes(hash: blake3::Hash) -> [u8; CHECK_LEN] {
 
 /// The records of `bytes` with their checks made right, behind the header of this file.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn sealed(bytes: &[u8], identity: &Identity, partial_ino: u64) -> Vec<u8> {
+pub(crate) fn sealed(bytes: &[u8], identity: &SourceIdentity, partial_ino: u64) -> Vec<u8> {
     let header = header(identity, partial_ino);
     let salt = salt(&header);
     let mut out = header.to_vec();

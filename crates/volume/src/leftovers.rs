@@ -12,19 +12,19 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::dir::for_each_name;
-use crate::ours;
+use crate::own_files;
 
 /// What is found on the way.
 #[derive(Debug)]
 pub enum Leftover<'a> {
-    Found(Found<'a>),
+    Found(LeftoverFile<'a>),
     /// A directory that cannot be looked into.
     Failed(&'a [u8], io::Error),
 }
 
 /// One file of ours; its journal counts with it.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct LeftoverFile<'a> {
     dir: &'a OwnedFd,
     name: &'a [u8],
     /// Below the directory that was asked for.
@@ -35,15 +35,15 @@ pub struct Found<'a> {
     pub age: Duration,
 }
 
-impl Found<'_> {
+impl LeftoverFile<'_> {
     /// A running transfer has it in hand.
     pub fn is_held(&self) -> bool {
-        ours::is_held(self.dir, self.name)
+        own_files::is_held(self.dir, self.name)
     }
 
     /// False if a transfer has it in hand, or it is gone.
     pub fn remove(&self) -> io::Result<bool> {
-        ours::remove(self.dir, self.name)
+        own_files::remove(self.dir, self.name)
     }
 }
 
@@ -63,9 +63,9 @@ pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) ->
         let mut goes_on = true;
         let listed = for_each_name(&dir, |_, name, kind| {
             let below = if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
-            if let Some(found) = ours::leading(&dir, name).filter(|_| goes_on) {
-                let (bytes, age) = (found.bytes, ours::age(found.ctime));
-                goes_on = each(Leftover::Found(Found { dir: &dir, name, path: &below, bytes, age }));
+            if let Some(found) = own_files::leading(&dir, name).filter(|_| goes_on) {
+                let (bytes, age) = (found.bytes, own_files::age(found.ctime));
+                goes_on = each(Leftover::Found(LeftoverFile { dir: &dir, name, path: &below, bytes, age }));
             } else if matches!(kind, FileType::Directory | FileType::Unknown) {
                 stack.push(below);
             }

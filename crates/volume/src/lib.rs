@@ -1,7 +1,7 @@
 //! Files as the transfer sees them: found by a scan, read and written in chunks, digested, and safe against paths and
 //! contents that a peer has chosen.
 //!
-//! How to read it: a sender walks `scan` (as `filter` lets it) and `read`; a receiver opens a `root` and writes with `small` (whole small
+//! How to read it: a sender walks `scan` (as `filter` lets it) and `source_file`; a receiver opens a `root` and writes with `small_file` (whole small
 //! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `farhaul_blocks`.
 //!
 //! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
@@ -11,47 +11,47 @@
 #![deny(unsafe_code)]
 
 mod attributes;
-mod choice;
 mod clone;
 mod delta;
 mod digest;
 mod dir;
-mod direct;
+mod direct_io;
 mod entry;
 mod error;
-mod extra;
+mod extra_digests;
 mod filter;
 mod fixed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod generated;
+mod generated_source;
 mod glob;
+mod io_choice;
+mod io_load;
 mod journal;
 mod leftovers;
 mod links;
-mod load;
 mod metadata;
 mod mount;
 mod multiset;
-mod names;
-mod ours;
+mod own_files;
+mod own_names;
 mod partial;
 #[expect(unsafe_code, reason = "the C library's look-up of a user")]
 mod passwd;
-mod path;
 mod precision;
 mod ranges;
-mod read;
+mod rel_path;
 mod removal;
 mod room;
 mod root;
 mod scan;
-mod small;
-mod sparse;
+mod small_file;
+mod source_file;
+mod sparse_file;
 #[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
 mod sys;
-mod temporary;
+mod temp_file;
 mod writeback;
 
 pub use attributes::{AttributeKinds, Attributes};
@@ -59,27 +59,27 @@ pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 pub use dir::{NameError, name_error};
-pub use entry::{Entry, FileKind, Kind, Meta, Node, Time};
+pub use entry::{Entry, EntryKind, FileKind, FileTime, Metadata, SpecialNode};
 pub use error::{Error, PartialError};
-pub use extra::{Algorithm, Hashers};
-pub use filter::{Filter, FilterError, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator, Side};
-pub use generated::Generated;
-pub use glob::{Allowance, Base, expand, expand_home, is_pattern, stands_for};
-pub use journal::Request;
-pub use leftovers::{Found, Leftover, find_leftovers};
+pub use extra_digests::{Algorithm, Hashers};
+pub use filter::{Filter, FilterError, FilterSide, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator};
+pub use generated_source::GeneratedSource;
+pub use glob::{GlobAllowance, GlobBase, expand, expand_home, is_pattern, stands_for};
+pub use journal::PartialRequest;
+pub use leftovers::{Leftover, LeftoverFile, find_leftovers};
 pub use links::leads_out;
 pub use metadata::{is_about_metadata, umask};
 pub use mount::Border;
 pub use multiset::Multiset;
-pub use partial::{Identity, Partial, Patched, Resume, SourceState};
-pub use path::{PathError, RelPath};
+pub use partial::{Partial, PatchOutcome, Resume, SourceIdentity, SourceState};
 pub use precision::{Precision, are_within, coarser};
 pub use ranges::ChunkMap;
-pub use read::{Digests, SourceFile, is_changed};
-pub use removal::{Removal, Removed};
+pub use rel_path::{RelPath, RelPathError};
+pub use removal::{Removal, RemovalOutcome};
 pub use root::{ProbeNames, Root, is_way_out};
-pub use scan::{Limits, Nodes, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
-pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
+pub use scan::{ScanItem, ScanOptions, Scanner, Selection, SizeLimits, Source, SourceRef, SpecialSources};
+pub use small_file::{TempFile, UnnamedFile, WriteOptions, write_new, write_whole};
+pub use source_file::{Digests, SourceFile, is_changed};
 
 /// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
 pub const CHUNK: u64 = 1 << 20;

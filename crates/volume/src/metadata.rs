@@ -11,9 +11,9 @@ use rustix::fs::{self, AtFlags, Mode, Timestamps};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::entry::{Meta, Time};
+use crate::entry::{FileTime, Metadata};
 use crate::root::{chmod_nofollow, timestamps};
-use crate::writeback::Medium;
+use crate::writeback::WriteOrdering;
 
 /// Why an entry has not got all of its metadata, although its content is there.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +27,9 @@ pub fn is_about_metadata(error: &io::Error) -> bool {
 
 /// What could not be set of one entry. The rest is tried all the same.
 #[derive(Debug, Default)]
-pub(crate) struct Unset(Vec<(&'static str, String)>);
+pub(crate) struct AttributeFailure(Vec<(&'static str, String)>);
 
-impl Unset {
+impl AttributeFailure {
     /// Keeps what could not be set. What says that the thing is not there, or that the disk fails, ends it.
     pub(crate) fn note<E: Into<io::Error>>(
         &mut self,
@@ -80,10 +80,10 @@ impl Unset {
 /// Gives an open file its mode and time, as far as they are given.
 pub(crate) fn set_of_file(
     file: impl AsFd,
-    medium: Medium,
+    medium: WriteOrdering,
     mode: Option<u32>,
-    mtime: Option<Time>,
-    unset: &mut Unset,
+    mtime: Option<FileTime>,
+    unset: &mut AttributeFailure,
 ) -> io::Result<()> {
     let file = file.as_fd();
     if let Some(mode) = mode {
@@ -97,11 +97,16 @@ pub(crate) fn set_of_file(
 
 /// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never
 /// through a symbolic link, which has no mode of its own.
-pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
+pub(crate) fn set_of_name(
+    dir: &Dir,
+    name: &[u8],
+    mode: Option<u32>,
+    mtime: Option<FileTime>,
+) -> io::Result<()> {
     let medium = dir.medium();
     let dir = dir.as_fd();
-    let there = Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
-    let mut unset = Unset::default();
+    let there = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+    let mut unset = AttributeFailure::default();
     if let Some(mode) = mode.filter(|&mode| mode & 0o7777 != there.mode) {
         if mode & SET_GROUP_ID != 0 && would_lose_group_bit(&there) {
             unset.keep("mode", &io::Error::other("that would take its set-group-id bit"));
@@ -117,9 +122,9 @@ pub(crate) fn set_of_name(dir: &Dir, name: &[u8], mode: Option<u32>, mtime: Opti
 
 /// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set
 /// both times or none.
-pub(crate) fn times(medium: Medium, mtime: Time) -> Timestamps {
+pub(crate) fn times(medium: WriteOrdering, mtime: FileTime) -> Timestamps {
     let mut times = timestamps(mtime);
-    if medium == Medium::Program {
+    if medium == WriteOrdering::Program {
         times.last_access.tv_nsec = fs::UTIME_NOW as _;
     }
     times
@@ -129,7 +134,7 @@ const SET_GROUP_ID: u32 = 0o2000;
 
 /// Whether a directory that has a set-group-id bit would lose it by any change of its mode: the group is none
 /// of this user's. From: chmod(2).
-pub(crate) fn would_lose_group_bit(there: &Meta) -> bool {
+pub(crate) fn would_lose_group_bit(there: &Metadata) -> bool {
     let me = rustix::process::geteuid();
     let is_member = || {
         there.gid == rustix::process::getegid().as_raw()
@@ -157,29 +162,29 @@ mod tests {
 
     #[test]
     fn one_reason_is_told_once_and_a_disk_that_fails_is_no_metadata() {
-        let mut unset = Unset::default();
+        let mut unset = AttributeFailure::default();
         unset.note("mode", Err(Errno::PERM)).unwrap();
         unset.note("time", Err(Errno::PERM)).unwrap();
         let error = unset.done().unwrap_err();
         assert_eq!(error.to_string(), "cannot set its mode and time: Operation not permitted");
         assert!(is_about_metadata(&error));
-        let mut unset = Unset::default();
+        let mut unset = AttributeFailure::default();
         unset.note("mode", Err(Errno::PERM)).unwrap();
         unset.note("time", Err(Errno::ROFS)).unwrap();
         let text = unset.done().unwrap_err().to_string();
         assert_eq!(text, "cannot set its mode: Operation not permitted; its time: Read-only file system");
         for errno in [Errno::IO, Errno::NOENT, Errno::MFILE] {
-            let error = Unset::default().note("mode", Err(errno)).unwrap_err();
+            let error = AttributeFailure::default().note("mode", Err(errno)).unwrap_err();
             assert!(!is_about_metadata(&error), "{error}");
         }
-        assert!(Unset::default().done().is_ok());
+        assert!(AttributeFailure::default().done().is_ok());
     }
 
     #[test]
     fn the_umask_is_that_of_this_process() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("d")).unwrap();
-        let there = Meta::from(&fs::stat(temp.path().join("d")).unwrap());
+        let there = Metadata::from(&fs::stat(temp.path().join("d")).unwrap());
         assert_eq!(there.mode & 0o777, 0o777 & !umask());
     }
 }

@@ -17,30 +17,30 @@ pub enum Border {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mount {
+pub(crate) struct MountId {
     device: u64,
     /// None if the kernel does not tell.
     number: Option<u64>,
 }
 
-impl Mount {
+impl MountId {
     /// Where an open file or directory lies.
-    pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<Mount> {
-        Mount::look(fd, b"", AtFlags::EMPTY_PATH)
+    pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<MountId> {
+        MountId::look(fd, b"", AtFlags::EMPTY_PATH)
     }
 
     /// Where what is called `name` in a directory lies. Nothing is mounted by asking.
-    pub(crate) fn of_name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Mount> {
-        Mount::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+    pub(crate) fn of_name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<MountId> {
+        MountId::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn look(dir: impl AsFd, name: &[u8], flags: AtFlags) -> rustix::io::Result<Mount> {
+    fn look(dir: impl AsFd, name: &[u8], flags: AtFlags) -> rustix::io::Result<MountId> {
         let dir = dir.as_fd();
         let wanted = StatxFlags::TYPE | StatxFlags::MNT_ID;
         match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted) {
             Ok(told) => {
                 let number = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
-                Ok(Mount {
+                Ok(MountId {
                     device: fs::makedev(told.stx_dev_major, told.stx_dev_minor),
                     number: number.then_some(told.stx_mnt_id),
                 })
@@ -48,14 +48,14 @@ impl Mount {
             // Filters of containers refuse calls that they do not know.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 let device = if name.is_empty() { fs::fstat(dir) } else { fs::statat(dir, name, flags) };
-                Ok(Mount { device: device?.st_dev, number: None })
+                Ok(MountId { device: device?.st_dev, number: None })
             }
             Err(error) => Err(error),
         }
     }
 
     /// Whether this is another mount than `above`, which cannot be removed while it is there. A subvolume is none.
-    pub(crate) fn is_mounted_on(self, above: Mount) -> bool {
+    pub(crate) fn is_mounted_on(self, above: MountId) -> bool {
         match (self.number, above.number) {
             (Some(one), Some(other)) => one != other,
             _ => self.device != above.device,

@@ -2,7 +2,7 @@
 //!
 //! Always true: the target's name shows the old file or the complete new one, whose data are on the disk; a chunk counts as there
 //! only after its data were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The first error
-//! that the kernel tells of its data stays with the file, and what it may have met does not count (`syncing`). The partial file is
+//! that the kernel tells of its data stays with the file, and what it may have met does not count (`sync`). The partial file is
 //! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
 
 use std::collections::BTreeMap;
@@ -20,28 +20,28 @@ use crate::CHUNK;
 use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::dir::{Dir, NameError, name_error};
-use crate::direct::Direct;
-use crate::entry::{Meta, Time};
+use crate::direct_io::DirectFile;
+use crate::entry::{FileTime, Metadata};
 use crate::error::Error;
 use crate::fixed;
-use crate::journal::{Journal, Loaded, Request};
-use crate::metadata::{self, Unset};
-use crate::names;
-use crate::path::RelPath;
+use crate::journal::{Journal, LoadedJournal, PartialRequest};
+use crate::metadata::{self, AttributeFailure};
+use crate::own_names;
 use crate::ranges::ChunkMap;
+use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::{Root, sync_dir};
-use crate::small::WriteOptions;
-use crate::sparse::{self, Ground};
-use crate::temporary::{self, Created, Opened};
-use crate::writeback::{self, Kept, Medium};
+use crate::small_file::WriteOptions;
+use crate::sparse_file::{self, PriorContent};
+use crate::temp_file::{self, CreatedTemp, OpenedPartial};
+use crate::writeback::{self, FirstError, WriteOrdering};
 
-mod kept;
-mod old;
-mod syncing;
+mod old_version;
+mod prior_chunks;
+mod sync;
 
-use old::Old;
-pub use old::Patched;
+use old_version::OldChunk;
+pub use old_version::PatchOutcome;
 
 /// Largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
@@ -50,9 +50,9 @@ const NO_CV: ChunkCv = ChunkCv([0; 32]);
 
 /// Which source, in which state. What an earlier run has left is used for a source of the same size and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct SourceIdentity {
     pub size: u64,
-    pub mtime: Time,
+    pub mtime: FileTime,
     pub state: SourceState,
     /// Has holes: chunks may be missing at the end, and zeros get no room. Not compared.
     pub sparse: bool,
@@ -62,12 +62,12 @@ pub struct Identity {
 /// change, or only its mode has changed, or it is read from a snapshot) each chunk's value is compared with the source's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceState {
-    pub ctime: Time,
+    pub ctime: FileTime,
     pub ino: u64,
     pub dev: u64,
 }
 
-impl Identity {
+impl SourceIdentity {
     pub(crate) fn chunks(&self) -> u64 {
         self.size.div_ceil(CHUNK)
     }
@@ -94,25 +94,25 @@ pub struct Partial {
     journal_name: Vec<u8>,
     file: File,
     /// None where the file cannot be written past the cache, or need not.
-    direct: Option<Direct>,
+    direct: Option<DirectFile>,
     /// Held during a write through the cache: the kernel lets one in at a time, and the others would spin.
     cache_turn: Mutex<()>,
-    medium: Medium,
+    medium: WriteOrdering,
     /// Held while the kernel is asked how the data fare, which it tells once, until that is kept.
     sync_turn: Mutex<()>,
-    error: Kept,
-    identity: Identity,
+    error: FirstError,
+    identity: SourceIdentity,
     /// Chunks that are not there may hold something from before.
     ground_used: AtomicBool,
     /// What may be used of another version, if anything.
-    old: Option<Old>,
+    old: Option<OldChunk>,
     /// The file has its name already.
     is_in_place: bool,
     state: Mutex<State>,
 }
 
 impl State {
-    fn new(identity: &Identity) -> State {
+    fn new(identity: &SourceIdentity) -> State {
         State {
             have: ChunkMap::new(),
             kept: BTreeMap::new(),
@@ -149,7 +149,12 @@ struct State {
 
 impl Partial {
     /// Opens the partial file of `path`: goes on with what an earlier run of the same source has left, or starts anew.
-    pub fn open(root: &Root, path: &RelPath, identity: &Identity, resume: Resume) -> Result<Partial, Error> {
+    pub fn open(
+        root: &Root,
+        path: &RelPath,
+        identity: &SourceIdentity,
+        resume: Resume,
+    ) -> Result<Partial, Error> {
         Partial::open_twice(root, path, identity, resume, false)
     }
 
@@ -158,7 +163,7 @@ impl Partial {
     pub fn open_over(
         root: &Root,
         path: &RelPath,
-        identity: &Identity,
+        identity: &SourceIdentity,
         resume: Resume,
     ) -> Result<Partial, Error> {
         Partial::open_twice(root, path, identity, resume, true)
@@ -167,7 +172,7 @@ impl Partial {
     fn open_twice(
         root: &Root,
         path: &RelPath,
-        identity: &Identity,
+        identity: &SourceIdentity,
         resume: Resume,
         keeps_old: bool,
     ) -> Result<Partial, Error> {
@@ -187,7 +192,7 @@ impl Partial {
     fn open_once(
         root: &Root,
         path: &RelPath,
-        identity: &Identity,
+        identity: &SourceIdentity,
         resume: Resume,
         keeps_old: bool,
     ) -> Result<Partial, Error> {
@@ -196,17 +201,17 @@ impl Partial {
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
         // Nothing can be kept for a later run where no name can be changed.
         if resume == Resume::Never || dir.is_append_only() {
-            let Created { file, name, .. } = temporary::create(&dir, 0o600)?;
+            let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600)?;
             // Of a longer version.
-            let _ = temporary::remove_left(&dir, target);
-            let old = keeps_old.then(|| Old::find(&dir, target, &file, 0)).flatten();
+            let _ = temp_file::remove_left(&dir, target);
+            let old = keeps_old.then(|| OldChunk::find(&dir, target, &file, 0)).flatten();
             let mut partial = Partial::of(&dir, target, file, identity, old);
             partial.name = name.unwrap_or_default();
             partial.size(false)?;
             partial.choose_way();
             return Ok(partial);
         }
-        let Opened { file, name, journal_name, was_there, meta } = temporary::open_part(&dir, target)?;
+        let OpenedPartial { file, name, journal_name, was_there, meta } = temp_file::open_part(&dir, target)?;
         dir.look(&name);
         let mut partial = Partial::of(&dir, target, file, identity, None);
         (partial.name, partial.journal_name) = (name, journal_name);
@@ -219,7 +224,7 @@ impl Partial {
             partial.state().journal = Some(made.map_err(Error::io("create the journal"))?);
         }
         let there = if was_there { meta.size } else { 0 };
-        partial.old = keeps_old.then(|| Old::find(&partial.dir, target, &partial.file, there)).flatten();
+        partial.old = keeps_old.then(|| OldChunk::find(&partial.dir, target, &partial.file, there)).flatten();
         match left {
             Some(loaded) => partial.resume(loaded, resume)?,
             None => partial.size(was_there)?,
@@ -228,18 +233,24 @@ impl Partial {
         Ok(partial)
     }
 
-    fn of(dir: &Arc<Dir>, target: &[u8], file: File, identity: &Identity, old: Option<Old>) -> Partial {
+    fn of(
+        dir: &Arc<Dir>,
+        target: &[u8],
+        file: File,
+        identity: &SourceIdentity,
+        old: Option<OldChunk>,
+    ) -> Partial {
         Partial {
             dir: dir.clone(),
             target: target.to_vec(),
             name: Vec::new(),
             journal_name: Vec::new(),
-            medium: Medium::of(&file),
+            medium: WriteOrdering::of(&file),
             file,
             direct: None,
             cache_turn: Mutex::new(()),
             sync_turn: Mutex::new(()),
-            error: Kept::default(),
+            error: FirstError::default(),
             identity: *identity,
             ground_used: AtomicBool::new(false),
             old,
@@ -250,15 +261,16 @@ impl Partial {
 
     fn choose_way(&mut self) {
         if !self.identity.sparse && self.old.is_none() {
-            self.direct = Direct::open(&self.dir, &self.name, &self.file, self.missing());
+            self.direct = DirectFile::open(&self.dir, &self.name, &self.file, self.missing());
         }
     }
 
     /// Lets the holder of a partial file that is [`Error::Locked`] know that somebody waits for it, as long as the result
     /// lives. None if the holder keeps no journal.
-    pub fn request(root: &Root, path: &RelPath) -> Option<Request> {
+    pub fn request(root: &Root, path: &RelPath) -> Option<PartialRequest> {
         let (dir, target) = root.place(path).ok()?;
-        (0..names::PART_NAMES).find_map(|number| Request::make(&dir, &names::part(&dir, target, number).1))
+        (0..own_names::PART_NAMES)
+            .find_map(|number| PartialRequest::make(&dir, &own_names::part(&dir, target, number).1))
     }
 
     /// Whether another transfer has asked for this file.
@@ -266,7 +278,7 @@ impl Partial {
         self.state().journal.as_ref().is_some_and(Journal::is_requested)
     }
 
-    fn load(&self, ino: u64) -> Option<Loaded> {
+    fn load(&self, ino: u64) -> Option<LoadedJournal> {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
     }
 
@@ -287,19 +299,19 @@ impl Partial {
     fn give_name(&self) -> io::Result<()> {
         if self.journal_name.is_empty() {
             let name = (!self.name.is_empty()).then_some(&self.name[..]);
-            return temporary::put(&self.file, name, &self.dir, &self.target);
+            return temp_file::put(&self.file, name, &self.dir, &self.target);
         }
         // Somebody may have put a file of that name there meanwhile.
-        let named = Meta::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
-        let own = Meta::from(&fs::fstat(&self.file)?);
+        let named = Metadata::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
+        let own = Metadata::from(&fs::fstat(&self.file)?);
         if (named.dev, named.ino) != (own.dev, own.ino) {
             return Err(io::Error::other("something else has the partial file's name"));
         }
         self.dir.place(&self.target, || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }
 
-    fn resume(&mut self, loaded: Loaded, resume: Resume) -> Result<(), Error> {
-        let Loaded { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
+    fn resume(&mut self, loaded: LoadedJournal, resume: Resume) -> Result<(), Error> {
+        let LoadedJournal { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
         // Somebody may have cut it since.
@@ -414,7 +426,7 @@ impl Partial {
     fn write_data(&self, index: u64, data: &[u8]) -> io::Result<()> {
         let offset = index * CHUNK;
         match &self.direct {
-            Some(direct) if Direct::takes(data) => {
+            Some(direct) if DirectFile::takes(data) => {
                 direct.write(data, offset, |data, offset| self.write_through(data, offset))
             }
             _ => self.write_through(data, offset),
@@ -433,8 +445,8 @@ impl Partial {
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
         }
-        let ground = if self.ground_used.load(Relaxed) { Ground::Used } else { Ground::Fresh };
-        sparse::write(&self.file, data, offset, ground)
+        let ground = if self.ground_used.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
+        sparse_file::write(&self.file, data, offset, ground)
     }
 
     /// Books a chunk that was written: from now on it is there, for later runs as well. One system call of under a
@@ -490,11 +502,11 @@ impl Partial {
         room::complete(&self.file, self.identity.size).map_err(Error::io("set the file's size"))?;
         self.sync().map_err(Error::io("write it to the disk"))?;
         self.error.note(writeback::close_check(&self.file)).map_err(Error::io("close the file"))?;
-        let mut unset = Unset::default();
+        let mut unset = AttributeFailure::default();
         // Before the mode, which may forbid it.
         attributes::apply_noting(&self.file, &options.attributes, options.attribute_kinds, &mut unset);
         // What is changed in its place may be somebody else's, and have the mode already.
-        let has = Meta::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
+        let has = Metadata::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
         let mode = Some(options.mode & 0o7777).filter(|mode| *mode != has);
         metadata::set_of_file(&self.file, self.medium, mode, options.mtime, &mut unset)
             .map_err(Error::io("set mode and time"))?;
@@ -584,7 +596,7 @@ impl Partial {
         }
         let have = self.have();
         for (first, end) in have.gaps(self.identity.chunks()) {
-            sparse::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
+            sparse_file::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
         }
         Ok(())
     }

@@ -14,9 +14,9 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{self, Mode};
 
-use crate::entry::{Meta, Time};
+use crate::entry::{FileTime, Metadata};
 use crate::metadata::times;
-use crate::writeback::Medium;
+use crate::writeback::WriteOrdering;
 
 const SECOND: u64 = 1_000_000_000;
 /// Steps in nanoseconds by which file systems count: NTFS and SMB, some network file systems, exFAT, many,
@@ -46,7 +46,7 @@ impl Precision {
         Precision { step_ns: 1, rounds: false, earliest: None, latest: None, keeps_modes: true };
 
     /// Whether `there` is what becomes of `wanted` on this file system.
-    pub fn is_kept_as(&self, wanted: Time, there: Time) -> bool {
+    pub fn is_kept_as(&self, wanted: FileTime, there: FileTime) -> bool {
         let within = self.within_range(wanted);
         floor(within, self.step_ns) == there
             || self.rounds && ns(within).abs_diff(ns(there)) < u128::from(self.step_ns)
@@ -69,32 +69,32 @@ impl Precision {
         }
     }
 
-    fn within_range(&self, time: Time) -> Time {
+    fn within_range(&self, time: FileTime) -> FileTime {
         // The kernel keeps no fraction of the first and of the last second.
         match (self.earliest, self.latest) {
-            (Some(earliest), _) if time.secs <= earliest => Time::new(earliest, 0),
-            (_, Some(latest)) if time.secs >= latest => Time::new(latest, 0),
+            (Some(earliest), _) if time.secs <= earliest => FileTime::new(earliest, 0),
+            (_, Some(latest)) if time.secs >= latest => FileTime::new(latest, 0),
             _ => time,
         }
     }
 
     /// As an empty file of ours tells it.
     pub(crate) fn probe(file: &File) -> Option<Precision> {
-        let medium = Medium::of(file);
-        let kept = |time: Time| -> Option<Time> {
+        let medium = WriteOrdering::of(file);
+        let kept = |time: FileTime| -> Option<FileTime> {
             fs::futimens(file, &times(medium, time)).ok()?;
-            Some(Meta::from(&fs::fstat(file).ok()?).mtime)
+            Some(Metadata::from(&fs::fstat(file).ok()?).mtime)
         };
-        let asked = Time::new(1_000_000_001, 999_999_999);
+        let asked = FileTime::new(1_000_000_001, 999_999_999);
         let there = kept(asked)?;
         let exact = std::iter::once(1).chain(STEPS).find(|&step| floor(asked, step) == there);
         let near = || STEPS.into_iter().find(|&step| ns(asked).abs_diff(ns(there)) < u128::from(step));
         let step_ns = exact.or_else(near)?;
-        let earliest = kept(Time::new(FAR.0, 0)).map(|time| time.secs).filter(|&secs| secs > FAR.0);
-        let latest = kept(Time::new(FAR.1, 0)).map(|time| time.secs).filter(|&secs| secs < FAR.1);
+        let earliest = kept(FileTime::new(FAR.0, 0)).map(|time| time.secs).filter(|&secs| secs > FAR.0);
+        let latest = kept(FileTime::new(FAR.1, 0)).map(|time| time.secs).filter(|&secs| secs < FAR.1);
         let keeps_modes = [0o640, 0o600].into_iter().all(|mode| {
             fs::fchmod(file, Mode::from_raw_mode(mode)).is_ok()
-                && fs::fstat(file).is_ok_and(|there| Meta::from(&there).mode == mode)
+                && fs::fstat(file).is_ok_and(|there| Metadata::from(&there).mode == mode)
         });
         Some(Precision { step_ns, rounds: exact.is_none(), earliest, latest, keeps_modes })
     }
@@ -114,7 +114,7 @@ impl Precision {
     /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of
     /// the file system. Some that programs provide (`is_of_program`) have no such time and tell the other one
     /// instead.
-    pub(crate) fn of_clock(wanted: Time, there: &Meta, is_of_program: bool) -> Option<Precision> {
+    pub(crate) fn of_clock(wanted: FileTime, there: &Metadata, is_of_program: bool) -> Option<Precision> {
         let has_clock = there.ctime != there.mtime || is_of_program;
         // Nobody changes a file twice within a microsecond.
         let tells = |step: u64| step <= 1_000 || has_clock && floor(there.ctime, step) == there.ctime;
@@ -134,32 +134,32 @@ pub(crate) fn is_of_program(there: impl AsFd) -> bool {
 }
 
 /// Whether a coarse or narrow file system would explain that `there` is another time than `wanted`.
-pub(crate) fn may_be_kept_as(wanted: Time, there: Time) -> bool {
+pub(crate) fn may_be_kept_as(wanted: FileTime, there: FileTime) -> bool {
     !COMMON_RANGE.contains(&wanted.secs) || STEPS.into_iter().any(|step| explains(step, wanted, there))
 }
 
-fn explains(step: u64, wanted: Time, there: Time) -> bool {
+fn explains(step: u64, wanted: FileTime, there: FileTime) -> bool {
     floor(there, step) == there && ns(wanted).abs_diff(ns(there)) < u128::from(step)
 }
 
 /// What coarse file systems may keep of a time, from the finest to the coarsest.
-pub fn coarser(time: Time) -> impl Iterator<Item = Time> {
+pub fn coarser(time: FileTime) -> impl Iterator<Item = FileTime> {
     STEPS.into_iter().map(move |step| floor(time, step))
 }
 
 /// Whether two times are no further apart than so many seconds.
-pub fn are_within(one: Time, other: Time, secs: u64) -> bool {
+pub fn are_within(one: FileTime, other: FileTime, secs: u64) -> bool {
     ns(one).abs_diff(ns(other)) <= u128::from(secs) * u128::from(SECOND)
 }
 
-fn ns(time: Time) -> i128 {
+fn ns(time: FileTime) -> i128 {
     i128::from(time.secs) * i128::from(SECOND) + i128::from(time.nanos)
 }
 
-fn floor(time: Time, step: u64) -> Time {
+fn floor(time: FileTime, step: u64) -> FileTime {
     let ns = ns(time).div_euclid(i128::from(step)) * i128::from(step);
     let secs = i64::try_from(ns.div_euclid(i128::from(SECOND))).unwrap_or(time.secs);
-    Time::new(secs, ns.rem_euclid(i128::from(SECOND)) as u32)
+    FileTime::new(secs, ns.rem_euclid(i128::from(SECOND)) as u32)
 }
 
 #[cfg(test)]
@@ -172,26 +172,28 @@ mod tests {
 
     #[test]
     fn a_time_is_kept_as_the_step_before_it_and_as_nothing_else() {
-        let wanted = Time::new(1_700_000_001, 987_654_321);
+        let wanted = FileTime::new(1_700_000_001, 987_654_321);
         for (step, there) in [
             (1, wanted),
-            (100, Time::new(1_700_000_001, 987_654_300)),
-            (10_000_000, Time::new(1_700_000_001, 980_000_000)),
-            (SECOND, Time::new(1_700_000_001, 0)),
-            (2 * SECOND, Time::new(1_700_000_000, 0)),
+            (100, FileTime::new(1_700_000_001, 987_654_300)),
+            (10_000_000, FileTime::new(1_700_000_001, 980_000_000)),
+            (SECOND, FileTime::new(1_700_000_001, 0)),
+            (2 * SECOND, FileTime::new(1_700_000_000, 0)),
         ] {
             let precision = of_step(step);
             assert!(precision.is_kept_as(wanted, there), "{step}");
             assert!(there == wanted || may_be_kept_as(wanted, there), "{step}");
-            for other in [Time::new(there.secs + 2, there.nanos), Time::new(there.secs - 2, there.nanos)] {
+            for other in
+                [FileTime::new(there.secs + 2, there.nanos), FileTime::new(there.secs - 2, there.nanos)]
+            {
                 assert!(!precision.is_kept_as(wanted, other), "{step}");
             }
         }
-        assert!(!of_step(1).is_kept_as(wanted, Time::new(wanted.secs, 0)));
-        assert!(!may_be_kept_as(wanted, Time::new(wanted.secs, 123_456_789)));
-        assert!(of_step(SECOND).is_kept_as(Time::new(-1, 5), Time::new(-1, 0)), "before 1970");
+        assert!(!of_step(1).is_kept_as(wanted, FileTime::new(wanted.secs, 0)));
+        assert!(!may_be_kept_as(wanted, FileTime::new(wanted.secs, 123_456_789)));
+        assert!(of_step(SECOND).is_kept_as(FileTime::new(-1, 5), FileTime::new(-1, 0)), "before 1970");
         let rounds = Precision { rounds: true, ..of_step(SECOND) };
-        assert!(rounds.is_kept_as(wanted, Time::new(wanted.secs + 1, 0)));
+        assert!(rounds.is_kept_as(wanted, FileTime::new(wanted.secs + 1, 0)));
     }
 
     #[test]
@@ -200,7 +202,7 @@ mod tests {
         for (wanted, there) in
             [(4_000_000_000, 0x7fff_ffff), (-77, 0), (0x7fff_ffff, 0x7fff_ffff), (1_000, 1_000)]
         {
-            let (wanted, there) = (Time::new(wanted, 5), Time::new(there, 0));
+            let (wanted, there) = (FileTime::new(wanted, 5), FileTime::new(there, 0));
             assert!(narrow.is_kept_as(wanted, there) && may_be_kept_as(wanted, there), "{wanted:?}");
         }
     }
@@ -209,24 +211,31 @@ mod tests {
     fn this_file_system_keeps_what_its_files_have() {
         let file = tempfile::tempfile().unwrap();
         let precision = Precision::probe(&file).unwrap();
-        let wanted = Time::new(1_234_567_891, 123_456_789);
-        fs::futimens(&file, &times(Medium::of(&file), wanted)).unwrap();
-        let there = Meta::from(&fs::fstat(&file).unwrap());
+        let wanted = FileTime::new(1_234_567_891, 123_456_789);
+        fs::futimens(&file, &times(WriteOrdering::of(&file), wanted)).unwrap();
+        let there = Metadata::from(&fs::fstat(&file).unwrap());
         assert!(precision.is_kept_as(wanted, there.mtime), "{precision:?} {there:?}");
         assert!(precision.keeps_modes);
     }
 
     #[test]
     fn the_clock_of_a_file_system_tells_its_step() {
-        let wanted = Time::new(1_700_000_000, 5_000);
+        let wanted = FileTime::new(1_700_000_000, 5_000);
         let there = |ctime| {
             let file = tempfile::tempfile().unwrap();
-            Meta { mtime: Time::new(1_700_000_000, 0), ctime, ..Meta::from(&fs::fstat(&file).unwrap()) }
+            Metadata {
+                mtime: FileTime::new(1_700_000_000, 0),
+                ctime,
+                ..Metadata::from(&fs::fstat(&file).unwrap())
+            }
         };
-        let coarse = Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 0)), false);
-        assert!(coarse.is_some_and(|coarse| coarse.is_kept_as(wanted, Time::new(1_700_000_000, 0))));
-        assert_eq!(Precision::of_clock(wanted, &there(Time::new(1_800_000_000, 123_456_789)), true), None);
-        let same = there(Time::new(1_700_000_000, 0));
+        let coarse = Precision::of_clock(wanted, &there(FileTime::new(1_800_000_000, 0)), false);
+        assert!(coarse.is_some_and(|coarse| coarse.is_kept_as(wanted, FileTime::new(1_700_000_000, 0))));
+        assert_eq!(
+            Precision::of_clock(wanted, &there(FileTime::new(1_800_000_000, 123_456_789)), true),
+            None
+        );
+        let same = there(FileTime::new(1_700_000_000, 0));
         assert_eq!(Precision::of_clock(wanted, &same, false), None);
         assert!(Precision::of_clock(wanted, &same, true).is_some());
     }
@@ -239,8 +248,8 @@ mod tests {
 
     #[test]
     fn times_within_a_window() {
-        let (one, other) = (Time::new(10, 0), Time::new(12, 0));
+        let (one, other) = (FileTime::new(10, 0), FileTime::new(12, 0));
         assert!(are_within(one, other, 2) && are_within(other, one, 2) && !are_within(one, other, 1));
-        assert!(!are_within(one, Time::new(12, 1), 2));
+        assert!(!are_within(one, FileTime::new(12, 1), 2));
     }
 }

@@ -13,16 +13,16 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
-use self::descent::{Descent, Level};
-use crate::filter::{Filter, Side};
-use crate::mount::{Border, Mount};
-use crate::ours;
-use crate::path::RelPath;
+use self::descent::{Descent, DescentLevel};
+use crate::filter::{Filter, FilterSide};
+use crate::mount::{Border, MountId};
+use crate::own_files;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// What becomes of one entry.
 #[derive(Debug)]
-pub enum Removed {
+pub enum RemovalOutcome {
     /// It is gone (in a dry run: it would be).
     Gone,
     /// So it is, but it is there under another name, and does not count.
@@ -50,7 +50,7 @@ pub struct Removal<'a> {
 }
 
 /// Hears of each entry, by its path or, of one that is too long, by what stands for it; answers whether to go on.
-type Tell<'a> = &'a mut dyn FnMut(&RelPath, Removed) -> bool;
+type RemovalObserver<'a> = &'a mut dyn FnMut(&RelPath, RemovalOutcome) -> bool;
 
 impl<'a> Removal<'a> {
     /// Removes whatever may be, without going beyond what is mounted.
@@ -61,19 +61,25 @@ impl<'a> Removal<'a> {
 
     /// Whether what is in `directory` lies beyond a border, and so is to stay.
     pub fn is_beyond(&self, directory: &RelPath) -> io::Result<bool> {
-        let mount = |path| -> io::Result<Mount> { Ok(Mount::of(&**self.root.dir(path)?)?) };
+        let mount = |path| -> io::Result<MountId> { Ok(MountId::of(&**self.root.dir(path)?)?) };
         Ok(!self.crosses && mount(directory.as_bytes())? != mount(b"")?)
     }
 
     /// Removes what is called `name` in a directory: if it is one, with all that is in it. False if something stays.
-    pub fn remove(&mut self, directory: &RelPath, name: &[u8], is_dir: bool, tell: Tell<'_>) -> bool {
+    pub fn remove(
+        &mut self,
+        directory: &RelPath,
+        name: &[u8],
+        is_dir: bool,
+        tell: RemovalObserver<'_>,
+    ) -> bool {
         let mut path = directory.as_bytes().to_vec();
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(name);
         self.try_remove(directory, name, is_dir, &mut path, tell).unwrap_or_else(|error| {
-            tell(&told(&path).0, Removed::Failed(error));
+            tell(&told(&path).0, RemovalOutcome::Failed(error));
             false
         })
     }
@@ -85,22 +91,22 @@ impl<'a> Removal<'a> {
         name: &[u8],
         is_dir: bool,
         path: &mut Vec<u8>,
-        tell: Tell<'_>,
+        tell: RemovalObserver<'_>,
     ) -> io::Result<bool> {
         if self.is_beyond(directory)? {
-            tell(&told(path).0, Removed::Left(Border::Beyond));
+            tell(&told(path).0, RemovalOutcome::Left(Border::Beyond));
             return Ok(false);
         }
         let holder = self.root.dir(directory.as_bytes())?;
-        let mut descent = Descent::new(&holder, Mount::of(&**holder)?);
+        let mut descent = Descent::new(&holder, MountId::of(&**holder)?);
         if !is_dir {
             return Ok(self.remove_one(&descent, path, name, None, tell) == Some(true));
         }
         // What is known by its path is not to be used by it any more.
         self.root.forget_parents();
         match self.enter(&mut descent, path, name.to_vec(), tell) {
-            Entered::In => {}
-            Entered::Stays | Entered::Ends => return Ok(false),
+            EnterOutcome::In => {}
+            EnterOutcome::Stays | EnterOutcome::Ends => return Ok(false),
         }
         while let Some(level) = descent.lowest() {
             let Some((name, is_dir)) = level.names.next() else {
@@ -118,14 +124,14 @@ impl<'a> Removal<'a> {
             let len = path.len();
             path.push(b'/');
             path.extend_from_slice(&name);
-            if self.filter.excludes(path, is_dir, Side::Receiver) {
+            if self.filter.excludes(path, is_dir, FilterSide::Receiver) {
                 level.is_kept = true;
             } else if is_dir {
                 match self.enter(&mut descent, path, name, tell) {
                     // Its path is the one that counts now.
-                    Entered::In => continue,
-                    Entered::Stays => descent.keep(),
-                    Entered::Ends => break,
+                    EnterOutcome::In => continue,
+                    EnterOutcome::Stays => descent.keep(),
+                    EnterOutcome::Ends => break,
                 }
             } else {
                 match self.remove_one(&descent, path, &name, None, tell) {
@@ -140,7 +146,13 @@ impl<'a> Removal<'a> {
     }
 
     /// What cannot be opened or listed stays, and all above it.
-    fn enter(&self, descent: &mut Descent<'_>, path: &[u8], name: Vec<u8>, tell: Tell<'_>) -> Entered {
+    fn enter(
+        &self,
+        descent: &mut Descent<'_>,
+        path: &[u8],
+        name: Vec<u8>,
+        tell: RemovalObserver<'_>,
+    ) -> EnterOutcome {
         let entered = descent.open(&name, !self.dry_run).and_then(|opened| {
             if !self.crosses && opened.mount != descent.here().1 {
                 return Ok(false);
@@ -148,11 +160,11 @@ impl<'a> Removal<'a> {
             descent.enter(name, opened, !self.dry_run).map(|()| true)
         });
         let goes_on = match entered {
-            Ok(true) => return Entered::In,
-            Ok(false) => tell(&told(path).0, Removed::Left(Border::MountPoint)),
-            Err(error) => tell(&told(path).0, Removed::Failed(error)),
+            Ok(true) => return EnterOutcome::In,
+            Ok(false) => tell(&told(path).0, RemovalOutcome::Left(Border::MountPoint)),
+            Err(error) => tell(&told(path).0, RemovalOutcome::Failed(error)),
         };
-        if goes_on { Entered::Stays } else { Entered::Ends }
+        if goes_on { EnterOutcome::Stays } else { EnterOutcome::Ends }
     }
 
     /// Removes one entry of the directory that the descent is in; `directory` is its level, if it is an empty one. None when all
@@ -162,17 +174,17 @@ impl<'a> Removal<'a> {
         descent: &Descent<'_>,
         path: &[u8],
         name: &[u8],
-        directory: Option<&Level>,
-        tell: Tell<'_>,
+        directory: Option<&DescentLevel>,
+        tell: RemovalObserver<'_>,
     ) -> Option<bool> {
         let (path, is_whole) = told(path);
         let is_free = is_whole && self.free.contains(&path);
         if self.left == 0 && !is_free {
-            tell(&path, Removed::OverLimit);
+            tell(&path, RemovalOutcome::OverLimit);
             return None;
         }
         let (above, mount) = descent.here();
-        let is_mounted = || Mount::of_name(above, name).is_ok_and(|there| there.is_mounted_on(mount));
+        let is_mounted = || MountId::of_name(above, name).is_ok_and(|there| there.is_mounted_on(mount));
         let removed = match (self.dry_run, directory) {
             (true, Some(level)) if level.mount.is_mounted_on(mount) => Err(Errno::BUSY),
             (true, None) if is_mounted() => Err(Errno::BUSY),
@@ -187,23 +199,23 @@ impl<'a> Removal<'a> {
             (false, None) => remove_file(above, name),
         };
         let removed = match removed {
-            Ok(()) if is_free => Removed::Moved,
-            Ok(()) => Removed::Gone,
-            Err(Errno::BUSY) if self.dry_run || is_mounted() => Removed::Left(Border::MountPoint),
-            Err(error) => Removed::Failed(error.into()),
+            Ok(()) if is_free => RemovalOutcome::Moved,
+            Ok(()) => RemovalOutcome::Gone,
+            Err(Errno::BUSY) if self.dry_run || is_mounted() => RemovalOutcome::Left(Border::MountPoint),
+            Err(error) => RemovalOutcome::Failed(error.into()),
         };
-        let is_gone = matches!(removed, Removed::Gone | Removed::Moved);
-        self.left -= u64::from(matches!(removed, Removed::Gone));
+        let is_gone = matches!(removed, RemovalOutcome::Gone | RemovalOutcome::Moved);
+        self.left -= u64::from(matches!(removed, RemovalOutcome::Gone));
         tell(&path, removed).then_some(is_gone)
     }
 }
 
 /// Removes what is no directory; what an interrupted transfer has left, with all that belongs to it.
 fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
-    if !ours::is_ours(above, name) {
+    if !own_files::is_ours(above, name) {
         return fs::unlinkat(above, name, AtFlags::empty());
     }
-    match ours::remove(above, name) {
+    match own_files::remove(above, name) {
         Ok(true) => Ok(()),
         // Another transfer has it in hand.
         Ok(false) => Err(Errno::TXTBSY),
@@ -212,7 +224,7 @@ fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
 }
 
 /// What came of going into a directory.
-enum Entered {
+enum EnterOutcome {
     In,
     /// It stays.
     Stays,

@@ -24,14 +24,14 @@ use rustix::io::Errno;
 use self::dirlinks::DirLinks;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
-use crate::entry::{Meta, Node, Time};
+use crate::entry::{FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::metadata;
-use crate::names::{self, Form};
-use crate::ours;
-use crate::path::RelPath;
+use crate::own_files;
+use crate::own_names::{self, OwnNameForm};
 use crate::precision::{self, Precision};
-use crate::temporary;
+use crate::rel_path::RelPath;
+use crate::temp_file;
 
 /// Parent directories kept open for each root, beside those in use.
 const PARENTS_MAX: usize = 64;
@@ -42,11 +42,11 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Why something below a root is not opened through a symbolic link.
 #[derive(Debug, thiserror::Error)]
 #[error("the symbolic link leads out of the root")]
-struct LeadsOut;
+struct EscapingLink;
 
 /// Whether the error says that a symbolic link leads out of a root.
 pub fn is_way_out(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<LeadsOut>())
+    error.get_ref().is_some_and(|inner| inner.is::<EscapingLink>())
 }
 
 /// Whether a file that is made for a moment may have a name.
@@ -68,7 +68,7 @@ struct Inner {
     /// The kernel (or a filter in front of it) does not know openat2.
     walks: AtomicBool,
     /// When it was opened.
-    opened: dirlinks::Moment,
+    opened: dirlinks::FileClockTime,
     /// Links that are used as directories.
     links: DirLinks,
     /// What is known of each file system, by its device.
@@ -124,9 +124,9 @@ impl Root {
     }
 
     /// What `path` leads to, if anything, through symbolic links that do not lead out of this root.
-    pub fn metadata_followed(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+    pub fn metadata_followed(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         match self.open_followed(path, OFlags::PATH) {
-            Ok(there) => Ok(Some(Meta::from(&fs::fstat(&there)?))),
+            Ok(there) => Ok(Some(Metadata::from(&fs::fstat(&there)?))),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -139,7 +139,7 @@ impl Root {
     }
 
     /// What is at `path`, if anything.
-    pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+    pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         let stat = match self.spot(path) {
             Ok((dir, b".")) => fs::fstat(&dir),
             Ok((dir, name)) => fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
@@ -147,7 +147,7 @@ impl Root {
             Err(error) => return Err(error),
         };
         match stat {
-            Ok(stat) => Ok(Some(Meta::from(&stat))),
+            Ok(stat) => Ok(Some(Metadata::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -155,7 +155,7 @@ impl Root {
 
     /// As [`Root::metadata`], of a name that is to be written: an error ([`crate::name_error`]) if what it leads to is called
     /// otherwise, or if the file system does not take it.
-    pub fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+    pub fn lookup(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         let (dir, name) = path.split();
         if name.is_empty() || self.inner.links.at(path.as_bytes()).is_some() {
             return self.metadata(path);
@@ -165,7 +165,7 @@ impl Root {
             dir => dir?,
         };
         match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => dir.check_own(name).map(|()| Some(Meta::from(&stat))),
+            Ok(stat) => dir.check_own(name).map(|()| Some(Metadata::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(of_name(error)),
         }
@@ -233,25 +233,25 @@ impl Root {
 
     /// The names in a directory, and which of them are directories; our own files are among them if no transfer has them in hand.
     pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        self.list_where(path, |dir, name| !ours::is_ours(dir, name) || ours::is_stale(dir, name))
+        self.list_where(path, |dir, name| !own_files::is_ours(dir, name) || own_files::is_stale(dir, name))
     }
 
     /// Partial files in a directory: of transfers that run, or that were interrupted.
     pub fn partials(&self, path: &RelPath) -> io::Result<Vec<Vec<u8>>> {
-        let parts = self.list_where(path, |_, name| names::form(name) == Some(Form::Part))?;
+        let parts = self.list_where(path, |_, name| own_names::form(name) == Some(OwnNameForm::Part))?;
         Ok(parts.into_iter().map(|(name, _)| name).collect())
     }
 
     /// What the partial file of `path` may be called.
     pub fn partial_names(&self, path: &RelPath) -> Vec<Vec<u8>> {
         let Ok((dir, name)) = self.place(path) else { return Vec::new() };
-        (0..names::PART_NAMES).map(|number| names::part(&dir, name, number).0).collect()
+        (0..own_names::PART_NAMES).map(|number| own_names::part(&dir, name, number).0).collect()
     }
 
     /// Removes the partial file of `path` and its journal, unless another transfer has it in hand.
     pub fn remove_partial(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = self.place(path)?;
-        temporary::remove_left(&dir, name)
+        temp_file::remove_left(&dir, name)
     }
 
     fn list_where(
@@ -280,7 +280,7 @@ impl Root {
     /// An existing directory, made writable for us: its own mode may be read-only, from an earlier run.
     pub(crate) fn use_dir(&self, path: &RelPath) -> io::Result<()> {
         let there = self.lookup(path)?;
-        let Some(meta) = there.filter(Meta::is_dir) else {
+        let Some(meta) = there.filter(Metadata::is_dir) else {
             return Err(io::Error::new(
                 io::ErrorKind::NotADirectory,
                 "something that is not a directory is in its place",
@@ -314,7 +314,7 @@ impl Root {
 
     /// Makes a symbolic link, in the place of whatever file or link is there. An error about its time leaves
     /// it there ([`is_about_metadata`](crate::is_about_metadata)).
-    pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<Time>) -> io::Result<()> {
+    pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<FileTime>) -> io::Result<()> {
         let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
         match made {
             // What is too long may be the target instead.
@@ -345,18 +345,18 @@ impl Root {
     /// What the file system keeps on which `there` lies, which is in the directory at `path`; found out once
     /// for each. None if it cannot be known. To find out takes a file, which has a name for a moment where
     /// there are none without, if `names` allow it.
-    fn precision(&self, path: &RelPath, there: &Meta, names: ProbeNames) -> Option<Precision> {
+    fn precision(&self, path: &RelPath, there: &Metadata, names: ProbeNames) -> Option<Precision> {
         let known = |root: &Root| root.inner.precision.lock().in_any_case().get(&there.dev).copied();
         if let Some(known) = known(self) {
             return Some(known);
         }
         let dir = self.dir(path.as_bytes()).ok()?;
         // Something is mounted on a file.
-        if Meta::from(&fs::fstat(&*dir).ok()?).dev != there.dev {
+        if Metadata::from(&fs::fstat(&*dir).ok()?).dev != there.dev {
             return None;
         }
         let named = || match names {
-            ProbeNames::Allow => temporary::with_named(&dir, Precision::probe),
+            ProbeNames::Allow => temp_file::with_named(&dir, Precision::probe),
             ProbeNames::Forbid => None,
         };
         let precision = match dir.create_nameless(0o600) {
@@ -372,8 +372,8 @@ impl Root {
     pub fn kept_as(
         &self,
         path: &RelPath,
-        wanted: Time,
-        there: &Meta,
+        wanted: FileTime,
+        there: &Metadata,
         names: ProbeNames,
     ) -> Option<Precision> {
         if !precision::may_be_kept_as(wanted, there.mtime) {
@@ -391,7 +391,7 @@ impl Root {
     }
 
     /// Whether the file system on which `there` lies, at `path`, is known to keep modes as they are set.
-    pub fn keeps_modes(&self, path: &RelPath, there: &Meta) -> bool {
+    pub fn keeps_modes(&self, path: &RelPath, there: &Metadata) -> bool {
         let directory = if there.is_dir() { path.clone() } else { path.parent().unwrap_or_default() };
         self.precision(&directory, there, ProbeNames::Forbid).is_none_or(|precision| precision.keeps_modes)
     }
@@ -399,7 +399,7 @@ impl Root {
     /// Sets what is given, and not so already, of anything at `path`; a symbolic link has no mode of its own and keeps
     /// its. What the system refuses to set is an error about metadata
     /// ([`is_about_metadata`](crate::is_about_metadata)), and the rest is set.
-    pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
+    pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<FileTime>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
         metadata::set_of_name(&dir, name, mode, mtime)
     }
@@ -412,7 +412,7 @@ impl Root {
         let (dir, name) = self.spot(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = fs::openat(dir, name, flags, Mode::empty())?;
-        if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+        if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
             return Ok(Attributes::new());
         }
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
@@ -428,19 +428,21 @@ impl Root {
         let (dir, name) = self.spot(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = fs::openat(dir, name, flags, Mode::empty())?;
-        if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+        if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
             return Ok(());
         }
         attributes::apply(&there, attributes, kinds)
     }
 
     /// Makes a pipe, a socket or a device, in the place of whatever file or link is there.
-    pub fn make_node(&self, path: &RelPath, node: Node, mode: u32) -> io::Result<()> {
+    pub fn make_node(&self, path: &RelPath, node: SpecialNode, mode: u32) -> io::Result<()> {
         let (kind, device) = match node {
-            Node::Fifo => (FileType::Fifo, 0),
-            Node::Socket => (FileType::Socket, 0),
-            Node::CharDevice { major, minor } => (FileType::CharacterDevice, fs::makedev(major, minor)),
-            Node::BlockDevice { major, minor } => (FileType::BlockDevice, fs::makedev(major, minor)),
+            SpecialNode::Fifo => (FileType::Fifo, 0),
+            SpecialNode::Socket => (FileType::Socket, 0),
+            SpecialNode::CharDevice { major, minor } => {
+                (FileType::CharacterDevice, fs::makedev(major, minor))
+            }
+            SpecialNode::BlockDevice { major, minor } => (FileType::BlockDevice, fs::makedev(major, minor)),
         };
         let mode = Mode::from_raw_mode(mode & 0o777);
         self.replace(path, |dir, name| fs::mknodat(dir, name, kind, mode, device))
@@ -456,7 +458,9 @@ impl Root {
                 break;
             }
             match fs::openat2(&*self.inner.fd, name, flags, Mode::empty(), resolve) {
-                Err(Errno::XDEV) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, LeadsOut)),
+                Err(Errno::XDEV) => {
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, EscapingLink));
+                }
                 // A filter of a container may refuse calls that it does not know with EPERM.
                 Err(Errno::NOSYS | Errno::PERM) => break,
                 // A rename anywhere raced with the `..` of a link.
@@ -672,14 +676,14 @@ fn make_beside(
 ) -> rustix::io::Result<Vec<u8>> {
     let mut number = 0;
     loop {
-        let temporary = names::link(name, number);
+        let temporary = own_names::link(name, number);
         match make(dir, &temporary) {
-            Err(Errno::EXIST) if number <= names::PART_NAMES => {}
+            Err(Errno::EXIST) if number <= own_names::PART_NAMES => {}
             made => return made.map(|()| temporary),
         }
         // Left by a run that was killed before it could rename it, unless it is somebody else's.
         if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
-            number = if number + 1 < names::PART_NAMES { number + 1 } else { temporary::random() };
+            number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
     }
 }
@@ -720,7 +724,7 @@ fn refused(error: Errno) -> io::Error {
 pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = fs::openat(dir, name, flags, Mode::empty())?;
-    if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+    if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
         return Ok(());
     }
     // A path descriptor takes no fchmod; its name under /proc is the file itself, whatever happens to the path.
@@ -738,7 +742,7 @@ pub(crate) fn sync_dir(dir: &OwnedFd) -> io::Result<()> {
 }
 
 /// `mtime` as the kernel takes it; the access time stays.
-pub(crate) fn timestamps(mtime: Time) -> Timestamps {
+pub(crate) fn timestamps(mtime: FileTime) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },
         last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.min(999_999_999).into() },

@@ -3,7 +3,7 @@
 //! A name, a size and a time are metadata, which a file system writes when it likes; data may follow up to half a minute later,
 //! and are lost when the power fails in between. So whoever finishes a file calls [`settle`] first.
 //!
-//! Always true: an error of the kernel that a call in here meets is told to the caller, who keeps it ([`Kept`]); the kernel
+//! Always true: an error of the kernel that a call in here meets is told to the caller, who keeps it ([`FirstError`]); the kernel
 //! tells it once for each open file. What a file system cannot do is no error.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ const DESCRIPTOR_TRIES: u32 = 300;
 
 /// How a file system orders data and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Medium {
+pub(crate) enum WriteOrdering {
     /// Memory: there is nothing to be brought anywhere.
     Memory,
     /// A name that is given after the data were handed over comes to the disk after them: it and the file's extents go through one
@@ -38,41 +38,41 @@ pub(crate) enum Medium {
     Other,
 }
 
-impl Medium {
-    pub(crate) fn of(there: impl AsFd) -> Medium {
+impl WriteOrdering {
+    pub(crate) fn of(there: impl AsFd) -> WriteOrdering {
         #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
         let kind = fs::fstatfs(there).map_or(0, |stat| stat.f_type as i64 & 0xffff_ffff);
         match kind {
             // tmpfs, ramfs
-            0x0102_1994 | 0x8584_58f6 => Medium::Memory,
+            0x0102_1994 | 0x8584_58f6 => WriteOrdering::Memory,
             // ext4 (and ext2, ext3), XFS, ZFS
-            0xef53 | 0x5846_5342 | 0x2fc1_2fc1 => Medium::Ordered,
+            0xef53 | 0x5846_5342 | 0x2fc1_2fc1 => WriteOrdering::Ordered,
             // btrfs
-            0x9123_683e => Medium::Grown,
-            0x6573_5546 => Medium::Program,
-            _ => Medium::Other,
+            0x9123_683e => WriteOrdering::Grown,
+            0x6573_5546 => WriteOrdering::Program,
+            _ => WriteOrdering::Other,
         }
     }
 }
 
 /// What is to be settled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) medium: Medium,
+pub(crate) struct WritebackCase {
+    pub(crate) medium: WriteOrdering,
     pub(crate) size: u64,
     /// Something under its name goes when it gets it, or the file system's own word was asked for.
     pub(crate) is_strict: bool,
 }
 
-impl Case {
+impl WritebackCase {
     /// Whether it is enough that the data were written, without a commit of their own: that costs a small file more than
     /// everything else together.
     fn is_ordered(self) -> bool {
         self.size <= CHUNK
             && match self.medium {
-                Medium::Memory | Medium::Ordered => true,
-                Medium::Grown => !self.is_strict,
-                Medium::Program | Medium::Other => false,
+                WriteOrdering::Memory | WriteOrdering::Ordered => true,
+                WriteOrdering::Grown => !self.is_strict,
+                WriteOrdering::Program | WriteOrdering::Other => false,
             }
     }
 }
@@ -93,9 +93,9 @@ pub(crate) fn sync(file: &File) -> io::Result<()> {
 }
 
 /// Makes sure that a name which the file gets from now on does not come to the disk before its data.
-pub(crate) fn settle(file: &File, case: Case) -> io::Result<()> {
+pub(crate) fn settle(file: &File, case: WritebackCase) -> io::Result<()> {
     match case.medium {
-        Medium::Memory => Ok(()),
+        WriteOrdering::Memory => Ok(()),
         _ if case.is_ordered() => match sys::sync_file_range(file, 0, 0, Flush::Finish) {
             Err(error) if is_unsupported(&error) => supported(file.sync_data()),
             waited => waited,
@@ -144,9 +144,9 @@ pub(crate) fn is_unsupported(error: &io::Error) -> bool {
 
 /// The first error of the kernel about a file. It stays: a later call that succeeds says nothing about what was lost before.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(OnceLock<(Option<i32>, io::ErrorKind, String)>);
+pub(crate) struct FirstError(OnceLock<(Option<i32>, io::ErrorKind, String)>);
 
-impl Kept {
+impl FirstError {
     pub(crate) fn keep(&self, error: &io::Error) {
         let _ = self.0.set((error.raw_os_error(), error.kind(), error.to_string()));
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_first_error_stays() {
-        let kept = Kept::default();
+        let kept = FirstError::default();
         assert!(kept.check().is_ok() && kept.note(Ok(())).is_ok() && kept.check().is_ok());
         for code in [libc::EIO, libc::ENOSPC] {
             assert!(kept.note::<()>(Err(io::Error::from_raw_os_error(code))).is_err());
@@ -182,11 +182,14 @@ mod tests {
 
     #[test]
     fn only_small_files_go_without_a_commit_of_their_own() {
-        let case = |medium, size, is_strict| Case { medium, size, is_strict }.is_ordered();
+        let case = |medium, size, is_strict| WritebackCase { medium, size, is_strict }.is_ordered();
         for is_strict in [false, true] {
-            assert!(case(Medium::Ordered, CHUNK, is_strict) && !case(Medium::Ordered, CHUNK + 1, is_strict));
-            assert!(!case(Medium::Other, 1, is_strict));
-            assert_eq!(case(Medium::Grown, 1, is_strict), !is_strict);
+            assert!(
+                case(WriteOrdering::Ordered, CHUNK, is_strict)
+                    && !case(WriteOrdering::Ordered, CHUNK + 1, is_strict)
+            );
+            assert!(!case(WriteOrdering::Other, 1, is_strict));
+            assert_eq!(case(WriteOrdering::Grown, 1, is_strict), !is_strict);
         }
     }
 
@@ -206,7 +209,8 @@ mod tests {
             for size in [1, 2 * CHUNK] {
                 file.set_len(size).unwrap();
                 begin(&file, 0, size).unwrap();
-                settle(&file, Case { medium: Medium::of(&file), size, is_strict: true }).unwrap();
+                settle(&file, WritebackCase { medium: WriteOrdering::of(&file), size, is_strict: true })
+                    .unwrap();
             }
             close_check(&file).unwrap();
             forget_cached(&file);

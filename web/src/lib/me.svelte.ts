@@ -14,9 +14,9 @@ async function post(path: string, body: unknown): Promise<Response> {
 }
 
 class Who {
-  /** Null where nobody is signed in; undefined while that is not known. */
+  /** Null if nobody is signed in; undefined until that is known. */
   me = $state.raw<Me | null | undefined>(undefined);
-  /** Why nobody is. */
+  /** Why nobody is signed in. */
   reason = $state("");
 
   may(scope: Scope): boolean {
@@ -26,7 +26,7 @@ class Who {
   async find(): Promise<void> {
     const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
     if (code) {
-      // The link is good once: it need not stay in the address.
+      // The link works only once, so it need not stay in the address.
       history.replaceState(null, "", "#/now");
       const answer = await this.signIn({ code });
       if (!answer.ok) this.reason = answer.line;

@@ -1,7 +1,7 @@
 //! Sealing and opening datagrams as a flow's thread does it, without the network between.
 
 use farhaul::Cipher;
-use farhaul_session::{Packets, Payload};
+use farhaul_session::{Packets, SegmentPayload};
 
 use crate::bps;
 use crate::findings::CipherRow;
@@ -65,7 +65,7 @@ impl DatagramCutter {
                 self.offset = 0;
             }
             let packet = packet(self.number, self.offset, self.segment_bytes);
-            let content = Payload::Content(&block[self.offset..][..self.segment_bytes]);
+            let content = SegmentPayload::Content(&block[self.offset..][..self.segment_bytes]);
             packets.seal(&packet, &[], content, out);
             self.number += 1;
             self.offset += self.segment_bytes;

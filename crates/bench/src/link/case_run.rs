@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use farhaul::Error;
-use farhaul_connect::hello::Token;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_net::{Link, UdpLink, canonical, with_port};
 
 use super::case::{CaseTotals, LinkCase, LinkSide};
@@ -18,8 +18,8 @@ use crate::seal;
 
 /// The secrets that only the two ends know.
 pub(crate) struct CaseKeys {
-    pub(crate) token: Token,
-    pub(crate) secret: Token,
+    pub(crate) token: HelloSecret,
+    pub(crate) secret: HelloSecret,
 }
 
 /// A flow's socket, and the addresses at which its other end may be.
@@ -149,7 +149,7 @@ fn run(
     own: LinkSide,
     end: &mut FlowSocket,
     badge: &FlowBadge,
-    secret: &Token,
+    secret: &HelloSecret,
     ending: &AtomicBool,
     stop: &AtomicBool,
 ) -> io::Result<Option<FlowTotals>> {

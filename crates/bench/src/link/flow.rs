@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus, UdpLink, wait};
 use farhaul_proto::{HEADER_LEN, PacketHeader};
-use farhaul_session::{Packets, Payload};
+use farhaul_session::{Packets, SegmentPayload};
 
 use super::case::{LinkCase, OVERHEAD};
 use super::meeting::{FlowBadge, MeetingMessage};
@@ -139,7 +139,7 @@ pub(super) fn send(
         for _ in 0..count {
             let Some(bytes) = batch.datagram(len) else { break };
             if case.cipher.is_some() {
-                let content = Payload::Content(&payload);
+                let content = SegmentPayload::Content(&payload);
                 packets.seal(&packet(out.next, 0, payload.len()), &[], content, bytes);
             } else {
                 let header = PacketHeader { flow_id: badge.flow, number: out.next };
@@ -284,7 +284,7 @@ impl BytePacer {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_connect::hello::Token;
+    use farhaul_connect::hello::HelloSecret;
 
     use super::*;
     use crate::link::LinkSide;
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_first_window_that_nobody_read_is_sent_again() {
         let (mut link, other) = pair();
-        let badge = FlowBadge { token: Token([1; 32]), flow: 0 };
+        let badge = FlowBadge { token: HelloSecret([1; 32]), flow: 0 };
         let (mut packets, _) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
         let stop = AtomicBool::new(false);
         let counted = std::thread::scope(|scope| {
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn news_that_were_lost_are_said_again() {
         let (mut link, mut other) = pair();
-        let badge = FlowBadge { token: Token([1; 32]), flow: 0 };
+        let badge = FlowBadge { token: HelloSecret([1; 32]), flow: 0 };
         let (_, mut packets) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {

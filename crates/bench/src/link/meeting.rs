@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_connect::hello::Token;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_net::{Link, RecvBatch, SendBatch, UdpLink, wait};
 
 /// How long the ends look for each other, and (`CALL_EVERY`) how often they call.
@@ -30,7 +30,7 @@ pub(super) enum MeetingMessage {
 /// Identifies a flow of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct FlowBadge {
-    pub(super) token: Token,
+    pub(super) token: HelloSecret,
     pub(super) flow: u16,
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn badge(first: u8, flow: u16) -> FlowBadge {
-        FlowBadge { token: Token([first; 32]), flow }
+        FlowBadge { token: HelloSecret([first; 32]), flow }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use farhaul::{Cipher, Code, Error, SshTarget};
-use farhaul_connect::hello::Token;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 
 use crate::Monitor;
@@ -251,7 +251,7 @@ impl LinkBench<'_> {
         };
         case.window_bytes = self.config.window_bytes(case.flows, receiver_buffer);
         let case = case.checked()?;
-        let keys = CaseKeys { token: Token::random()?, secret: Token::random()? };
+        let keys = CaseKeys { token: HelloSecret::random()?, secret: HelloSecret::random()? };
         let opening = CaseOpening {
             case: case.clone(),
             token: keys.token.clone(),
@@ -411,7 +411,7 @@ mod tests {
 
     /// Runs both ends of a case in this process.
     fn both(case: &LinkCase) -> (CaseTotals, CaseTotals) {
-        let keys = CaseKeys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+        let keys = CaseKeys { token: HelloSecret::random().unwrap(), secret: HelloSecret::random().unwrap() };
         let sockets = || (0..case.flows).map(|_| bind(None).unwrap()).collect::<Vec<_>>();
         let (near, far) = (sockets(), sockets());
         let (near_ports, far_ports) = (ports(&near), ports(&far));
@@ -462,7 +462,7 @@ mod tests {
             rate_bps: None,
             window_bytes: 100_000,
         };
-        let keys = CaseKeys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+        let keys = CaseKeys { token: HelloSecret::random().unwrap(), secret: HelloSecret::random().unwrap() };
         let stop = Arc::new(AtomicBool::new(true));
         let ends = ends(vec![bind(None).unwrap()], &[], &[9]);
         let (totals, way) =

@@ -7,7 +7,7 @@ use clap::{Args as Group, Subcommand};
 use farhaul::Cipher;
 use farhaul_bench::link::DatagramDirection;
 
-use super::{Connection, EXIT_CODES, Transfer};
+use super::{ConnectionArgs, EXIT_CODES, TransferArgs};
 use crate::values;
 
 const MEASUREMENT: &str = "Measurement";
@@ -15,18 +15,18 @@ const MEASUREMENT: &str = "Measurement";
 /// Measure what this host, its disks and a link can do by themselves, and what that lets a transfer expect
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub struct Bench {
+pub struct BenchArgs {
     #[command(subcommand)]
-    pub part: BenchPart,
+    pub part: BenchVerb,
 }
 
 #[derive(Subcommand, Debug)]
-pub enum BenchPart {
-    Cpu(Cpu),
-    Disk(Disk),
-    Link(Box<Link>),
-    Transfer(Box<TransferBench>),
-    Read(Box<ReadBench>),
+pub enum BenchVerb {
+    Cpu(CpuArgs),
+    Disk(DiskArgs),
+    Link(Box<LinkArgs>),
+    Transfer(Box<TransferBenchArgs>),
+    Read(Box<ReadBenchArgs>),
     /// The far end, on stdin and stdout
     #[command(hide = true)]
     Endpoint,
@@ -35,18 +35,18 @@ pub enum BenchPart {
 /// Cipher, digest and memory copy on one core
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub struct Cpu {
+pub struct CpuArgs {
     /// Time of each line of the table in seconds
     #[arg(long, value_name = "SECONDS", default_value = "0.3", value_parser = values::seconds)]
     pub seconds: f64,
     #[command(flatten)]
-    pub output: BenchOutput,
+    pub output: BenchOutputArgs,
 }
 
 /// A file's way off a disk and, with --write, onto it: past the page cache and through it
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub struct Disk {
+pub struct DiskArgs {
     /// A file to read; with --write, a directory to write a file in
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
@@ -60,13 +60,13 @@ pub struct Disk {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::seconds)]
     pub seconds: f64,
     #[command(flatten)]
-    pub output: BenchOutput,
+    pub output: BenchOutputArgs,
 }
 
 /// Datagrams to and from a host without the transport: plain and sealed, one flow and more
 #[derive(Group, Debug)]
 #[command(after_help = LINK)]
-pub struct Link {
+pub struct LinkArgs {
     /// [user@]host, reached over SSH
     #[arg(value_name = "HOST")]
     pub host: OsString,
@@ -94,9 +94,9 @@ pub struct Link {
           help_heading = MEASUREMENT)]
     pub udp_ports: (u16, u16),
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
     #[command(flatten)]
-    pub output: BenchOutput,
+    pub output: BenchOutputArgs,
 }
 
 const LINK: &str = "Without --rate at most 2 MiB are on the way at any time, and less when datagrams are lost. What --rate says is sent, \
@@ -105,7 +105,7 @@ whatever is lost.";
 /// Whole transfers to or from a host, with memory or a disk at either end
 #[derive(Group, Debug)]
 #[command(after_help = TRANSFER)]
-pub struct TransferBench {
+pub struct TransferBenchArgs {
     /// [user@]host over SSH, or fh://host[:port]
     #[arg(value_name = "HOST")]
     pub host: OsString,
@@ -131,11 +131,11 @@ pub struct TransferBench {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::seconds, help_heading = MEASUREMENT)]
     pub seconds: f64,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
     #[command(flatten)]
-    pub transfer: Transfer,
+    pub transfer: TransferArgs,
     #[command(flatten)]
-    pub output: BenchOutput,
+    pub output: BenchOutputArgs,
 }
 
 const TRANSFER: &str = "Without --write only memory to memory is measured, and disk to memory with --from.";
@@ -143,7 +143,7 @@ const TRANSFER: &str = "Without --write only memory to memory is measured, and d
 /// Random reads of a file where it is, many at a time
 #[derive(Group, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub struct ReadBench {
+pub struct ReadBenchArgs {
     /// Bytes of each read
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = values::size, help_heading = MEASUREMENT)]
     pub size: u64,
@@ -163,11 +163,11 @@ pub struct ReadBench {
     #[arg(long, help_heading = MEASUREMENT)]
     pub beside: bool,
     #[command(flatten)]
-    pub look: super::look::Look,
+    pub look: super::read_verbs::ReadArgs,
 }
 
 #[derive(Group, Debug, Default, Clone)]
-pub struct BenchOutput {
+pub struct BenchOutputArgs {
     /// One JSON object on stdout instead of the table
     #[arg(long, help_heading = super::OUTPUT)]
     pub json: bool,

@@ -3,7 +3,7 @@
 use clap::{Args as Group, Subcommand};
 
 use super::EXIT_CODES;
-use super::service::Shown;
+use super::service::AnswerArgs;
 use crate::values;
 
 /// Limit what is moved together, by network, peer or principal, as a tree and by the time of the week
@@ -23,7 +23,7 @@ pub enum CapVerb {
         name: String,
         /// Bits of IP packets a second, both ways, such as 8G; none for no limit of its own
         #[arg(long, value_name = "RATE", value_parser = rate_or_none)]
-        rate: Option<Rate>,
+        rate: Option<RateOrNone>,
         /// The cap that it stands in [default: host]
         #[arg(long, value_name = "CAP")]
         parent: Option<String>,
@@ -46,26 +46,26 @@ pub enum CapVerb {
         #[arg(long, value_name = "ZONE")]
         time_zone: Option<String>,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// List all, with the rates that hold now
     List {
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// Remove one; what was in it is in the cap that is about it then
     Remove {
         /// Its name
         name: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
 }
 
 /// A rate, or none.
 #[derive(Debug, Clone, Copy)]
-pub struct Rate(pub Option<u64>);
+pub struct RateOrNone(pub Option<u64>);
 
-fn rate_or_none(text: &str) -> Result<Rate, String> {
-    if text == "none" { Ok(Rate(None)) } else { values::rate(text).map(|rate| Rate(Some(rate))) }
+fn rate_or_none(text: &str) -> Result<RateOrNone, String> {
+    if text == "none" { Ok(RateOrNone(None)) } else { values::rate(text).map(|rate| RateOrNone(Some(rate))) }
 }

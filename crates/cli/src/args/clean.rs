@@ -9,7 +9,7 @@ use crate::values;
 /// Remove what interrupted transfers have left below a directory and nobody has gone on with
 #[derive(Group, Debug)]
 #[command(after_help = CLEAN_EXIT_CODES)]
-pub struct Clean {
+pub struct CleanArgs {
     /// Where to look; links are not followed, other file systems not entered
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,

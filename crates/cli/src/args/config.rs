@@ -7,21 +7,21 @@ use clap::{Args as Group, Subcommand};
 /// Show or check the configuration of the service
 #[derive(Group, Debug)]
 #[command(after_help = LAYERS)]
-pub struct Config {
+pub struct ConfigArgs {
     #[command(subcommand)]
     pub verb: ConfigVerb,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum ConfigVerb {
-    Show(Show),
-    Check(Check),
+    Show(ConfigShowArgs),
+    Check(ConfigCheckArgs),
 }
 
 /// Print the values that hold, as TOML
 #[derive(Group, Debug)]
 #[command(after_help = LAYERS)]
-pub struct Show {
+pub struct ConfigShowArgs {
     /// Say behind each value where it comes from: a line of a file, the environment, or the default
     #[arg(long)]
     pub origin: bool,
@@ -36,7 +36,7 @@ pub struct Show {
 /// Say all that is wrong, a line each; say nothing if all is well
 #[derive(Group, Debug)]
 #[command(after_help = LAYERS)]
-pub struct Check {
+pub struct ConfigCheckArgs {
     /// Read this file in place of those in /etc/farhaul and in the user's configuration
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -47,20 +47,20 @@ pub struct Check {
 
 /// Look after the audit log of the service
 #[derive(Group, Debug)]
-pub struct Audit {
+pub struct AuditArgs {
     #[command(subcommand)]
     pub verb: AuditVerb,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum AuditVerb {
-    Check(AuditCheck),
+    Check(AuditCheckArgs),
 }
 
 /// Check the chain of digests of an audit log: a line that was changed or removed shows
 #[derive(Group, Debug)]
 #[command(after_help = AUDIT_EXIT_CODES)]
-pub struct AuditCheck {
+pub struct AuditCheckArgs {
     /// The audit log
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

@@ -12,28 +12,28 @@ const LAB: &str = "Lab";
 
 /// Two hosts on this machine, joined by a link that behaves as a far one does
 #[derive(Group, Debug)]
-pub struct Lab {
+pub struct LabArgs {
     #[command(subcommand)]
     pub verb: LabVerb,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum LabVerb {
-    Up(Up),
-    Run(Run),
-    Set(Set),
-    Stats(Stats),
-    Exec(Exec),
+    Up(LabUpArgs),
+    Run(LabRunArgs),
+    Set(LabSetArgs),
+    Stats(LabStatsArgs),
+    Exec(LabExecArgs),
     /// The lab's own first process
     #[command(hide = true)]
-    World(World),
+    World(LabWorldArgs),
 }
 
 /// Build a lab and keep it until Ctrl-C; say how to get a shell on either host
 #[derive(Group, Debug)]
-pub struct Up {
+pub struct LabUpArgs {
     #[command(flatten)]
-    pub build: Build,
+    pub build: LabBuildArgs,
     /// One JSON object on stdout when it stands
     #[arg(long)]
     pub json: bool,
@@ -42,9 +42,9 @@ pub struct Up {
 /// Run a command on host A of a lab built for it, and end with its exit code
 #[derive(Group, Debug)]
 #[command(after_help = RUN)]
-pub struct Run {
+pub struct LabRunArgs {
     #[command(flatten)]
-    pub build: Build,
+    pub build: LabBuildArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -56,9 +56,9 @@ into $FARHAUL_LAB_DIR. docs/design/lab.md lists all variables.";
 
 /// Change the links of a lab while it runs
 #[derive(Group, Debug)]
-pub struct Set {
+pub struct LabSetArgs {
     #[command(flatten)]
-    pub link: LinkOptions,
+    pub link: LabLinkArgs,
     /// Let nothing through for so long, such as 10s
     #[arg(long, value_name = "TIME")]
     pub cut: Option<String>,
@@ -66,7 +66,7 @@ pub struct Set {
     #[arg(long = "only", value_name = "LINK")]
     pub only: Option<usize>,
     #[command(flatten)]
-    pub which: Which,
+    pub which: LabChoiceArgs,
     /// The new settings as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
@@ -74,9 +74,9 @@ pub struct Set {
 
 /// Print what a lab's links have done, as one JSON object
 #[derive(Group, Debug)]
-pub struct Stats {
+pub struct LabStatsArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: LabChoiceArgs,
     /// Accepted as everywhere; the output is JSON anyway
     #[arg(long)]
     pub json: bool,
@@ -84,9 +84,9 @@ pub struct Stats {
 
 /// Run a command on a host of a lab; without one, a shell
 #[derive(Group, Debug)]
-pub struct Exec {
+pub struct LabExecArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub which: LabChoiceArgs,
     /// The host: a, b, a2, b2 and so on
     #[arg(value_name = "HOST")]
     pub host: HostId,
@@ -96,23 +96,23 @@ pub struct Exec {
 }
 
 #[derive(Group, Debug)]
-pub struct World {
+pub struct LabWorldArgs {
     pub job: String,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
 #[derive(Group, Debug)]
-pub struct Which {
+pub struct LabChoiceArgs {
     /// The lab's name [default: the one around this program, or the only one]
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
 }
 
 #[derive(Group, Debug)]
-pub struct Build {
+pub struct LabBuildArgs {
     #[command(flatten)]
-    pub link: LinkOptions,
+    pub link: LabLinkArgs,
     /// One more link, as rtt=50ms,loss=1%; what it does not say is as for the first. May be repeated
     #[arg(long = "link", value_name = "SETTINGS", help_heading = LAB, value_parser = settings)]
     pub links: Vec<String>,
@@ -148,7 +148,7 @@ pub struct Build {
 
 /// Each option has the name that wanem's settings have.
 #[derive(Group, Debug, Default)]
-pub struct LinkOptions {
+pub struct LabLinkArgs {
     /// Round trip without queues, such as 100ms
     #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("rtt"))]
     pub rtt: Option<String>,
@@ -204,7 +204,7 @@ pub struct LinkOptions {
     pub too_big: Option<String>,
 }
 
-impl LinkOptions {
+impl LabLinkArgs {
     /// What was given, by wanem's names.
     pub fn given(&self) -> Vec<(String, String)> {
         let all = [
@@ -232,7 +232,7 @@ impl LinkOptions {
     }
 }
 
-impl Build {
+impl LabBuildArgs {
     /// The lab that was asked for.
     pub fn plan(&self) -> LabPlan {
         let given: Vec<String> =
@@ -251,7 +251,7 @@ impl Build {
     }
 }
 
-impl Set {
+impl LabSetArgs {
     /// The change that was asked for.
     pub fn change(&self) -> LabChange {
         LabChange { link: self.only, changes: self.link.given(), cut: self.cut.clone() }
@@ -287,11 +287,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::{Args, Verb};
+    use crate::args::{Cli, Verb};
 
     fn lab(arguments: &str) -> Result<LabVerb, clap::Error> {
         let words = ["farhaul", "lab"].into_iter().chain(arguments.split_whitespace());
-        match Args::try_parse_from(words)?.verb {
+        match Cli::try_parse_from(words)?.verb {
             Verb::Lab(lab) => Ok(lab.verb),
             other => panic!("{other:?}"),
         }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
 
-use super::service::Api;
+use super::service::ApiArgs;
 
 /// Show what both ends have signed of a job, or check it (also of cp --receipt, sync --receipt)
 #[derive(Group, Debug)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-pub struct Receipt {
+pub struct ReceiptArgs {
     #[command(subcommand)]
     pub verb: Option<ReceiptVerb>,
     /// A job of the service, whose receipt goes to stdout
@@ -19,18 +19,18 @@ pub struct Receipt {
     #[arg(long, value_name = "N")]
     pub run: Option<u32>,
     #[command(flatten)]
-    pub api: Api,
+    pub api: ApiArgs,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum ReceiptVerb {
-    Verify(ReceiptVerify),
+    Verify(ReceiptVerifyArgs),
 }
 
 /// Check the signatures of a receipt and, by a manifest, what it is for; needs no network
 #[derive(Group, Debug)]
 #[command(after_help = RECEIPT_EXIT_CODES)]
-pub struct ReceiptVerify {
+pub struct ReceiptVerifyArgs {
     /// What --receipt has written
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

@@ -11,9 +11,9 @@ use crate::values;
 const SELECT: &str = "Selection";
 
 #[derive(Group, Debug, Default)]
-pub struct Select {
+pub struct SelectArgs {
     #[command(flatten)]
-    pub rules: Rules,
+    pub rules: OrderedRules,
     /// Take only the names in this file, one a line, of what is in SOURCE; - is stdin
     #[arg(long, value_name = "FILE", help_heading = SELECT)]
     pub files_from: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub struct Select {
 
 /// What a rule was given with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum RuleOption {
     Include,
     Exclude,
     Filter,
@@ -52,27 +52,27 @@ pub enum Origin {
 
 /// Rules in the order of the command line.
 #[derive(Debug, Clone, Default)]
-pub struct Rules(pub Vec<(Origin, OsString)>);
+pub struct OrderedRules(pub Vec<(RuleOption, OsString)>);
 
-const ORIGINS: [(Origin, &str, &str, &str); 5] = [
+const ORIGINS: [(RuleOption, &str, &str, &str); 5] = [
     (
-        Origin::Include,
+        RuleOption::Include,
         "include",
         "PATTERN",
         "Take what matches; the first rule that matches decides, as in rsync",
     ),
     (
-        Origin::Exclude,
+        RuleOption::Exclude,
         "exclude",
         "PATTERN",
         "Leave out what matches; a directory that is left out is not entered",
     ),
-    (Origin::Filter, "filter", "RULE", "A rule such as '+ *.c', '- *.o', 'merge FILE' or '!'"),
-    (Origin::IncludeFrom, "include-from", "FILE", "Patterns to take, one a line; - is stdin"),
-    (Origin::ExcludeFrom, "exclude-from", "FILE", "Patterns to leave out, one a line; - is stdin"),
+    (RuleOption::Filter, "filter", "RULE", "A rule such as '+ *.c', '- *.o', 'merge FILE' or '!'"),
+    (RuleOption::IncludeFrom, "include-from", "FILE", "Patterns to take, one a line; - is stdin"),
+    (RuleOption::ExcludeFrom, "exclude-from", "FILE", "Patterns to leave out, one a line; - is stdin"),
 ];
 
-impl Group for Rules {
+impl Group for OrderedRules {
     fn augment_args(command: Command) -> Command {
         ORIGINS.iter().fold(command, |command, &(_, name, value, help)| {
             let option = Arg::new(name).long(name).value_name(value).help(help).help_heading(SELECT);
@@ -83,12 +83,12 @@ impl Group for Rules {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Rules::augment_args(command)
+        OrderedRules::augment_args(command)
     }
 }
 
-impl FromArgMatches for Rules {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Rules, clap::Error> {
+impl FromArgMatches for OrderedRules {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<OrderedRules, clap::Error> {
         let mut found = Vec::new();
         for (origin, name, _, _) in ORIGINS {
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
@@ -96,11 +96,11 @@ impl FromArgMatches for Rules {
             found.extend(places.zip(values).map(|(place, value)| (place, origin, value.clone())));
         }
         found.sort_by_key(|&(place, ..)| place);
-        Ok(Rules(found.into_iter().map(|(_, origin, value)| (origin, value)).collect()))
+        Ok(OrderedRules(found.into_iter().map(|(_, origin, value)| (origin, value)).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Rules::from_arg_matches(matches)?;
+        *self = OrderedRules::from_arg_matches(matches)?;
         Ok(())
     }
 }

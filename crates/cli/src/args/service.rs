@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
 use farhaul::Policy;
-use farhaul_service::{FinishBy, Scope, Span};
+use farhaul_service::{FinishBy, JobSpan, Scope};
 
-use super::select::Select;
-use super::{Connection, EXIT_CODES, Likeness, OUTPUT, SCP, Transfer};
+use super::select::SelectArgs;
+use super::{ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, SCP, TransferArgs};
 use crate::values;
 
 const SERVICE: &str = "Service";
@@ -18,7 +18,7 @@ const ABOUT: &str = "The service is `farhaul serve`; it is asked over its Unix s
 
 /// Where the service is.
 #[derive(Group, Debug)]
-pub struct Api {
+pub struct ApiArgs {
     /// The service: path of its socket, or https://host:port [default: this user's own]
     #[arg(long, value_name = "ADDRESS", env = "FARHAUL_API", help_heading = SERVICE)]
     pub api: Option<String>,
@@ -32,9 +32,9 @@ pub struct Api {
 
 /// How it is told.
 #[derive(Group, Debug)]
-pub struct Shown {
+pub struct AnswerArgs {
     #[command(flatten)]
-    pub api: Api,
+    pub api: ApiArgs,
     /// JSON on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
@@ -46,10 +46,10 @@ pub struct Shown {
 /// Hand a copy or a sync over to the service, which does it whatever becomes of this terminal
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT} The job's id goes to stdout.\n\n{EXIT_CODES}"))]
-pub struct Submit {
+pub struct SubmitArgs {
     // First: what is read before this takes nothing away from it.
     #[command(flatten)]
-    pub given: Given,
+    pub given: GivenOptions,
     /// Sources, then the destination
     #[arg(value_name = "LOCATION", required_unless_present = "spec", conflicts_with = "spec")]
     pub locations: Vec<OsString>,
@@ -79,7 +79,7 @@ pub struct Submit {
     pub webhook: Option<String>,
     /// Again and again, so long after the last run has begun
     #[arg(long, value_name = "TIME", conflicts_with = "cron", help_heading = JOB)]
-    pub every: Option<Span>,
+    pub every: Option<JobSpan>,
     /// Again and again, by a cron expression such as '30 22 * * 1-5'
     #[arg(long, value_name = "EXPRESSION", help_heading = JOB)]
     pub cron: Option<String>,
@@ -103,15 +103,15 @@ pub struct Submit {
     pub print: bool,
 
     #[command(flatten)]
-    pub api: Api,
+    pub api: ApiArgs,
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArgs,
     #[command(flatten)]
-    pub transfer: Transfer,
+    pub transfer: TransferArgs,
     #[command(flatten)]
-    pub select: Select,
+    pub select: SelectArgs,
     #[command(flatten)]
-    pub likeness: Likeness,
+    pub likeness: LikenessArgs,
     /// Accepted as in scp; directories are copied anyway
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
@@ -128,9 +128,9 @@ pub struct Submit {
 
 /// The options that stand on the command line, by their ids.
 #[derive(Debug, Clone, Default)]
-pub struct Given(pub Vec<String>);
+pub struct GivenOptions(pub Vec<String>);
 
-impl Group for Given {
+impl Group for GivenOptions {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -140,17 +140,17 @@ impl Group for Given {
     }
 }
 
-impl FromArgMatches for Given {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+impl FromArgMatches for GivenOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<GivenOptions, clap::Error> {
         let is_given = |id: &str| {
             matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
         };
         let ids = matches.ids().map(|id| id.as_str()).filter(|id| is_given(id));
-        Ok(Given(ids.map(str::to_string).collect()))
+        Ok(GivenOptions(ids.map(str::to_string).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Given::from_arg_matches(matches)?;
+        *self = GivenOptions::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -158,7 +158,7 @@ impl FromArgMatches for Given {
 /// List jobs, the newest first
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Jobs {
+pub struct JobsArgs {
     /// Only those in these states: queued, waiting, running, paused, retrying, done, partly_failed, failed, cancelled
     #[arg(long, value_name = "STATES", value_delimiter = ',')]
     pub state: Vec<String>,
@@ -175,19 +175,19 @@ pub struct Jobs {
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Watch the jobs of a service on the whole terminal, and steer them
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT} Keys: up and down select a job, p pauses it, r resumes it, c cancels it, + and - change its \
 priority, / filters, ? shows all keys, q quits. NO_COLOR is respected.\n\n{EXIT_CODES}"))]
-pub struct Top {
+pub struct TopArgs {
     /// Print one screen as text and end; needs no terminal
     #[arg(long)]
     pub once: bool,
     #[command(flatten)]
-    pub api: Api,
+    pub api: ApiArgs,
 }
 
 /// Open the page of this user's service in a browser, logged in
@@ -195,7 +195,7 @@ pub struct Top {
 #[command(after_help = format!("{ABOUT} The page's address goes to stdout, with a code in it that logs in once, within a \
 minute; where there is a screen, a browser is opened with it. The service needs an address for browsers: \
 farhaul serve --api-listen 127.0.0.1:33080.\n\n{EXIT_CODES}"))]
-pub struct Open {
+pub struct OpenArgs {
     /// What the log-in allows: read, submit, control, admin, separated by commas
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "admin", value_parser = scope)]
     pub scope: Vec<Scope>,
@@ -203,24 +203,24 @@ pub struct Open {
     #[arg(long)]
     pub print: bool,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// List the other hosts that jobs deal with, or show one
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Peers {
+pub struct PeersArgs {
     /// One of them: fh://host:port, ssh://user@host, or the host of a daemon
     #[arg(value_name = "PEER")]
     pub name: Option<String>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Show one job
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Job {
+pub struct JobArgs {
     /// The job's id
     pub id: String,
     /// What became of each entry, as lines of JSON
@@ -230,24 +230,24 @@ pub struct Job {
     #[arg(long, value_name = "RESULTS", requires = "files")]
     pub result: Option<String>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// What is done with jobs that are named.
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Named {
+pub struct JobIdsArgs {
     /// Ids of jobs
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<String>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Change a job, also while it runs
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Set {
+pub struct JobSetArgs {
     /// The job's id
     pub id: String,
     /// Highest rate in bits a second, such as 800M or 2G; none for no limit of its own
@@ -260,7 +260,7 @@ pub struct Set {
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: Option<u8>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 fn rate_or_none(text: &str) -> Result<u64, String> {
@@ -270,23 +270,23 @@ fn rate_or_none(text: &str) -> Result<u64, String> {
 /// Show what has happened to a job
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Logs {
+pub struct LogsArgs {
     /// The job's id
     pub id: String,
     /// Go on until the job is over
     #[arg(short = 'f', long)]
     pub follow: bool,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Show what has ended
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct History {
+pub struct HistoryArgs {
     /// Within this time: 12h, 7d
     #[arg(long, value_name = "TIME")]
-    pub since: Option<Span>,
+    pub since: Option<JobSpan>,
     /// Only with this label; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE")]
     pub labels: Vec<String>,
@@ -306,27 +306,27 @@ pub struct History {
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub csv: bool,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Sum up what was moved
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Usage {
+pub struct UsageArgs {
     /// peer, user, day, or label:NAME
     #[arg(long, value_name = "WHAT", default_value = "peer")]
     pub by: String,
     /// Within this time: 12h, 7d
     #[arg(long, value_name = "TIME")]
-    pub since: Option<Span>,
+    pub since: Option<JobSpan>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Make, list and revoke tokens for the service
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Token {
+pub struct TokenArgs {
     #[command(subcommand)]
     pub verb: TokenVerb,
 }
@@ -346,24 +346,24 @@ pub enum TokenVerb {
         peer: Vec<String>,
         /// Good for so long, such as 30d [default: for ever]
         #[arg(long, value_name = "TIME")]
-        expires: Option<Span>,
+        expires: Option<JobSpan>,
         /// What it is called
         #[arg(long, value_name = "TEXT", default_value = "")]
         name: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// List all
     List {
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// From now on one is worth nothing
     Revoke {
         /// Its id, as list shows it
         id: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
 }
 
@@ -374,18 +374,18 @@ fn scope(text: &str) -> Result<Scope, String> {
 /// Watch folders: what appears in one is sent when it is whole
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT} docs/guide/watch-folder.md says more.\n\n{EXIT_CODES}"))]
-pub struct Watch {
+pub struct WatchArgs {
     #[command(subcommand)]
     pub verb: WatchVerb,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum WatchVerb {
-    Add(Box<WatchAdd>),
+    Add(Box<WatchAddArgs>),
     /// List all
     List {
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// Show what has become of each file of a folder
     Files {
@@ -398,27 +398,27 @@ pub enum WatchVerb {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// Take files again that have failed
     Retry {
         /// The watch's id
         id: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// Do not watch a folder any more; jobs that have its files go on
     Remove {
         /// The watch's id
         id: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
 }
 
 /// Watch a folder of the service's host; the watch's id goes to stdout
 #[derive(Group, Debug)]
-pub struct WatchAdd {
+pub struct WatchAddArgs {
     /// The folder; everything below it is watched
     #[arg(value_name = "DIR")]
     pub folder: OsString,
@@ -427,10 +427,10 @@ pub struct WatchAdd {
     pub to: OsString,
     /// Take a file when it has not changed for so long [default: 30s]
     #[arg(long, value_name = "TIME")]
-    pub settle: Option<Span>,
+    pub settle: Option<JobSpan>,
     /// Look through the whole folder so often [default: 1m, or 10s where the kernel tells of no changes]
     #[arg(long, value_name = "TIME")]
-    pub rescan: Option<Span>,
+    pub rescan: Option<JobSpan>,
     /// Only files that match; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub include: Vec<String>,
@@ -456,13 +456,13 @@ pub struct WatchAdd {
     #[arg(long, value_name = "SHA256:...")]
     pub fingerprint: Option<String>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: AnswerArgs,
 }
 
 /// Look after the service's store
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
-pub struct Store {
+pub struct StoreArgs {
     #[command(subcommand)]
     pub verb: StoreVerb,
 }
@@ -474,11 +474,11 @@ pub enum StoreVerb {
         /// A file that is not there yet
         file: PathBuf,
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
     /// Look through all of it
     Check {
         #[command(flatten)]
-        shown: Shown,
+        shown: AnswerArgs,
     },
 }

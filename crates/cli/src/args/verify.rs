@@ -10,7 +10,7 @@ use crate::values;
 /// Check whether a tree is what a manifest says; also reads lists of sha256sum, b3sum, md5sum and xxhsum
 #[derive(Group, Debug)]
 #[command(after_help = VERIFY_EXIT_CODES)]
-pub struct Verify {
+pub struct VerifyArgs {
     /// What --manifest has written, or a list of digests
     #[arg(value_name = "MANIFEST")]
     pub list: PathBuf,

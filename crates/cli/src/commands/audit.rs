@@ -4,7 +4,7 @@ use farhaul::{Error, ExitCode};
 use farhaul_service::audit;
 use serde_json::json;
 
-use crate::args::config::{AuditCheck, AuditVerb};
+use crate::args::config::{AuditCheckArgs, AuditVerb};
 use crate::ui::{printer, units};
 
 pub fn run(verb: &AuditVerb) -> ExitCode {
@@ -18,7 +18,7 @@ pub fn run(verb: &AuditVerb) -> ExitCode {
     }
 }
 
-fn check(args: &AuditCheck) -> Result<ExitCode, Error> {
+fn check(args: &AuditCheckArgs) -> Result<ExitCode, Error> {
     let checked = audit::check(&args.file)?;
     let is_whole = checked.faults.is_empty();
     if args.json {

@@ -3,41 +3,41 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place};
+use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, HostSpec, LocationSpec};
 use farhaul_bench::transfer::BenchTarget;
 use farhaul_bench::{Findings, Monitor, cpu, disk, link, read, transfer};
 
 use super::cp::{daemon_target, ssh_target};
-use crate::args::Connection;
-use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, ReadBench, TransferBench};
+use crate::args::ConnectionArgs;
+use crate::args::bench::{BenchArgs, BenchOutputArgs, BenchVerb, LinkArgs, ReadBenchArgs, TransferBenchArgs};
 use crate::exit;
 use crate::signals;
-use crate::ui::waiting::Waiting;
+use crate::ui::waiting_line::WaitingLine;
 use crate::ui::{findings, log, printer};
 
-pub fn run(args: &Bench) -> ExitCode {
+pub fn run(args: &BenchArgs) -> ExitCode {
     log::to_stderr("off");
     match &args.part {
-        BenchPart::Cpu(args) => {
+        BenchVerb::Cpu(args) => {
             let config = cpu::CpuConfig { time: time(args.seconds) };
             show("cpu", &args.output, |watch, findings| cpu::measure(&config, watch, findings))
         }
-        BenchPart::Disk(args) => {
+        BenchVerb::Disk(args) => {
             let (path, write, size) = (args.path.clone(), args.write, args.size);
             let config = disk::DiskConfig { path, write, size, time: time(args.seconds) };
             show("disk", &args.output, |watch, findings| disk::measure(&config, watch, findings))
         }
-        BenchPart::Link(args) => {
+        BenchVerb::Link(args) => {
             show("link", &args.output, |watch, findings| link::measure(&link_config(args)?, watch, findings))
         }
-        BenchPart::Transfer(args) => show("transfer", &args.output, |watch, findings| {
+        BenchVerb::Transfer(args) => show("transfer", &args.output, |watch, findings| {
             transfer::measure(&transfer_config(args)?, watch, findings)
         }),
-        BenchPart::Read(args) => {
-            let output = BenchOutput { json: args.look.json, quiet: args.look.quiet };
+        BenchVerb::Read(args) => {
+            let output = BenchOutputArgs { json: args.look.json, quiet: args.look.quiet };
             show("read", &output, |watch, findings| read::measure(&read_config(args)?, watch, findings))
         }
-        BenchPart::Endpoint => farhaul_bench::serve(),
+        BenchVerb::Endpoint => farhaul_bench::serve(),
     }
 }
 
@@ -48,7 +48,7 @@ fn time(seconds: f64) -> Duration {
 /// Measures and shows what was found, which may be something even when there is an error.
 fn show(
     bench: &str,
-    output: &BenchOutput,
+    output: &BenchOutputArgs,
     measure: impl FnOnce(&Monitor<'_>, &mut Findings) -> Result<(), Error>,
 ) -> ExitCode {
     let mut findings = Findings::new(bench);
@@ -75,13 +75,13 @@ fn show(
 
 /// With a line that says what is measured now, and an ear for Ctrl-C.
 fn watched(
-    output: &BenchOutput,
+    output: &BenchOutputArgs,
     measure: impl FnOnce(&Monitor<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let handle = Handle::new();
     signals::cancel_on_signal(handle.clone())
         .map_err(|source| Error::of_host("cannot listen for signals", source))?;
-    let waiting = Waiting::start(!output.quiet);
+    let waiting = WaitingLine::start(!output.quiet);
     let tell = |what: &str| waiting.tell(what);
     measure(&Monitor { stop: handle.cancel_flag(), tell: &tell })
 }
@@ -101,8 +101,8 @@ fn complain(error: &Error) {
     }
 }
 
-fn link_config(args: &Link) -> Result<link::LinkConfig, Error> {
-    let Place::Ssh(host, _) = Place::parse_host(&args.host)? else {
+fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
+    let LocationSpec::Ssh(host, _) = LocationSpec::parse_host(&args.host)? else {
         return Err(Error::new(
             Code::BadLocation,
             format!(
@@ -123,12 +123,16 @@ fn link_config(args: &Link) -> Result<link::LinkConfig, Error> {
     })
 }
 
-fn read_config(args: &ReadBench) -> Result<read::ReadConfig, Error> {
+fn read_config(args: &ReadBenchArgs) -> Result<read::ReadConfig, Error> {
     let [location] = &args.look.locations[..] else {
         return Err(Error::new(Code::BadLocation, "one file is measured at a time"));
     };
     Ok(read::ReadConfig {
-        location: super::cp::location(&Place::parse(location)?, &args.look.connection, args.look.quiet)?,
+        location: super::cp::location(
+            &LocationSpec::parse(location)?,
+            &args.look.connection,
+            args.look.quiet,
+        )?,
         network: args.look.network(),
         len: args.size,
         at_once: args.at_once,
@@ -139,15 +143,15 @@ fn read_config(args: &ReadBench) -> Result<read::ReadConfig, Error> {
     })
 }
 
-fn transfer_config(args: &TransferBench) -> Result<transfer::TransferConfig, Error> {
+fn transfer_config(args: &TransferBenchArgs) -> Result<transfer::TransferConfig, Error> {
     if !args.transfer.spread.is_empty() {
         return Err(Error::new(Code::BadOption, "--spread is for cp and sync"));
     }
-    let place = Place::parse_host(&args.host)?;
+    let place = LocationSpec::parse_host(&args.host)?;
     let target = match &place {
-        Place::Ssh(host, _) => BenchTarget::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
-        Place::Daemon(host, _) => daemon(host, &args.connection)?,
-        Place::Local(_) | Place::Pipe => unreachable!("a host was parsed"),
+        LocationSpec::Ssh(host, _) => BenchTarget::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
+        LocationSpec::Daemon(host, _) => daemon(host, &args.connection)?,
+        LocationSpec::Local(_) | LocationSpec::Pipe => unreachable!("a host was parsed"),
     };
     let there = args.there.as_ref().map_or(b".".to_vec(), |path| path.as_bytes().to_vec());
     Ok(transfer::TransferConfig {
@@ -167,7 +171,7 @@ fn transfer_config(args: &TransferBench) -> Result<transfer::TransferConfig, Err
     })
 }
 
-fn daemon(host: &Host, connection: &Connection) -> Result<BenchTarget, Error> {
+fn daemon(host: &HostSpec, connection: &ConnectionArgs) -> Result<BenchTarget, Error> {
     if connection.ipv4 || connection.ipv6 {
         return Err(Error::new(
             Code::BadOption,

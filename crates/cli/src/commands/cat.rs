@@ -1,12 +1,12 @@
 //! `farhaul cat`: contents on standard output, in order.
 
-use farhaul::{Code, Error, ExitCode, Range, RemoteFile};
+use farhaul::{Code, Error, ExitCode, FileRange, RemoteFile};
 
-use super::look::{Outcome, together};
-use crate::args::look::Cat;
+use super::read_verbs::{LookOutcome, together};
+use crate::args::read_verbs::CatArgs;
 use crate::values::ByteRange;
 
-pub fn run(args: &Cat) -> ExitCode {
+pub fn run(args: &CatArgs) -> ExitCode {
     if args.look.json {
         let what = "--json and contents both need stdout; farhaul stat --json says what a file is";
         let error = Error::new(Code::BadOption, what);
@@ -25,7 +25,7 @@ pub fn run(args: &Cat) -> ExitCode {
     })
 }
 
-fn write(args: &Cat, file: &RemoteFile, outcome: &mut Outcome) -> Result<(), Error> {
+fn write(args: &CatArgs, file: &RemoteFile, outcome: &mut LookOutcome) -> Result<(), Error> {
     let mut reader = file.reader(range(args.range, file));
     while let Some(bytes) = reader.next_chunk()? {
         outcome.pass_on(&bytes);
@@ -36,13 +36,13 @@ fn write(args: &Cat, file: &RemoteFile, outcome: &mut Outcome) -> Result<(), Err
     Ok(())
 }
 
-fn range(wanted: Option<ByteRange>, file: &RemoteFile) -> Range {
+fn range(wanted: Option<ByteRange>, file: &RemoteFile) -> FileRange {
     match wanted {
-        None => Range { offset: 0, len: file.size() },
-        Some(ByteRange::From { offset, len }) => Range { offset, len },
+        None => FileRange { offset: 0, len: file.size() },
+        Some(ByteRange::From { offset, len }) => FileRange { offset, len },
         Some(ByteRange::Last(len)) => {
             let offset = file.size().saturating_sub(len);
-            Range { offset, len: file.size() - offset }
+            FileRange { offset, len: file.size() - offset }
         }
     }
 }

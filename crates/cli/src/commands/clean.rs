@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Handle};
 
-use crate::args::clean::Clean;
+use crate::args::clean::CleanArgs;
 use crate::exit;
 use crate::signals;
 use crate::ui::{printer, units};
@@ -12,7 +12,7 @@ use crate::ui::{printer, units};
 /// As many failures are listed; the report has more.
 const FAILURES_SHOWN: usize = 20;
 
-pub fn run(args: &Clean) -> ExitCode {
+pub fn run(args: &CleanArgs) -> ExitCode {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         let error = Error::of_host("cannot listen for signals", source);

@@ -1,9 +1,9 @@
 //! `farhaul config`: the values that hold, or all that is wrong.
 
 use farhaul::{Error, ExitCode};
-use farhaul_service::config::{Faults, Origins, Sources};
+use farhaul_service::config::{ConfigFaults, ConfigSources, Origins};
 
-use crate::args::config::{Check, ConfigVerb, Show};
+use crate::args::config::{ConfigCheckArgs, ConfigShowArgs, ConfigVerb};
 use crate::ui::printer;
 
 pub fn run(verb: &ConfigVerb) -> ExitCode {
@@ -13,8 +13,8 @@ pub fn run(verb: &ConfigVerb) -> ExitCode {
     }
 }
 
-fn show(args: &Show) -> ExitCode {
-    let loaded = match Sources::of_process(args.config.clone()).load() {
+fn show(args: &ConfigShowArgs) -> ExitCode {
+    let loaded = match ConfigSources::of_process(args.config.clone()).load() {
         Ok(loaded) => loaded,
         Err(faults) => {
             if args.json {
@@ -33,14 +33,14 @@ fn show(args: &Show) -> ExitCode {
     told(printer::data(loaded.shown(origins).as_bytes()), ExitCode::Ok)
 }
 
-fn check(args: &Check) -> ExitCode {
-    let outcome = Sources::of_process(args.config.clone()).load();
+fn check(args: &ConfigCheckArgs) -> ExitCode {
+    let outcome = ConfigSources::of_process(args.config.clone()).load();
     let code = if outcome.is_ok() { ExitCode::Ok } else { ExitCode::Usage };
     let faults = outcome.err();
     if args.json {
         let json = faults
             .as_ref()
-            .map_or_else(|| serde_json::json!({ "schema": 1, "ok": true, "faults": [] }), Faults::json);
+            .map_or_else(|| serde_json::json!({ "schema": 1, "ok": true, "faults": [] }), ConfigFaults::json);
         return told(printer::json(&json), code);
     }
     let lines: String =

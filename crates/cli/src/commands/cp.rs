@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Overwrite, Place,
-    REPORT_SCHEMA, ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
+    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, HostSpec, Location, LocationSpec,
+    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
 };
 
-use crate::args::select::Select;
-use crate::args::{self, Connection, Cp, Output};
+use crate::args::select::SelectArgs;
+use crate::args::{self, ConnectionArgs, CpArgs, OutputArgs};
 use crate::descriptors;
 use crate::exit;
 use crate::selection;
 use crate::signals;
-use crate::ui::progress::{Display, Told};
+use crate::ui::progress::{Display, ProgressLines};
 use crate::ui::{log, printer, summary};
 
 /// What a verb that moves files was told.
-pub(super) struct Transfer<'a> {
+pub(super) struct TransferCommand<'a> {
     pub(super) locations: &'a [OsString],
-    pub(super) connection: &'a Connection,
-    pub(super) transfer: &'a args::Transfer,
-    pub(super) select: &'a Select,
-    pub(super) output: &'a Output,
+    pub(super) connection: &'a ConnectionArgs,
+    pub(super) transfer: &'a args::TransferArgs,
+    pub(super) select: &'a SelectArgs,
+    pub(super) output: &'a OutputArgs,
     pub(super) preserve: bool,
     /// Files are compared by their content.
     pub(super) checksum: bool,
@@ -34,8 +34,8 @@ pub(super) struct Transfer<'a> {
     pub(super) sync: Result<Option<SyncOptions>, Error>,
 }
 
-pub fn run(args: &Cp) -> ExitCode {
-    transfer(Transfer {
+pub fn run(args: &CpArgs) -> ExitCode {
+    transfer(TransferCommand {
         locations: &args.locations,
         connection: &args.connection,
         transfer: &args.transfer,
@@ -47,7 +47,7 @@ pub fn run(args: &Cp) -> ExitCode {
     })
 }
 
-pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
+pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     log::to_stderr("off");
     let (mut outcome, seen) = match job(&args) {
         Ok(Some(job)) => watch(job, args.output),
@@ -59,10 +59,10 @@ pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
 }
 
 /// What the engine answers.
-type Outcome = (Report, Option<Error>);
+type CopyAnswer = (Report, Option<Error>);
 
 /// Runs the job with a display beside it; yields the warnings that it has shown, too.
-fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
+fn watch(job: CopyJob, output: &OutputArgs) -> (CopyAnswer, Vec<String>) {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         return (refused(Error::of_host("cannot listen for signals", source)), Vec::new());
@@ -72,7 +72,7 @@ fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
     (outcome, display.stop())
 }
 
-fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> ExitCode {
+fn finish((report, error): &CopyAnswer, seen: &[String], args: &TransferCommand<'_>) -> ExitCode {
     let code = exit::code_of_copy(report, error.as_ref());
     if !args.output.quiet {
         report
@@ -111,9 +111,9 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
         }
     }
     let written = match args.output {
-        Output { json: true, .. } => printer::json(report),
-        Output { events: true, .. } => printer::json(&Told { event: "report", what: report }),
-        Output { .. } => Ok(()),
+        OutputArgs { json: true, .. } => printer::json(report),
+        OutputArgs { events: true, .. } => printer::json(&ProgressLines { event: "report", what: report }),
+        OutputArgs { .. } => Ok(()),
     };
     if let Err(error) = written {
         printer::error(&error, None);
@@ -133,7 +133,7 @@ fn is_told(report: &Report, error: Option<&Error>) -> bool {
 }
 
 /// The outcome of trying again what never failed.
-fn nothing_to_do(output: &Output) -> Outcome {
+fn nothing_to_do(output: &OutputArgs) -> CopyAnswer {
     if !output.quiet {
         printer::line("nothing failed in that run that could be copied");
     }
@@ -141,23 +141,24 @@ fn nothing_to_do(output: &Output) -> Outcome {
 }
 
 /// The outcome of a job that never began.
-fn refused(error: Error) -> Outcome {
+fn refused(error: Error) -> CopyAnswer {
     let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
     (report, Some(error))
 }
 
 /// None if there is nothing to do.
-fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
+fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
     if args.checksum {
         args.locations.iter().take(1).try_for_each(|first| is_no_cipher(first))?;
     }
-    let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let places =
+        args.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
     };
     check(sources, destination, args.output)?;
     check_digests(args.transfer)?;
-    let locate = |place: &Place| location(place, args.connection, args.output.quiet);
+    let locate = |place: &LocationSpec| location(place, args.connection, args.output.quiet);
     let note = |text: &str| {
         if !args.output.quiet {
             printer::line(&format!("note: {text}"));
@@ -185,7 +186,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     let mut options = TransferOptions { select, sync, ..args.transfer.options() };
     options.files.keep_setuid = args.preserve;
     if args.checksum && options.sync.is_none() {
-        options.files.overwrite = Overwrite::Content;
+        options.files.overwrite = OverwriteMode::Content;
     }
     if args.connection.fingerprint.is_some()
         && !sources.iter().chain([destination]).any(|place| place.host().is_none())
@@ -206,7 +207,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
             .receipt
             .clone()
             .map(|file| ReceiptOptions { file: Some(file), is_required: true }),
-        means: farhaul::Within::default(),
+        means: farhaul::SessionLimits::default(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))
@@ -245,7 +246,7 @@ fn is_no_cipher(first: &OsStr) -> Result<(), Error> {
 }
 
 /// Refuses digests that are computed for nothing.
-fn check_digests(transfer: &args::Transfer) -> Result<(), Error> {
+fn check_digests(transfer: &args::TransferArgs) -> Result<(), Error> {
     let (has_manifest, has_receipt) = (transfer.manifest.is_some(), transfer.receipt.is_some());
     let bad = |what: &str| Err(Error::new(Code::BadOption, what));
     if !transfer.checksum_extra.is_empty() && !has_manifest {
@@ -258,19 +259,19 @@ fn check_digests(transfer: &args::Transfer) -> Result<(), Error> {
 }
 
 /// Refuses what cannot work, before anything is connected.
-fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), Error> {
+fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputArgs) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
     let first = &sources[0];
-    if sources.len() > 1 && (sources.contains(&Place::Pipe) || *destination == Place::Pipe) {
+    if sources.len() > 1 && (sources.contains(&LocationSpec::Pipe) || *destination == LocationSpec::Pipe) {
         return usage("with - as a source or destination there can be only one source");
     }
-    if sources.iter().any(Place::is_sink) || destination.is_made() {
+    if sources.iter().any(LocationSpec::is_sink) || destination.is_made() {
         return usage("null: can only be a destination, zero: and random: only sources");
     }
     if sources.len() > 1 && sources.iter().any(|source| !source.is_beside(first)) {
         return usage("all sources must be on the same host; run the command once for each host");
     }
-    let are_daemons = [first, destination].iter().all(|place| matches!(place, Place::Daemon(..)));
+    let are_daemons = [first, destination].iter().all(|place| matches!(place, LocationSpec::Daemon(..)));
     if first.host().is_some() && destination.host().is_some() && !are_daemons {
         let what = "source and destination are both remote, and at least one of them is over SSH";
         let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
@@ -278,37 +279,41 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
         return Err(Error::new(Code::BadOption, what).with_hint(hint));
     }
     for (is_set, option) in [(output.json, "--json"), (output.events, "--events")] {
-        if *destination == Place::Pipe && is_set {
+        if *destination == LocationSpec::Pipe && is_set {
             return usage(&format!("{option} and - as the destination both need stdout; leave one of them"));
         }
     }
-    if sources.iter().any(Place::is_input) {
+    if sources.iter().any(LocationSpec::is_input) {
         descriptors::input()?;
     }
-    if *destination == Place::Pipe {
+    if *destination == LocationSpec::Pipe {
         descriptors::output()?;
     }
     Ok(())
 }
 
-pub(super) fn location(place: &Place, connection: &Connection, quiet: bool) -> Result<Location, Error> {
+pub(super) fn location(
+    place: &LocationSpec,
+    connection: &ConnectionArgs,
+    quiet: bool,
+) -> Result<Location, Error> {
     Ok(match place {
-        Place::Pipe => Location::Pipe,
-        Place::Local(path) => Location::Local(path.clone()),
-        Place::Ssh(host, path) => {
+        LocationSpec::Pipe => Location::Pipe,
+        LocationSpec::Local(path) => Location::Local(path.clone()),
+        LocationSpec::Ssh(host, path) => {
             Location::Ssh { target: ssh_target(host, connection, quiet), path: path.clone() }
         }
-        Place::Daemon(..) if connection.ipv4 || connection.ipv6 => {
+        LocationSpec::Daemon(..) if connection.ipv4 || connection.ipv6 => {
             let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
             return Err(Error::new(Code::BadOption, text));
         }
-        Place::Daemon(host, path) => {
+        LocationSpec::Daemon(host, path) => {
             Location::Daemon { target: daemon_target(host, connection), path: path.clone() }
         }
     })
 }
 
-pub(super) fn ssh_target(host: &Host, connection: &Connection, quiet: bool) -> SshTarget {
+pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bool) -> SshTarget {
     SshTarget {
         user: host.user.clone(),
         host: host.name.clone(),
@@ -324,7 +329,7 @@ pub(super) fn ssh_target(host: &Host, connection: &Connection, quiet: bool) -> S
 }
 
 /// The client's key says who it is, so a user in the name has no part in it.
-pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarget {
+pub(super) fn daemon_target(host: &HostSpec, connection: &ConnectionArgs) -> DaemonTarget {
     DaemonTarget {
         host: host.name.clone(),
         port: host.port.or(connection.port).unwrap_or(DEFAULT_PORT),
@@ -339,19 +344,20 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
 
 #[cfg(test)]
 mod tests {
-    use farhaul::{Action, FailedEntry};
+    use farhaul::{FailedAction, FailedEntry};
 
     use super::*;
 
-    fn judge(words: &str, output: &Output) -> Result<(), Error> {
-        let places: Vec<_> = words.split(' ').map(|word| Place::parse(OsStr::new(word)).unwrap()).collect();
+    fn judge(words: &str, output: &OutputArgs) -> Result<(), Error> {
+        let places: Vec<_> =
+            words.split(' ').map(|word| LocationSpec::parse(OsStr::new(word)).unwrap()).collect();
         let (destination, sources) = places.split_last().unwrap();
         check(sources, destination, output)
     }
 
     #[test]
     fn jobs_that_cannot_work_are_refused() {
-        let plain = Output::default();
+        let plain = OutputArgs::default();
         let works = "a h:|h:a .|a b h:d|- h:x|h:x -|fh://h/a fh://g/b|fh://h/a fh://h/b .|a b /|a b|- x";
         for words in works.split('|') {
             assert!(judge(words, &plain).is_ok(), "{words}");
@@ -360,9 +366,9 @@ mod tests {
         for words in fails.split('|') {
             assert_eq!(judge(words, &plain).unwrap_err().exit_code(), ExitCode::Usage, "{words}");
         }
-        let json = Output { json: true, ..Output::default() };
+        let json = OutputArgs { json: true, ..OutputArgs::default() };
         assert!(judge("h:x -", &json).is_err());
-        assert!(judge("h:x -", &Output { events: true, ..Output::default() }).is_err());
+        assert!(judge("h:x -", &OutputArgs { events: true, ..OutputArgs::default() }).is_err());
         assert!(judge("- h:x", &json).is_ok());
     }
 
@@ -389,9 +395,9 @@ mod tests {
 
     #[test]
     fn the_port_of_a_name_goes_before_the_option() {
-        let connection = Connection { port: Some(7), ..Connection::default() };
-        let none = Connection::default();
-        let host = |port| Host { user: None, name: "h".into(), port };
+        let connection = ConnectionArgs { port: Some(7), ..ConnectionArgs::default() };
+        let none = ConnectionArgs::default();
+        let host = |port| HostSpec { user: None, name: "h".into(), port };
         assert_eq!(daemon_target(&host(Some(5)), &connection).port, 5);
         assert_eq!(daemon_target(&host(None), &connection).port, 7);
         assert_eq!(daemon_target(&host(None), &none).port, DEFAULT_PORT);
@@ -401,8 +407,9 @@ mod tests {
 
     #[test]
     fn an_address_family_is_only_for_ssh() {
-        let connection = Connection { ipv6: true, ..Connection::default() };
-        let locate = |word: &str| location(&Place::parse(OsStr::new(word)).unwrap(), &connection, false);
+        let connection = ConnectionArgs { ipv6: true, ..ConnectionArgs::default() };
+        let locate =
+            |word: &str| location(&LocationSpec::parse(OsStr::new(word)).unwrap(), &connection, false);
         assert!(locate("h:x").is_ok());
         assert!(locate("fh://h/x").is_err());
     }
@@ -413,7 +420,7 @@ mod tests {
             path: "a".into(),
             code: Code::FilesFailed,
             reason: "gone".into(),
-            action: Action::Copy,
+            action: FailedAction::Copy,
         };
         let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
         let about = |what: &str| Error::new(Code::FilesFailed, what);

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use farhaul::{Depth, Error, ExitCode, Kind, Listed, escape};
+use farhaul::{Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
-use super::look::{Outcome, each};
 use super::ls::joined;
-use crate::args::look::Du;
+use super::read_verbs::{LookOutcome, each};
+use crate::args::read_verbs::DuArgs;
 use crate::ui::units;
 
 /// What is in a directory and below it.
@@ -19,17 +19,17 @@ struct Amount {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct AmountJson {
     path: String,
     files: u64,
     directories: u64,
     bytes: u64,
 }
 
-pub fn run(args: &Du) -> ExitCode {
+pub fn run(args: &DuArgs) -> ExitCode {
     each(&args.look, |named, outcome| {
         let there = named.remote.stat(named.path)?;
-        if there.kind != Kind::Directory {
+        if there.kind != PathKind::Directory {
             let amount = Amount { files: 1, directories: 0, bytes: there.identity.size };
             line(args, named.path, amount, outcome);
             return Ok(());
@@ -39,23 +39,23 @@ pub fn run(args: &Du) -> ExitCode {
         let mut seen = HashSet::new();
         for listed in named.remote.list(named.path, Depth::All)? {
             match listed? {
-                Listed::Entry(entry) => {
+                ListItem::Entry(entry) => {
                     let is_first = entry.links < 2
-                        || entry.kind == Kind::Directory
+                        || entry.kind == PathKind::Directory
                         || seen.insert((entry.identity.device, entry.identity.inode));
                     let one = Amount {
-                        files: u64::from(entry.kind != Kind::Directory),
-                        directories: u64::from(entry.kind == Kind::Directory && !entry.path.is_empty()),
-                        bytes: if is_first && entry.kind == Kind::File { entry.identity.size } else { 0 },
+                        files: u64::from(entry.kind != PathKind::Directory),
+                        directories: u64::from(entry.kind == PathKind::Directory && !entry.path.is_empty()),
+                        bytes: if is_first && entry.kind == PathKind::File { entry.identity.size } else { 0 },
                     };
-                    for directory in above(&entry.path, entry.kind == Kind::Directory, args.max_depth) {
+                    for directory in above(&entry.path, entry.kind == PathKind::Directory, args.max_depth) {
                         amounts.entry(directory.to_vec()).or_default().add(one);
                     }
                 }
-                Listed::Failed { path, code, reason } => {
+                ListItem::Failed { path, code, reason } => {
                     outcome.fail(&joined(named.path, &path), Error::new(code, reason));
                 }
-                Listed::NotEntered(path) => {
+                ListItem::NotEntered(path) => {
                     let shown = escape(&joined(named.path, &path));
                     crate::ui::printer::warning(&format!(
                         "{shown}: something is mounted there; it is not counted"
@@ -87,11 +87,11 @@ impl Amount {
     }
 }
 
-fn line(args: &Du, path: &[u8], amount: Amount, outcome: &mut Outcome) {
+fn line(args: &DuArgs, path: &[u8], amount: Amount, outcome: &mut LookOutcome) {
     let Amount { files, directories, bytes } = amount;
     let path = joined(path, b"");
     if args.look.json {
-        return outcome.json(&Shown { path: escape(&path), files, directories, bytes });
+        return outcome.json(&AmountJson { path: escape(&path), files, directories, bytes });
     }
     let size = if args.bytes { bytes.to_string() } else { units::size(bytes) };
     let mut text = format!("{size:>12} {:>14}  ", units::count(files, "file")).into_bytes();

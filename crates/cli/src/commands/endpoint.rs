@@ -2,10 +2,10 @@
 
 use farhaul::ExitCode;
 
-use crate::args::Testing;
+use crate::args::TestingArgs;
 use crate::ui::log;
 
-pub fn run(args: &Testing) -> ExitCode {
+pub fn run(args: &TestingArgs) -> ExitCode {
     log::to_stderr("off");
     farhaul::serve_endpoint(args.of_engine())
 }

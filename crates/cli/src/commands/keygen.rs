@@ -6,11 +6,11 @@ use farhaul::default_identity_path;
 use farhaul::{Code, Error, keygen};
 use serde::Serialize;
 
-use crate::args::Keygen;
+use crate::args::KeygenArgs;
 use crate::ui::printer;
 
 #[derive(Serialize)]
-struct Made<'a> {
+struct KeygenJson<'a> {
     schema: u32,
     ok: bool,
     private_key: &'a str,
@@ -18,7 +18,7 @@ struct Made<'a> {
     fingerprint: &'a str,
 }
 
-pub fn run(args: &Keygen) -> Result<(), Error> {
+pub fn run(args: &KeygenArgs) -> Result<(), Error> {
     let file = args.file.clone().unwrap_or_else(default_identity_path);
     let comment = args.comment.clone().unwrap_or_else(default_comment);
     if comment.contains(farhaul::is_unprintable) {
@@ -28,7 +28,7 @@ pub fn run(args: &Keygen) -> Result<(), Error> {
     let public = public_name(&file);
     if args.json {
         let (private_key, public_key) = (&*file.to_string_lossy(), &*public.to_string_lossy());
-        return printer::json(&Made {
+        return printer::json(&KeygenJson {
             schema: 1,
             ok: true,
             private_key,

@@ -1,15 +1,15 @@
 //! `farhaul ls`: names, or a line for each.
 
-use farhaul::{Code, Depth, Entry, Error, ExitCode, Kind, List, Listed, escape};
+use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
 use serde::Serialize;
 
-use super::look::{Named, Outcome, together};
-use crate::args::look::Ls;
+use super::read_verbs::{LookOutcome, NamedPath, together};
+use crate::args::read_verbs::LsArgs;
 use crate::ui::units;
 
 /// What `--json` says of an entry.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct EntryJson {
     path: String,
     kind: &'static str,
     size: u64,
@@ -23,11 +23,11 @@ pub(super) struct Shown {
     target: Option<String>,
 }
 
-impl Shown {
-    pub(super) fn new(path: &[u8], entry: &Entry) -> Shown {
+impl EntryJson {
+    pub(super) fn new(path: &[u8], entry: &ListEntry) -> EntryJson {
         let ns = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
         let identity = &entry.identity;
-        Shown {
+        EntryJson {
             path: escape(path),
             kind: entry.kind.name(),
             size: identity.size,
@@ -37,12 +37,12 @@ impl Shown {
             ctime_ns: ns(identity.ctime.secs, identity.ctime.nanos),
             inode: identity.inode,
             device: identity.device,
-            target: (entry.kind == Kind::Symlink).then(|| escape(&entry.target)),
+            target: (entry.kind == PathKind::Symlink).then(|| escape(&entry.target)),
         }
     }
 }
 
-pub fn run(args: &Ls) -> ExitCode {
+pub fn run(args: &LsArgs) -> ExitCode {
     let mut is_first = true;
     together(&args.look, |remote, paths, is_one_of_many, outcome| {
         let mut directories = Vec::new();
@@ -52,7 +52,8 @@ pub fn run(args: &Ls) -> ExitCode {
         } else {
             // As for ls, what is no directory comes first.
             for (path, entry) in remote.stats(paths, false) {
-                let may_be_one = |entry: &Entry| matches!(entry.kind, Kind::Directory | Kind::Symlink);
+                let may_be_one =
+                    |entry: &ListEntry| matches!(entry.kind, PathKind::Directory | PathKind::Symlink);
                 match entry {
                     Ok(entry) if may_be_one(&entry) && !args.directory => directories.push(path),
                     entry => {
@@ -63,7 +64,7 @@ pub fn run(args: &Ls) -> ExitCode {
             }
         }
         for path in directories {
-            let named = Named { remote, path: &path, is_one_of_many };
+            let named = NamedPath { remote, path: &path, is_one_of_many };
             let done = show(args, &named, &mut is_first, outcome);
             outcome.note(remote, &path, done)?;
             if outcome.is_lost() {
@@ -75,7 +76,12 @@ pub fn run(args: &Ls) -> ExitCode {
 }
 
 /// What is in a directory, or what is named if it is none, nor leads to one.
-fn show(args: &Ls, named: &Named<'_>, is_first: &mut bool, outcome: &mut Outcome) -> Result<(), Error> {
+fn show(
+    args: &LsArgs,
+    named: &NamedPath<'_>,
+    is_first: &mut bool,
+    outcome: &mut LookOutcome,
+) -> Result<(), Error> {
     let depth = if args.recursive { Depth::All } else { Depth::One };
     let Some(list) = begun(named.remote.list(named.path, depth)?)? else {
         line(args, named.path, &named.remote.stat_link(named.path)?, outcome);
@@ -88,7 +94,7 @@ fn show(args: &Ls, named: &Named<'_>, is_first: &mut bool, outcome: &mut Outcome
 }
 
 /// A list that has begun; none if what was named, or what it leads to, is no directory.
-fn begun(mut list: List) -> Result<Option<impl Iterator<Item = Result<Listed, Error>>>, Error> {
+fn begun(mut list: RemoteList) -> Result<Option<impl Iterator<Item = Result<ListItem, Error>>>, Error> {
     match list.next() {
         Some(Err(error)) if matches!(error.code(), Code::NotADirectory | Code::NotFound) => Ok(None),
         Some(Err(error)) => Err(error),
@@ -97,28 +103,28 @@ fn begun(mut list: List) -> Result<Option<impl Iterator<Item = Result<Listed, Er
 }
 
 fn directory(
-    args: &Ls,
-    named: &Named<'_>,
-    list: impl Iterator<Item = Result<Listed, Error>>,
-    outcome: &mut Outcome,
+    args: &LsArgs,
+    named: &NamedPath<'_>,
+    list: impl Iterator<Item = Result<ListItem, Error>>,
+    outcome: &mut LookOutcome,
 ) -> Result<(), Error> {
     let has_header = (args.recursive || named.is_one_of_many) && !args.look.json;
     let is_shown =
         |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
-    let mut held: Vec<Entry> = Vec::new();
+    let mut held: Vec<ListEntry> = Vec::new();
     for listed in list {
         match listed? {
-            Listed::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
+            ListItem::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
             // Who wants all of it as it comes gets whole paths.
-            Listed::Entry(entry) if args.unsorted => {
+            ListItem::Entry(entry) if args.unsorted => {
                 let name = joined(named.path, &entry.path);
                 line(args, if args.recursive { &name } else { &entry.path }, &entry, outcome);
             }
-            Listed::Entry(entry) => held.push(entry),
-            Listed::Failed { path, code, reason } => {
+            ListItem::Entry(entry) => held.push(entry),
+            ListItem::Failed { path, code, reason } => {
                 outcome.fail(&joined(named.path, &path), Error::new(code, reason));
             }
-            Listed::NotEntered(path) => {
+            ListItem::NotEntered(path) => {
                 let shown = escape(&joined(named.path, &path));
                 crate::ui::printer::warning(&format!(
                     "{shown}: something is mounted there; it is not listed"
@@ -139,7 +145,7 @@ fn directory(
     }
     // Each directory by itself, as ls has it.
     let mut directories: Vec<&[u8]> = vec![b""];
-    let below = held.iter().filter(|entry| args.recursive && entry.kind == Kind::Directory);
+    let below = held.iter().filter(|entry| args.recursive && entry.kind == PathKind::Directory);
     directories.extend(below.map(|entry| &entry.path[..]));
     directories.sort_unstable();
     for (number, directory) in directories.iter().enumerate() {
@@ -176,9 +182,9 @@ pub(super) fn joined(directory: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-fn line(args: &Ls, name: &[u8], entry: &Entry, outcome: &mut Outcome) {
+fn line(args: &LsArgs, name: &[u8], entry: &ListEntry, outcome: &mut LookOutcome) {
     if args.look.json {
-        return outcome.json(&Shown::new(name, entry));
+        return outcome.json(&EntryJson::new(name, entry));
     }
     let mut text = Vec::new();
     if args.long {
@@ -188,7 +194,7 @@ fn line(args: &Ls, name: &[u8], entry: &Entry, outcome: &mut Outcome) {
         );
     }
     text.extend_from_slice(&outcome.name(name));
-    if args.long && entry.kind == Kind::Symlink {
+    if args.long && entry.kind == PathKind::Symlink {
         text.extend_from_slice(b" -> ");
         text.extend_from_slice(&outcome.name(&entry.target));
     }
@@ -197,15 +203,15 @@ fn line(args: &Ls, name: &[u8], entry: &Entry, outcome: &mut Outcome) {
 }
 
 /// `drwxr-xr-x`, as ls writes it.
-pub(super) fn permissions(entry: &Entry) -> String {
+pub(super) fn permissions(entry: &ListEntry) -> String {
     let kind = match entry.kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
-        Kind::CharDevice => 'c',
-        Kind::BlockDevice => 'b',
+        PathKind::File => '-',
+        PathKind::Directory => 'd',
+        PathKind::Symlink => 'l',
+        PathKind::Fifo => 'p',
+        PathKind::Socket => 's',
+        PathKind::CharDevice => 'c',
+        PathKind::BlockDevice => 'b',
     };
     let mut text = String::from(kind);
     let set = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
@@ -225,21 +231,21 @@ pub(super) fn permissions(entry: &Entry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::Identity;
+    use farhaul::FileIdentity;
 
     use super::*;
 
     #[test]
     fn permissions_are_written_as_ls_writes_them() {
         let written = |kind, mode| {
-            let identity = Identity::default();
-            permissions(&Entry { path: Vec::new(), kind, mode, links: 1, target: Vec::new(), identity })
+            let identity = FileIdentity::default();
+            permissions(&ListEntry { path: Vec::new(), kind, mode, links: 1, target: Vec::new(), identity })
         };
-        assert_eq!(written(Kind::File, 0o644), "-rw-r--r--");
-        assert_eq!(written(Kind::Directory, 0o1777), "drwxrwxrwt");
-        assert_eq!(written(Kind::File, 0o4755), "-rwsr-xr-x");
-        assert_eq!(written(Kind::File, 0o6644), "-rwSr-Sr--");
-        assert_eq!(written(Kind::Symlink, 0o777), "lrwxrwxrwx");
+        assert_eq!(written(PathKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(written(PathKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(written(PathKind::File, 0o4755), "-rwsr-xr-x");
+        assert_eq!(written(PathKind::File, 0o6644), "-rwSr-Sr--");
+        assert_eq!(written(PathKind::Symlink, 0o777), "lrwxrwxrwx");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 use farhaul::{Code, Error};
 
-use crate::args::Args;
+use crate::args::Cli;
 use crate::ui::printer;
 
 pub fn run(verb: Option<&str>) -> Result<(), Error> {
@@ -11,7 +11,7 @@ pub fn run(verb: Option<&str>) -> Result<(), Error> {
 }
 
 fn page(verb: Option<&str>) -> Result<Vec<u8>, Error> {
-    let mut command = Args::command();
+    let mut command = Cli::command();
     command.build();
     if let Some(verb) = verb {
         let known =

@@ -11,9 +11,9 @@ mod du;
 mod endpoint;
 mod keygen;
 mod lab;
-mod look;
 mod ls;
 mod man;
+mod read_verbs;
 mod receipt;
 mod serve;
 mod service;
@@ -27,7 +27,7 @@ use std::process;
 use farhaul::{CpuList, Error, ExitCode, contained};
 
 use crate::args::Verb;
-use crate::args::bench::BenchPart;
+use crate::args::bench::BenchVerb;
 use crate::args::lab::LabVerb;
 use crate::args::receipt::ReceiptVerb;
 use crate::descriptors;
@@ -156,14 +156,14 @@ fn reports_to_stdout(verb: &Verb) -> bool {
 }
 
 /// Whether it writes JSON, and whether it is to be quiet.
-fn reporting(part: &BenchPart) -> Option<(bool, bool)> {
+fn reporting(part: &BenchVerb) -> Option<(bool, bool)> {
     let output = match part {
-        BenchPart::Cpu(args) => &args.output,
-        BenchPart::Disk(args) => &args.output,
-        BenchPart::Link(args) => &args.output,
-        BenchPart::Transfer(args) => &args.output,
-        BenchPart::Read(args) => return Some((args.look.json, args.look.quiet)),
-        BenchPart::Endpoint => return None,
+        BenchVerb::Cpu(args) => &args.output,
+        BenchVerb::Disk(args) => &args.output,
+        BenchVerb::Link(args) => &args.output,
+        BenchVerb::Transfer(args) => &args.output,
+        BenchVerb::Read(args) => return Some((args.look.json, args.look.quiet)),
+        BenchVerb::Endpoint => return None,
     };
     Some((output.json, output.quiet))
 }

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use farhaul::{Checked, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root};
+use farhaul::{
+    CheckedReceipt, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root,
+};
 use serde::Serialize;
 
-use crate::args::receipt::{self, ReceiptVerb, ReceiptVerify};
+use crate::args::receipt::{self, ReceiptVerb, ReceiptVerifyArgs};
 use crate::ui::{printer, units};
 
-pub fn run(args: &receipt::Receipt) -> ExitCode {
+pub fn run(args: &receipt::ReceiptArgs) -> ExitCode {
     match (&args.verb, &args.id) {
         (Some(ReceiptVerb::Verify(args)), _) => verify(args),
         (None, Some(id)) => super::service::receipt(id, args).map_or_else(
@@ -27,7 +29,7 @@ pub fn run(args: &receipt::Receipt) -> ExitCode {
 
 /// What `--json` says.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ReceiptJson<'a> {
     schema: u32,
     ok: bool,
     error: Option<String>,
@@ -53,7 +55,7 @@ impl Key {
     }
 }
 
-fn verify(args: &ReceiptVerify) -> ExitCode {
+fn verify(args: &ReceiptVerifyArgs) -> ExitCode {
     let outcome = check(args);
     let mut code = match &outcome {
         Ok(_) => ExitCode::Ok,
@@ -67,7 +69,7 @@ fn verify(args: &ReceiptVerify) -> ExitCode {
     }
     if args.json {
         let (found, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-        let told = Told {
+        let told = ReceiptJson {
             schema: 1,
             ok: error.is_none(),
             error: error.map(ToString::to_string),
@@ -85,7 +87,7 @@ fn verify(args: &ReceiptVerify) -> ExitCode {
     code
 }
 
-fn check(args: &ReceiptVerify) -> Result<(Receipt, Checked), Error> {
+fn check(args: &ReceiptVerifyArgs) -> Result<(Receipt, CheckedReceipt), Error> {
     let trusted = args.key.iter().map(|file| PublicKey::load(file)).collect::<Result<Vec<_>, _>>()?;
     let receipt = Receipt::parse(&read(&args.file)?)?;
     let root = args.manifest.as_deref().map(manifest_root).transpose()?;
@@ -105,7 +107,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// For people.
-fn summary(receipt: &Receipt, checked: &Checked, has_manifest: bool) -> Vec<String> {
+fn summary(receipt: &Receipt, checked: &CheckedReceipt, has_manifest: bool) -> Vec<String> {
     let (sent, received) = (&receipt.sent.statement, &receipt.received.statement);
     let key = |(key, is_trusted): &(PublicKey, bool)| {
         let known = if *is_trusted { "a key that was given" } else { "not among the keys that were given" };

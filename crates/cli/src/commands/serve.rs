@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use farhaul::{Error, ExitCode, default_identity_path};
-use farhaul_service::config::{Config, LogLevel, Sources};
-use farhaul_service::notify::Passed;
+use farhaul_service::config::{Config, ConfigSources, LogLevel};
+use farhaul_service::notify::PassedSockets;
 use farhaul_service::{Clock, ServiceConfig, serve};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use crate::args::Serve;
+use crate::args::ServeArgs;
 use crate::descriptors;
 use crate::ui::{log, printer};
 
-pub fn run(args: &Serve) -> ExitCode {
+pub fn run(args: &ServeArgs) -> ExitCode {
     match service(args).and_then(serve) {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
@@ -23,14 +23,14 @@ pub fn run(args: &Serve) -> ExitCode {
     }
 }
 
-fn service(args: &Serve) -> Result<ServiceConfig, Error> {
+fn service(args: &ServeArgs) -> Result<ServiceConfig, Error> {
     if args.authorized_keys.is_none() {
         begin_own_list();
     }
     let sources = sources(args);
     let loaded = sources.load().map_err(Error::from)?;
     begin_log(args, &loaded.config);
-    let passed = Passed::sorted(descriptors::passed())?;
+    let passed = PassedSockets::sorted(descriptors::passed())?;
     if let Some(cpus) = &loaded.config.serve.cpus {
         cpus.0.apply()?;
     }
@@ -45,7 +45,7 @@ fn service(args: &Serve) -> Result<ServiceConfig, Error> {
     })
 }
 
-fn begin_log(args: &Serve, config: &Config) {
+fn begin_log(args: &ServeArgs, config: &Config) {
     let level = match (args.quiet, args.verbose) {
         (true, _) => LogLevel::Error,
         (_, true) => LogLevel::Debug,
@@ -59,7 +59,7 @@ fn begin_log(args: &Serve, config: &Config) {
 }
 
 /// The layers of the configuration, with what the command line says above all others.
-fn sources(args: &Serve) -> Sources {
+fn sources(args: &ServeArgs) -> ConfigSources {
     let path =
         |path: &Option<PathBuf>| path.as_ref().map(|path| absolute(path)).into_iter().collect::<Vec<_>>();
     let texts = |all: &[std::net::SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -90,13 +90,13 @@ fn sources(args: &Serve) -> Sources {
         ("log.json", "--json", is_set(args.json)),
     ];
     let given = flags.into_iter().filter(|(_, _, values)| !values.is_empty());
-    given.fold(Sources::of_process(args.config.clone()), |sources, (key, flag, values)| {
+    given.fold(ConfigSources::of_process(args.config.clone()), |sources, (key, flag, values)| {
         sources.with_flag(key, flag, values)
     })
 }
 
 /// A service with a state of its own has a socket of its own.
-fn socket(args: &Serve) -> Option<PathBuf> {
+fn socket(args: &ServeArgs) -> Option<PathBuf> {
     args.api_socket.clone().or_else(|| args.state.as_ref().map(|state| state.join("api.sock")))
 }
 

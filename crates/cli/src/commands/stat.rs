@@ -1,13 +1,13 @@
 //! `farhaul stat`: what there is at a path.
 
-use farhaul::{Entry, ExitCode, Kind};
+use farhaul::{ExitCode, ListEntry, PathKind};
 
-use super::look::{Outcome, together};
-use super::ls::{Shown, joined, permissions};
-use crate::args::look::Stat;
+use super::ls::{EntryJson, joined, permissions};
+use super::read_verbs::{LookOutcome, together};
+use crate::args::read_verbs::StatArgs;
 use crate::ui::units;
 
-pub fn run(args: &Stat) -> ExitCode {
+pub fn run(args: &StatArgs) -> ExitCode {
     together(&args.look, |remote, paths, _, outcome| {
         for (path, entry) in remote.stats(paths, args.dereference) {
             let done = entry.map(|entry| show(args, &joined(&path, b""), &entry, outcome));
@@ -20,12 +20,12 @@ pub fn run(args: &Stat) -> ExitCode {
     })
 }
 
-fn show(args: &Stat, path: &[u8], entry: &Entry, outcome: &mut Outcome) {
+fn show(args: &StatArgs, path: &[u8], entry: &ListEntry, outcome: &mut LookOutcome) {
     if args.look.json {
-        return outcome.json(&Shown::new(path, entry));
+        return outcome.json(&EntryJson::new(path, entry));
     }
     let mut name = outcome.name(path);
-    if entry.kind == Kind::Symlink {
+    if entry.kind == PathKind::Symlink {
         name.extend_from_slice(b" -> ");
         name.extend_from_slice(&outcome.name(&entry.target));
     }

@@ -1,24 +1,24 @@
 //! `farhaul sum`: digests that the far end computes, in the lists of the tools that are known for them.
 
-use farhaul::{Code, Depth, Error, ExitCode, Kind, Listed, escape};
+use farhaul::{Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
-use super::look::{Named, Outcome, each};
 use super::ls::joined;
-use crate::args::look::Sum;
+use super::read_verbs::{LookOutcome, NamedPath, each};
+use crate::args::read_verbs::SumArgs;
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct DigestJson<'a> {
     path: String,
     algorithm: &'static str,
     digest: &'a str,
     bytes: u64,
 }
 
-pub fn run(args: &Sum) -> ExitCode {
+pub fn run(args: &SumArgs) -> ExitCode {
     each(&args.look, |named, outcome| {
         let there = named.remote.stat(named.path)?;
-        if there.kind != Kind::Directory {
+        if there.kind != PathKind::Directory {
             let (digest, bytes) = named.remote.file(named.path)?.digest(args.algorithm, None)?;
             line(args, named.path, &digest, bytes, outcome);
             return Ok(());
@@ -42,16 +42,18 @@ pub fn run(args: &Sum) -> ExitCode {
 }
 
 /// All plain files in a directory and below it.
-fn files(named: &Named<'_>, outcome: &mut Outcome) -> Result<Vec<Vec<u8>>, Error> {
+fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>>, Error> {
     let mut files = Vec::new();
     for listed in named.remote.list(named.path, Depth::All)? {
         match listed? {
-            Listed::Entry(entry) if entry.kind == Kind::File => files.push(joined(named.path, &entry.path)),
-            Listed::Entry(_) => {}
-            Listed::Failed { path, code, reason } => {
+            ListItem::Entry(entry) if entry.kind == PathKind::File => {
+                files.push(joined(named.path, &entry.path))
+            }
+            ListItem::Entry(_) => {}
+            ListItem::Failed { path, code, reason } => {
                 outcome.fail(&joined(named.path, &path), Error::new(code, reason));
             }
-            Listed::NotEntered(path) => {
+            ListItem::NotEntered(path) => {
                 let why = Error::new(Code::FilesFailed, "something is mounted there");
                 outcome.fail(&joined(named.path, &path), why);
             }
@@ -61,11 +63,11 @@ fn files(named: &Named<'_>, outcome: &mut Outcome) -> Result<Vec<Vec<u8>>, Error
 }
 
 /// `DIGEST  NAME`, as those tools write it: a name with a line end or a backslash is escaped, which a backslash in front says.
-fn line(args: &Sum, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut Outcome) {
+fn line(args: &SumArgs, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut LookOutcome) {
     let digest = &digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     if args.look.json {
         let (path, algorithm) = (escape(path), args.algorithm.name());
-        return outcome.json(&Shown { path, algorithm, digest, bytes });
+        return outcome.json(&DigestJson { path, algorithm, digest, bytes });
     }
     outcome.write(&list_line(path, digest));
 }

@@ -2,11 +2,11 @@
 
 use farhaul::ExitCode;
 
-use super::cp::{self, Transfer};
-use crate::args::Sync;
+use super::cp::{self, TransferCommand};
+use crate::args::SyncArgs;
 
-pub fn run(args: &Sync) -> ExitCode {
-    cp::transfer(Transfer {
+pub fn run(args: &SyncArgs) -> ExitCode {
+    cp::transfer(TransferCommand {
         locations: &args.locations,
         connection: &args.connection,
         transfer: &args.transfer,
@@ -23,11 +23,11 @@ mod tests {
     use clap::Parser;
     use farhaul::{DeleteOptions, DeleteWhen, SyncOptions};
 
-    use crate::args::{Args, Verb};
+    use crate::args::{Cli, Verb};
 
     fn sync(arguments: &str) -> Result<SyncOptions, String> {
         let words = ["farhaul", "sync"].into_iter().chain(arguments.split_whitespace());
-        match Args::try_parse_from(words).map_err(|error| error.to_string())?.verb {
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.verb {
             Verb::Sync(sync) => sync.likeness.options().map_err(|error| error.to_string()),
             other => panic!("{other:?}"),
         }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use farhaul::{Error, ExitCode, Finding, Handle, VerifyJob, VerifyReport};
 
-use crate::args::verify::Verify;
+use crate::args::verify::VerifyArgs;
 use crate::exit;
 use crate::signals;
 use crate::ui::{printer, units};
 
-pub fn run(args: &Verify) -> ExitCode {
+pub fn run(args: &VerifyArgs) -> ExitCode {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         let error = Error::of_host("cannot listen for signals", source);
@@ -42,7 +42,7 @@ pub fn run(args: &Verify) -> ExitCode {
     finish(&report, error, args)
 }
 
-fn finish(report: &VerifyReport, mut error: Option<Error>, args: &Verify) -> ExitCode {
+fn finish(report: &VerifyReport, mut error: Option<Error>, args: &VerifyArgs) -> ExitCode {
     if !args.quiet {
         report.warnings.iter().for_each(|text| printer::warning(text));
         if error.is_none() {

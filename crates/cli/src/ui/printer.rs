@@ -122,7 +122,7 @@ pub fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::Action;
+    use farhaul::FailedAction;
 
     use super::*;
 
@@ -132,7 +132,7 @@ mod tests {
                 path: format!("f{n}"),
                 code: Code::PermissionDenied,
                 reason: "no permission".into(),
-                action: Action::Copy,
+                action: FailedAction::Copy,
             })
             .collect()
     }

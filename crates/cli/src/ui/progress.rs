@@ -9,12 +9,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{Event, Events, Handle, Level, Snapshot, Stamped, State};
+use farhaul::{Event, EventLevel, EventReader, Handle, Snapshot, TimedEvent, TransferState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::{printer, summary, units};
-use crate::args::Output;
+use crate::args::OutputArgs;
 use crate::exit;
 
 const TICK: Duration = Duration::from_millis(200);
@@ -33,11 +33,11 @@ pub struct Display {
 impl Display {
     /// Begins to show the transfer in the way that `output` asks for; of a dry run every user sees what would
     /// be done.
-    pub fn start(handle: &Handle, output: &Output, dry_run: bool) -> Display {
-        let shown = if output.verbose { Level::Detail } else { Level::Notice };
+    pub fn start(handle: &Handle, output: &OutputArgs, dry_run: bool) -> Display {
+        let shown = if output.verbose { EventLevel::Detail } else { EventLevel::Notice };
         let read = match () {
-            () if output.events => Level::Trace,
-            () if dry_run => Level::Detail,
+            () if output.events => EventLevel::Trace,
+            () if dry_run => EventLevel::Detail,
             () => shown,
         };
         let draws = !output.quiet && std::io::stderr().is_terminal();
@@ -74,7 +74,7 @@ struct Screen {
     bar: Option<ProgressBar>,
     draws: bool,
     /// Who is shown a line of an event; nobody, if nothing is shown.
-    shown: Option<Level>,
+    shown: Option<EventLevel>,
     /// Programs are told of all events, on standard output.
     writes: bool,
     /// When a program was last told how things stand.
@@ -84,7 +84,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn refresh(&mut self, handle: &Handle, events: &Events) {
+    fn refresh(&mut self, handle: &Handle, events: &EventReader) {
         self.tell(events);
         if !self.draws && !self.writes {
             return;
@@ -92,9 +92,9 @@ impl Screen {
         let seen = handle.snapshot();
         if self.writes && self.told.elapsed() >= SNAPSHOT_EVERY {
             self.told = Instant::now();
-            write(&Told { event: "snapshot", what: &seen });
+            write(&ProgressLines { event: "snapshot", what: &seen });
         }
-        if self.draws && seen.state != State::Starting {
+        if self.draws && seen.state != TransferState::Starting {
             let bar = self.bar.get_or_insert_with(new_bar);
             bar.set_length(seen.bytes_total.max(seen.bytes_done).max(1));
             bar.set_position(seen.bytes_done);
@@ -104,7 +104,7 @@ impl Screen {
         }
     }
 
-    fn tell(&mut self, events: &Events) {
+    fn tell(&mut self, events: &EventReader) {
         let events = events.take();
         if self.writes {
             for event in &events {
@@ -129,7 +129,7 @@ impl Screen {
         }
     }
 
-    fn finish(mut self, events: &Events) -> Vec<String> {
+    fn finish(mut self, events: &EventReader) -> Vec<String> {
         self.tell(events);
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -140,7 +140,7 @@ impl Screen {
 
 /// What a program is told beside events.
 #[derive(Serialize)]
-pub struct Told<'a, T> {
+pub struct ProgressLines<'a, T> {
     /// "snapshot", or "report" in the last line.
     pub event: &'static str,
     #[serde(flatten)]
@@ -148,7 +148,7 @@ pub struct Told<'a, T> {
 }
 
 /// The last event says what this command ends with.
-fn as_it_ends(stamped: &Stamped) -> Stamped {
+fn as_it_ends(stamped: &TimedEvent) -> TimedEvent {
     let mut stamped = stamped.clone();
     if let Event::Ended { exit_code, .. } = &mut stamped.event {
         *exit_code = exit::number(*exit_code);
@@ -191,7 +191,7 @@ fn how_fast(seen: &Snapshot) -> String {
     if seen.facts.rtt_ms > 0.0 {
         parts.push(format!("rtt {:.1} ms", seen.facts.rtt_ms));
     }
-    if seen.state == State::Paused {
+    if seen.state == TransferState::Paused {
         parts.push("paused".into());
     }
     if seen.vanished > 0 {
@@ -221,7 +221,7 @@ mod tests {
         (seen.facts.rtt_ms, seen.facts.loss_fraction) = (100.2, 0.1);
         assert_eq!(how_far(&seen), "1.00 MiB/2.00 MiB+  1/3+ files");
         assert_eq!(how_fast(&seen), "1.05 Mbit/s (mean 1.05 Mbit/s)  loss 10.0 %  rtt 100.2 ms");
-        (seen.totals_known, seen.failed, seen.state) = (true, 2, State::Paused);
+        (seen.totals_known, seen.failed, seen.state) = (true, 2, TransferState::Paused);
         assert_eq!(how_far(&seen), "1.00 MiB/2.00 MiB  1/3 files  ETA 8.0 s");
         assert!(how_fast(&seen).ends_with("  paused  2 FAILED"));
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn nothing_is_drawn_before_the_connection_stands() {
         let handle = Handle::new();
-        let events = handle.events(Level::Notice);
+        let events = handle.events(EventLevel::Notice);
         let mut screen = Screen {
             bar: None,
             draws: true,

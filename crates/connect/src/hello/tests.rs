@@ -1,15 +1,15 @@
 use super::super::test_opening;
 use super::*;
 
-fn opening() -> Opening {
+fn opening() -> SessionOpening {
     let needs = Features::of(&["b"]);
-    Opening { needs, ..test_opening(NetworkOptions { flows: 3, ..NetworkOptions::default() }) }
+    SessionOpening { needs, ..test_opening(NetworkOptions { flows: 3, ..NetworkOptions::default() }) }
 }
 
 fn hello() -> Hello {
     let mut hello = Hello::new(opening(), Features::of(&["a", "b"]), vec![1, 2, 65535], true);
     hello.client_udp_ports = vec![4000, 4001];
-    hello.secret_half = Some(Token([7; 32]));
+    hello.secret_half = Some(HelloSecret([7; 32]));
     hello
 }
 
@@ -31,7 +31,7 @@ fn a_hello_survives_the_way_and_nothing_behind_it_is_read() {
     assert!(read.features.has("a"));
     assert_eq!(read.flow_ids, [1, 2, 65535]);
     assert_eq!(read.client_udp_ports, [4000, 4001]);
-    assert_eq!(read.secret_half, Some(Token([7; 32])));
+    assert_eq!(read.secret_half, Some(HelloSecret([7; 32])));
     assert!(read.udp);
 }
 
@@ -40,7 +40,7 @@ fn the_first_words_have_the_bytes_of_this_version() {
     let mut reply = HelloReply::accept(vec![9, 10, 11]);
     reply.features = Features::of(&["a"]);
     reply.terms = b"agreed".to_vec();
-    reply.ticket = Some(Token([3; 32]));
+    reply.ticket = Some(HelloSecret([3; 32]));
     let refusal = Refusal::new(Code::FeatureMissing, "no").with_hint("do this");
     let version = env!("CARGO_PKG_VERSION");
     let bytes = |name: &str, frame: Zeroizing<Vec<u8>>| {
@@ -52,8 +52,8 @@ fn the_first_words_have_the_bytes_of_this_version() {
         "hello",
         &[
             bytes("Hello", encode(&hello()).unwrap()),
-            bytes("ByGrant", encode(&Hello { grant: Some(Token([5; 32])), ..hello() }).unwrap()),
-            bytes("Attach", encode(&Attach::new(Token([3; 32]), 77, 5)).unwrap()),
+            bytes("ByGrant", encode(&Hello { grant: Some(HelloSecret([5; 32])), ..hello() }).unwrap()),
+            bytes("Attach", encode(&Attach::new(HelloSecret([3; 32]), 77, 5)).unwrap()),
             bytes("Reply", encode(&reply).unwrap()),
             bytes("Refusal", encode(&HelloReply::refuse(refusal)).unwrap()),
         ],
@@ -63,12 +63,12 @@ fn the_first_words_have_the_bytes_of_this_version() {
 #[test]
 fn a_reply_and_an_attach_survive_the_way() {
     let mut reply = HelloReply::accept(vec![9]);
-    reply.ticket = Some(Token([3; 32]));
+    reply.ticket = Some(HelloSecret([3; 32]));
     let read = decode_reply(&encode(&reply).unwrap()[4..]).unwrap();
-    assert_eq!((read.flow_ids, read.ticket), (vec![9], Some(Token([3; 32]))));
-    let attach = encode(&Attach::new(Token([3; 32]), 77, 5)).unwrap();
+    assert_eq!((read.flow_ids, read.ticket), (vec![9], Some(HelloSecret([3; 32]))));
+    let attach = encode(&Attach::new(HelloSecret([3; 32]), 77, 5)).unwrap();
     match decode_first(&attach[4..]).unwrap() {
-        FirstFrame::Attach(attach) => assert_eq!((attach.ticket, attach.flow_id), (Token([3; 32]), 77)),
+        FirstFrame::Attach(attach) => assert_eq!((attach.ticket, attach.flow_id), (HelloSecret([3; 32]), 77)),
         FirstFrame::Hello(_) => panic!("an attach was sent"),
     }
     assert!(decode_hello(&attach[4..]).is_err());

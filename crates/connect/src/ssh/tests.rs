@@ -7,8 +7,8 @@ use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 
 use super::super::features::Features;
+use super::super::loopback::{BothEnds, both_ends_of, fake_ssh};
 use super::super::test_opening;
-use super::super::testing::{BothEnds, both_ends_of, fake_ssh};
 use super::*;
 
 fn params(options: NetworkOptions) -> HelloParams {
@@ -84,7 +84,7 @@ fn a_host_that_would_be_an_option_is_refused() {
 
 #[test]
 fn both_halves_of_the_secret_are_needed() {
-    let half = Token([1; 32]);
+    let half = HelloSecret([1; 32]);
     for (client, server) in [(Some(&half), None), (None, Some(&half))] {
         let secret = session_secret(client, server);
         assert_eq!(Misbehaviour::of(&secret), Some(Misbehaviour::NoSecretHalf));
@@ -118,7 +118,7 @@ fn an_interface_of_the_far_host_is_none_of_this_one() {
 
 #[test]
 fn the_secret_needs_both_halves_in_their_places() {
-    let (a, b) = (Token([1; 32]), Token([2; 32]));
+    let (a, b) = (HelloSecret([1; 32]), HelloSecret([2; 32]));
     let secret = session_secret(Some(&a), Some(&b)).unwrap();
     assert_ne!(secret, session_secret(Some(&b), Some(&a)).unwrap());
     assert!(session_secret(Some(&a), None).is_err());
@@ -241,13 +241,13 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
         assert!(far_candidates.contains(&at(near_socket)), "{far_candidates:?}");
         assert!((42000..=42400).contains(&at(far_socket).port()));
     }
-    let (Fallback::Ready(near_channel), Fallback::Ready(far_channel)) =
+    let (CarrierFallback::Ready(near_channel), CarrierFallback::Ready(far_channel)) =
         (&near.session.fallback, &far.session.fallback)
     else {
         panic!("the channel is the fallback")
     };
     assert_eq!(near_channel.index, 3 * GENERATIONS as u16, "behind all spares");
-    let spare = |spare: &farhaul_session::setup::Spare| (spare.index, spare.send_id, spare.recv_id);
+    let spare = |spare: &farhaul_session::setup::SpareFlow| (spare.index, spare.send_id, spare.recv_id);
     let mirrored = |(index, send_id, recv_id)| (index, recv_id, send_id);
     let near_spares: Vec<_> = near.session.spares.iter().map(spare).collect();
     assert_eq!(near_spares.len(), 3 * (GENERATIONS - 1));

@@ -6,26 +6,27 @@ use farhaul_session::options::Policy;
 use super::*;
 use crate::commission::COMMISSION_MAX;
 
-fn messages() -> Vec<(&'static str, Message)> {
-    let errand = Errand { way: Way::Write, path: b"in/\xff".to_vec(), deletes: true, follows: false };
+fn messages() -> Vec<(&'static str, ControlMessage)> {
+    let errand =
+        Errand { way: ContentDirection::Write, path: b"in/\xff".to_vec(), deletes: true, follows: false };
     let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".to_string();
     let rate = RateOptions { policy: Policy::Low, rate_bps: Some(2_000_000_000), rate_min_bps: None };
     let all = vec![
-        Message::Grant { op: 1, key, errand, seconds: 600 },
-        Message::Begin { op: 300, is_last: false, part: b"{\"copy\":".to_vec() },
-        Message::Hold { is_held: true },
-        Message::Rate(rate),
-        Message::Cancel,
-        Message::Granted { op: 1, seconds: 600, token: Token([7; 32]) },
-        Message::Refused {
+        ControlMessage::Grant { op: 1, key, errand, seconds: 600 },
+        ControlMessage::Begin { op: 300, is_last: false, part: b"{\"copy\":".to_vec() },
+        ControlMessage::Hold { is_held: true },
+        ControlMessage::Rate(rate),
+        ControlMessage::Cancel,
+        ControlMessage::Granted { op: 1, seconds: 600, token: HelloSecret([7; 32]) },
+        ControlMessage::Refused {
             op: 300,
             failure: Failure::new(Code::GrantUsed, "the grant has been used"),
             hint: "ask again".into(),
         },
-        Message::Event(b"{\"event\":\"resumed\"}".to_vec()),
-        Message::Snapshot(b"{}".to_vec()),
-        Message::Ended { op: 300, is_last: true, part: b"}".to_vec() },
-        Message::Entries { op: 300, part: b"{\"manifest\":1".to_vec() },
+        ControlMessage::Event(b"{\"event\":\"resumed\"}".to_vec()),
+        ControlMessage::Snapshot(b"{}".to_vec()),
+        ControlMessage::Ended { op: 300, is_last: true, part: b"}".to_vec() },
+        ControlMessage::Entries { op: 300, part: b"{\"manifest\":1".to_vec() },
     ];
     all.into_iter().map(|message| (message.name(), message)).collect()
 }
@@ -46,9 +47,9 @@ fn every_message_comes_back() {
     for (_, message) in messages() {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let body = Reader(&bytes).bytes().unwrap();
-        assert_eq!(Message::decode(body), Ok(message));
-        assert_eq!(Message::decode(&[body, &[0]].concat()), Err(Malformed));
+        let body = ByteReader(&bytes).bytes().unwrap();
+        assert_eq!(ControlMessage::decode(body), Ok(message));
+        assert_eq!(ControlMessage::decode(&[body, &[0]].concat()), Err(Malformed));
     }
 }
 
@@ -57,7 +58,7 @@ fn what_is_too_long_or_unknown_is_refused() {
     let decode = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = Vec::new();
         write(&mut bytes);
-        Message::decode(&bytes).is_ok()
+        ControlMessage::decode(&bytes).is_ok()
     };
     let grant = |way, more, key: &[u8], path: &[u8]| {
         decode(&|out| {
@@ -84,7 +85,7 @@ fn what_is_too_long_or_unknown_is_refused() {
 
 #[test]
 fn a_document_has_so_many_bytes_at_most() {
-    let mut parts = Parts::default();
+    let mut parts = DocumentParts::default();
     assert_eq!(parts.take(false, &[1; 60], 100).unwrap(), None);
     assert_eq!(parts.take(true, &[2; 40], 100).unwrap().map(|whole| whole.len()), Some(100));
     assert_eq!(parts.take(false, &[1; 60], 100).unwrap(), None, "the next one");
@@ -93,7 +94,7 @@ fn a_document_has_so_many_bytes_at_most() {
 
 #[test]
 fn a_document_without_end_is_refused() {
-    let mut document = Parts::default();
+    let mut document = DocumentParts::default();
     let part = vec![b'x'; PART_MAX];
     let refused =
         (0..=COMMISSION_MAX / PART_MAX).find_map(|_| document.take(false, &part, COMMISSION_MAX).err());
@@ -105,18 +106,18 @@ fn a_document_without_end_is_refused() {
 proptest! {
     #[test]
     fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
-        if let Ok(message) = Message::decode(&bytes) {
+        if let Ok(message) = ControlMessage::decode(&bytes) {
             let mut again = Vec::new();
             message.encode(&mut again);
-            let body = Reader(&again).bytes().unwrap();
-            prop_assert_eq!(Message::decode(body), Ok(message));
+            let body = ByteReader(&again).bytes().unwrap();
+            prop_assert_eq!(ControlMessage::decode(body), Ok(message));
         }
     }
 
     #[test]
     fn a_document_comes_back_from_its_parts(bytes in proptest::collection::vec(any::<u8>(), 0..5), times in 0usize..30_000) {
         let document = bytes.repeat(times);
-        let mut taking = Parts::default();
+        let mut taking = DocumentParts::default();
         let mut whole = None;
         for (is_last, part) in parts(&document) {
             prop_assert!(whole.is_none() && part.len() <= PART_MAX);

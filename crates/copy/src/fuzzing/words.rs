@@ -2,59 +2,62 @@
 
 use farhaul_session::codec::Malformed;
 use farhaul_session::messages as session;
-use farhaul_session::messages::{Frames, Inbox, MESSAGE_MAX, Next, put_words};
+use farhaul_session::messages::{InboxItem, MESSAGE_MAX, MessageInbox, RequestFrames, put_words};
 use farhaul_session::request::FIRST;
 
 use super::super::manifest;
-use super::super::messages::{Decoder, Encoder, Message, decode_spread, encode_spread};
+use super::super::messages::{CopyMessage, Decoder, Encoder, decode_spread, encode_spread};
 use super::super::trailer;
 
 /// A message of whoever may say something on a control stream.
 #[derive(PartialEq)]
-pub(super) enum Heard {
-    Session(session::Message),
-    Copy(Message),
+pub(super) enum DecodedMessage {
+    Session(session::SessionMessage),
+    Copy(CopyMessage),
 }
 
 /// Whoever listens to the control stream of a copy.
 #[derive(Default)]
-pub(super) struct Listener {
-    inbox: Inbox,
-    frames: Frames,
+pub(super) struct FuzzedListener {
+    inbox: MessageInbox,
+    frames: RequestFrames,
     decoder: Decoder,
 }
 
-impl Listener {
+impl FuzzedListener {
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         self.inbox.buffer()
     }
 
     /// The next message, if there is a whole one; words of any request are those of the copy.
-    pub(super) fn next(&mut self) -> Result<Option<Heard>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<DecodedMessage>, Malformed> {
         loop {
             if self.frames.take()? {
-                return self.decoder.decode(self.frames.last()).map(|message| Some(Heard::Copy(message)));
+                return self
+                    .decoder
+                    .decode(self.frames.last())
+                    .map(|message| Some(DecodedMessage::Copy(message)));
             }
             match self.inbox.take()? {
-                Some(Next::Own(message)) => return Ok(Some(Heard::Session(message))),
-                Some(Next::Words(_)) => self.frames.buffer().extend_from_slice(self.inbox.words()),
+                Some(InboxItem::Own(message)) => return Ok(Some(DecodedMessage::Session(message))),
+                Some(InboxItem::Words(_)) => self.frames.buffer().extend_from_slice(self.inbox.words()),
                 None => return Ok(None),
             }
         }
     }
 }
 
-impl Heard {
+impl DecodedMessage {
     pub(super) fn encode(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
         match self {
-            Heard::Session(message) => message.encode(out),
-            Heard::Copy(message) => put_words(out, FIRST, |out| encoder.encode(message, out)),
+            DecodedMessage::Session(message) => message.encode(out),
+            DecodedMessage::Copy(message) => put_words(out, FIRST, |out| encoder.encode(message, out)),
         }
     }
 
     /// Whether the next path may share something with this one's.
     fn has_path(&self) -> bool {
-        matches!(self, Heard::Copy(Message::Entry(_) | Message::Renewed { .. }))
+        matches!(self, DecodedMessage::Copy(CopyMessage::Entry(_) | CopyMessage::Renewed { .. }))
     }
 }
 
@@ -66,12 +69,13 @@ pub fn messages(bytes: &[u8]) -> usize {
     assert!(whole == pieces, "the messages depend on how they come");
     let (mut encoder, mut again) = (Encoder::default(), Vec::new());
     for (index, message) in whole.iter().enumerate() {
-        if let Heard::Copy(Message::Entry(entry) | Message::Renewed { entry, .. }) = message {
+        if let DecodedMessage::Copy(CopyMessage::Entry(entry) | CopyMessage::Renewed { entry, .. }) = message
+        {
             assert!(entry.path.len() <= MESSAGE_MAX, "a path longer than any message");
         }
         let before = again.len();
         message.encode(&mut encoder, &mut again);
-        if let Heard::Session(session::Message::Finish { figures, .. }) = message {
+        if let DecodedMessage::Session(session::SessionMessage::Finish { figures, .. }) = message {
             spread(&figures.of_service);
             // Figures lose digits.
             continue;
@@ -95,8 +99,8 @@ fn spread(bytes: &[u8]) {
     }
 }
 
-fn decode(bytes: &[u8], piece: usize) -> Vec<Heard> {
-    let (mut listener, mut messages) = (Listener::default(), Vec::new());
+fn decode(bytes: &[u8], piece: usize) -> Vec<DecodedMessage> {
+    let (mut listener, mut messages) = (FuzzedListener::default(), Vec::new());
     for piece in bytes.chunks(piece) {
         listener.buffer().extend_from_slice(piece);
         loop {
@@ -109,8 +113,8 @@ fn decode(bytes: &[u8], piece: usize) -> Vec<Heard> {
 }
 
 /// The message of these bytes; a path's prefix is that of an entry before it.
-fn decode_after(bytes: &[u8], before: &[Heard]) -> Option<Heard> {
-    let mut listener = Listener::default();
+fn decode_after(bytes: &[u8], before: &[DecodedMessage]) -> Option<DecodedMessage> {
+    let mut listener = FuzzedListener::default();
     if let Some(last) = before.iter().rev().find(|one| one.has_path()) {
         last.encode(&mut Encoder::default(), listener.buffer());
         listener.next().ok()??;

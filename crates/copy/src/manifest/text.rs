@@ -9,43 +9,43 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_text::escape;
-use farhaul_volume::{Algorithm, Node};
+use farhaul_volume::{Algorithm, SpecialNode};
 use serde::Deserialize;
 
-use super::super::manifest::{Fate, Kind, MANIFEST_SCHEMA, Record};
+use super::super::manifest::{EntryFate, MANIFEST_SCHEMA, ManifestRecord, RecordKind};
 use super::super::report::Report;
 
-impl Fate {
-    const ALL: [Fate; 10] = [
-        Fate::Sent,
-        Fate::Unchanged,
-        Fate::Kept,
-        Fate::Renamed,
-        Fate::Failed,
-        Fate::Vanished,
-        Fate::Skipped,
-        Fate::Deleted,
-        Fate::NotDeleted,
-        Fate::WouldSend,
+impl EntryFate {
+    const ALL: [EntryFate; 10] = [
+        EntryFate::Sent,
+        EntryFate::Unchanged,
+        EntryFate::Kept,
+        EntryFate::Renamed,
+        EntryFate::Failed,
+        EntryFate::Vanished,
+        EntryFate::Skipped,
+        EntryFate::Deleted,
+        EntryFate::NotDeleted,
+        EntryFate::WouldSend,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Fate::Sent => "sent",
-            Fate::Unchanged => "unchanged",
-            Fate::Kept => "kept",
-            Fate::Renamed => "renamed",
-            Fate::Failed => "failed",
-            Fate::Vanished => "vanished",
-            Fate::Skipped => "skipped",
-            Fate::Deleted => "deleted",
-            Fate::NotDeleted => "not-deleted",
-            Fate::WouldSend => "would-send",
+            EntryFate::Sent => "sent",
+            EntryFate::Unchanged => "unchanged",
+            EntryFate::Kept => "kept",
+            EntryFate::Renamed => "renamed",
+            EntryFate::Failed => "failed",
+            EntryFate::Vanished => "vanished",
+            EntryFate::Skipped => "skipped",
+            EntryFate::Deleted => "deleted",
+            EntryFate::NotDeleted => "not-deleted",
+            EntryFate::WouldSend => "would-send",
         }
     }
 
-    fn from_name(name: &str) -> Option<Fate> {
-        Fate::ALL.into_iter().find(|fate| fate.name() == name)
+    fn from_name(name: &str) -> Option<EntryFate> {
+        EntryFate::ALL.into_iter().find(|fate| fate.name() == name)
     }
 }
 
@@ -74,7 +74,13 @@ pub(super) fn end(report: &Report) -> Vec<u8> {
 
 /// The line of one record. `renamed` is what the first component of its path is called at the destination, where modes lack the bits of
 /// `mask`.
-pub(super) fn line(record: &Record, renamed: Option<&[u8]>, mask: u32, at: Duration, out: &mut Vec<u8>) {
+pub(super) fn line(
+    record: &ManifestRecord,
+    renamed: Option<&[u8]>,
+    mask: u32,
+    at: Duration,
+    out: &mut Vec<u8>,
+) {
     out.push(b'{');
     name(out, "path", &record.path);
     if let Some(renamed) = renamed {
@@ -83,41 +89,45 @@ pub(super) fn line(record: &Record, renamed: Option<&[u8]>, mask: u32, at: Durat
         name(out, "dest", &[renamed, &record.path[top..]].concat());
     }
     let kind = match &record.kind {
-        Kind::Unknown => None,
-        Kind::File { .. } => Some("file"),
-        Kind::Directory => Some("directory"),
-        Kind::Symlink { .. } => Some("symlink"),
-        Kind::HardLink { .. } => Some("hardlink"),
-        Kind::Special(Node::Fifo) => Some("fifo"),
-        Kind::Special(Node::Socket) => Some("socket"),
-        Kind::Special(Node::CharDevice { .. }) => Some("char-device"),
-        Kind::Special(Node::BlockDevice { .. }) => Some("block-device"),
+        RecordKind::Unknown => None,
+        RecordKind::File { .. } => Some("file"),
+        RecordKind::Directory => Some("directory"),
+        RecordKind::Symlink { .. } => Some("symlink"),
+        RecordKind::HardLink { .. } => Some("hardlink"),
+        RecordKind::Special(SpecialNode::Fifo) => Some("fifo"),
+        RecordKind::Special(SpecialNode::Socket) => Some("socket"),
+        RecordKind::Special(SpecialNode::CharDevice { .. }) => Some("char-device"),
+        RecordKind::Special(SpecialNode::BlockDevice { .. }) => Some("block-device"),
     };
     if let Some(kind) = kind {
         plain(out, ",\"kind\":\"", kind.as_bytes());
         out.push(b'"');
     }
     match &record.kind {
-        Kind::File { size } => number(out, ",\"size\":", i128::from(*size)),
-        Kind::Symlink { target } => {
+        RecordKind::File { size } => number(out, ",\"size\":", i128::from(*size)),
+        RecordKind::Symlink { target } => {
             out.push(b',');
             name(out, "target", target);
         }
-        Kind::HardLink { to } => {
+        RecordKind::HardLink { to } => {
             out.push(b',');
             name(out, "to", to);
         }
-        Kind::Special(Node::CharDevice { major, minor } | Node::BlockDevice { major, minor }) => {
+        RecordKind::Special(
+            SpecialNode::CharDevice { major, minor } | SpecialNode::BlockDevice { major, minor },
+        ) => {
             number(out, ",\"major\":", i128::from(*major));
             number(out, ",\"minor\":", i128::from(*minor));
         }
-        Kind::Unknown | Kind::Directory | Kind::Special(Node::Fifo | Node::Socket) => {}
+        RecordKind::Unknown
+        | RecordKind::Directory
+        | RecordKind::Special(SpecialNode::Fifo | SpecialNode::Socket) => {}
     }
     if kind.is_some() {
         let octal = |mode: u32| [9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8);
         plain(out, ",\"mode\":\"", &octal(record.mode));
         out.push(b'"');
-        if record.mode & mask != 0 && !matches!(record.kind, Kind::Symlink { .. }) {
+        if record.mode & mask != 0 && !matches!(record.kind, RecordKind::Symlink { .. }) {
             plain(out, ",\"dest_mode\":\"", &octal(record.mode & !mask));
             out.push(b'"');
         }
@@ -138,11 +148,11 @@ pub(super) fn line(record: &Record, renamed: Option<&[u8]>, mask: u32, at: Durat
     }
     match (record.fate, &record.note) {
         (_, None) => {}
-        (Fate::Renamed, Some(from)) => {
+        (EntryFate::Renamed, Some(from)) => {
             out.push(b',');
             name(out, "from", from);
         }
-        (Fate::Skipped, Some(reason)) => text(out, ",\"reason\":", &String::from_utf8_lossy(reason)),
+        (EntryFate::Skipped, Some(reason)) => text(out, ",\"reason\":", &String::from_utf8_lossy(reason)),
         (_, Some(reason)) => text(out, ",\"error\":", &String::from_utf8_lossy(reason)),
     }
     number(out, ",\"at\":", i128::from(at.as_secs()));
@@ -220,9 +230,9 @@ fn name(out: &mut Vec<u8>, key: &str, bytes: &[u8]) {
 
 /// A line of a manifest, read.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Line {
+pub(crate) enum ManifestLine {
     Begin,
-    Entry(Box<Entry>),
+    Entry(Box<ManifestEntryText>),
     /// `error` is why the run ended early, if it did.
     End {
         error: Option<String>,
@@ -231,23 +241,23 @@ pub(crate) enum Line {
 
 /// What a manifest says of one entry.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct ManifestEntryText {
     pub(crate) path: Vec<u8>,
     /// Where it is at the destination.
     pub(crate) place: Vec<u8>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) mode: u32,
     /// At the destination, if that has masked it.
     pub(crate) place_mode: Option<u32>,
     pub(crate) mtime: Option<(i64, u32)>,
     pub(crate) digest: Option<[u8; 32]>,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
-    pub(crate) fate: Fate,
+    pub(crate) fate: EntryFate,
 }
 
 /// A line as JSON has it.
 #[derive(Deserialize)]
-struct Raw {
+struct RawLine {
     manifest: Option<u32>,
     end: Option<bool>,
     complete: Option<bool>,
@@ -276,16 +286,17 @@ struct Raw {
 }
 
 /// Reads a line of any origin; the error says what is wrong with it.
-pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
-    let raw: Raw = serde_json::from_slice(line).map_err(|error| format!("no line of a manifest: {error}"))?;
+pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
+    let raw: RawLine =
+        serde_json::from_slice(line).map_err(|error| format!("no line of a manifest: {error}"))?;
     match (raw.manifest, raw.end) {
-        (Some(MANIFEST_SCHEMA), _) => return Ok(Line::Begin),
+        (Some(MANIFEST_SCHEMA), _) => return Ok(ManifestLine::Begin),
         (Some(other), _) => {
             return Err(format!("a manifest of version {other}, which this farhaul cannot read"));
         }
         (None, Some(_)) => {
             let error = raw.error.filter(|_| raw.complete != Some(true));
-            return Ok(Line::End { error });
+            return Ok(ManifestLine::End { error });
         }
         (None, None) => {}
     }
@@ -294,28 +305,28 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
     let place = if place == b"." { Vec::new() } else { place };
     let missing = |what: &str| format!("{}: no {what}", escape(&path));
     let kind = match raw.kind.as_deref() {
-        None => Kind::Unknown,
-        Some("file") => Kind::File { size: raw.size.ok_or_else(|| missing("size"))? },
-        Some("directory") => Kind::Directory,
+        None => RecordKind::Unknown,
+        Some("file") => RecordKind::File { size: raw.size.ok_or_else(|| missing("size"))? },
+        Some("directory") => RecordKind::Directory,
         Some("symlink") => {
             let target = given(raw.target, raw.target_base64)?;
-            Kind::Symlink { target: target.ok_or_else(|| missing("target"))? }
+            RecordKind::Symlink { target: target.ok_or_else(|| missing("target"))? }
         }
         Some("hardlink") => {
-            Kind::HardLink { to: given(raw.to, raw.to_base64)?.ok_or_else(|| missing("to"))? }
+            RecordKind::HardLink { to: given(raw.to, raw.to_base64)?.ok_or_else(|| missing("to"))? }
         }
-        Some("fifo") => Kind::Special(Node::Fifo),
-        Some("socket") => Kind::Special(Node::Socket),
+        Some("fifo") => RecordKind::Special(SpecialNode::Fifo),
+        Some("socket") => RecordKind::Special(SpecialNode::Socket),
         Some(kind @ ("char-device" | "block-device")) => {
             let (major, minor) =
                 (raw.major.ok_or_else(|| missing("major"))?, raw.minor.ok_or_else(|| missing("minor"))?);
-            Kind::Special(match kind {
-                "char-device" => Node::CharDevice { major, minor },
-                _ => Node::BlockDevice { major, minor },
+            RecordKind::Special(match kind {
+                "char-device" => SpecialNode::CharDevice { major, minor },
+                _ => SpecialNode::BlockDevice { major, minor },
             })
         }
         // Of a later version.
-        Some(_) => Kind::Unknown,
+        Some(_) => RecordKind::Unknown,
     };
     let octal = |mode: &str| u32::from_str_radix(mode, 8).map_err(|_| missing("octal mode"));
     let mode = raw.mode.as_deref().map_or(Ok(0), octal)?;
@@ -332,8 +343,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
             extra.push((algorithm, unhex(&digest, algorithm.bytes())?));
         }
     }
-    let fate = raw.result.as_deref().and_then(Fate::from_name).ok_or_else(|| missing("known result"))?;
-    Ok(Line::Entry(Box::new(Entry {
+    let fate = raw.result.as_deref().and_then(EntryFate::from_name).ok_or_else(|| missing("known result"))?;
+    Ok(ManifestLine::Entry(Box::new(ManifestEntryText {
         mode,
         place_mode,
         mtime: raw.mtime_ns.and_then(split_time),
@@ -382,20 +393,20 @@ mod tests {
 
     const AT: Duration = Duration::from_millis(1_700_000_000_345);
 
-    fn written(record: &Record, renamed: Option<&[u8]>) -> String {
+    fn written(record: &ManifestRecord, renamed: Option<&[u8]>) -> String {
         let mut out = Vec::new();
         line(record, renamed, 0, AT, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn record() -> Record {
-        Record {
-            kind: Kind::File { size: 5 },
+    fn record() -> ManifestRecord {
+        ManifestRecord {
+            kind: RecordKind::File { size: 5 },
             mode: 0o4755,
             mtime: (-2, 999_999_999),
             digest: Some([0xab; 32]),
             extra: vec![(Algorithm::Md5, vec![1; 16])],
-            ..Record::of_path(b"run7/a b", Fate::Sent)
+            ..ManifestRecord::of_path(b"run7/a b", EntryFate::Sent)
         }
     }
 
@@ -405,7 +416,7 @@ mod tests {
             let mut out = Vec::new();
             line(&record(), None, mask, AT, &mut out);
             match parse(&out).unwrap() {
-                Line::Entry(entry) => (entry.mode, entry.place_mode),
+                ManifestLine::Entry(entry) => (entry.mode, entry.place_mode),
                 other => panic!("{other:?}"),
             }
         };
@@ -424,8 +435,8 @@ mod tests {
                  \"digest\":\"{digest}\",\"md5\":\"{md5}\",\"result\":\"sent\",\"at\":1700000000.3}}\n"
             )
         );
-        let failed =
-            Record::of_path(b"x\xff\n", Fate::Sent).failed(&Failure::new(Code::NotFound, "no \"x\""));
+        let failed = ManifestRecord::of_path(b"x\xff\n", EntryFate::Sent)
+            .failed(&Failure::new(Code::NotFound, "no \"x\""));
         assert_eq!(
             written(&failed, None),
             "{\"path\":\"x\\\\xff\\\\n\",\"path_base64\":\"eP8K\",\"result\":\"failed\",\"code\":\"FH-NOT-FOUND\",\"error\":\"no \\\"x\\\"\",\"at\":1700000000.3}\n"
@@ -437,8 +448,8 @@ mod tests {
         );
         let early = Report { error: Some("lost".into()), ..Report::default() };
         assert_eq!(end(&early), "{\"end\":true,\"ok\":false,\"complete\":false,\"error\":\"lost\"}\n");
-        assert_eq!(parse(&begin(AT)).unwrap(), Line::Begin);
-        assert_eq!(parse(&super::end(&early)).unwrap(), Line::End { error: Some("lost".into()) });
+        assert_eq!(parse(&begin(AT)).unwrap(), ManifestLine::Begin);
+        assert_eq!(parse(&super::end(&early)).unwrap(), ManifestLine::End { error: Some("lost".into()) });
     }
 
     #[test]
@@ -457,7 +468,9 @@ mod tests {
             assert!(parse(line.as_bytes()).is_err(), "{line}");
         }
         let later = "{\"path\":\"a\",\"kind\":\"whiteout\",\"result\":\"sent\",\"new\":[1]}";
-        assert!(matches!(parse(later.as_bytes()), Ok(Line::Entry(entry)) if entry.kind == Kind::Unknown));
+        assert!(
+            matches!(parse(later.as_bytes()), Ok(ManifestLine::Entry(entry)) if entry.kind == RecordKind::Unknown)
+        );
     }
 
     proptest! {
@@ -470,21 +483,21 @@ mod tests {
             // Which stands for the destination itself, whose place is empty.
             prop_assume!(path != b".");
             let kind = match kind {
-                0 => Kind::File { size },
-                1 => Kind::Directory,
-                2 => Kind::Symlink { target },
-                3 => Kind::Special(Node::Fifo),
-                4 => Kind::Special(Node::Socket),
-                5 => Kind::Special(Node::CharDevice { major, minor }),
-                6 => Kind::Special(Node::BlockDevice { major, minor }),
-                _ => Kind::HardLink { to: target },
+                0 => RecordKind::File { size },
+                1 => RecordKind::Directory,
+                2 => RecordKind::Symlink { target },
+                3 => RecordKind::Special(SpecialNode::Fifo),
+                4 => RecordKind::Special(SpecialNode::Socket),
+                5 => RecordKind::Special(SpecialNode::CharDevice { major, minor }),
+                6 => RecordKind::Special(SpecialNode::BlockDevice { major, minor }),
+                _ => RecordKind::HardLink { to: target },
             };
-            let record = Record {
-                kind, mode, mtime: (secs, nanos), digest, fate: Fate::ALL[fate], ..Record::of_path(&path, Fate::Sent)
+            let record = ManifestRecord {
+                kind, mode, mtime: (secs, nanos), digest, fate: EntryFate::ALL[fate], ..ManifestRecord::of_path(&path, EntryFate::Sent)
             };
             let text = written(&record, None);
             prop_assert_eq!(text.find('\n'), Some(text.len() - 1));
-            let Line::Entry(back) = parse(text.as_bytes()).unwrap() else { panic!("an entry") };
+            let ManifestLine::Entry(back) = parse(text.as_bytes()).unwrap() else { panic!("an entry") };
             prop_assert_eq!((&back.path, &back.place), (&record.path, &record.path));
             prop_assert_eq!((back.kind, back.mode, back.mtime), (record.kind, mode, Some((secs, nanos))));
             prop_assert_eq!((back.digest, back.fate), (digest, record.fate));

@@ -3,13 +3,13 @@
 //!
 //! Always true: an entry counts as its line in the manifest says it, and only if it is at the destination; the order does not matter.
 
-use farhaul_volume::{Multiset, Node};
+use farhaul_volume::{Multiset, SpecialNode};
 
-use super::{Entry, Fate, Kind, Record};
+use super::{EntryFate, ManifestEntryText, ManifestRecord, RecordKind};
 
 /// The sums so far, and what goes into the root beside them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct ManifestTally {
     set: Multiset,
     /// Entries of all kinds.
     pub(crate) entries: u64,
@@ -23,36 +23,36 @@ pub(crate) struct Tally {
 }
 
 /// What of an entry counts.
-struct Counted<'a> {
+struct CountedEntry<'a> {
     path: &'a [u8],
-    kind: &'a Kind,
+    kind: &'a RecordKind,
     mode: u32,
     mtime: (i64, u32),
     digest: Option<&'a [u8; 32]>,
 }
 
-impl Tally {
+impl ManifestTally {
     /// An entry, as a session knows it.
-    pub(crate) fn add(&mut self, record: &Record) {
+    pub(crate) fn add(&mut self, record: &ManifestRecord) {
         if counts(record.fate, &record.kind) {
-            let Record { path, kind, mode, mtime, digest, .. } = record;
-            self.put(&Counted { path, kind, mode: *mode, mtime: *mtime, digest: digest.as_ref() });
+            let ManifestRecord { path, kind, mode, mtime, digest, .. } = record;
+            self.put(&CountedEntry { path, kind, mode: *mode, mtime: *mtime, digest: digest.as_ref() });
             self.told += u64::from(record.is_told);
         }
     }
 
     /// The same, as a manifest says it.
-    pub(crate) fn add_line(&mut self, entry: &Entry) {
+    pub(crate) fn add_line(&mut self, entry: &ManifestEntryText) {
         if counts(entry.fate, &entry.kind) {
-            let Entry { path, kind, mode, mtime, digest, .. } = entry;
+            let ManifestEntryText { path, kind, mode, mtime, digest, .. } = entry;
             let mtime = mtime.unwrap_or_default();
-            self.put(&Counted { path, kind, mode: *mode, mtime, digest: digest.as_ref() });
+            self.put(&CountedEntry { path, kind, mode: *mode, mtime, digest: digest.as_ref() });
         }
     }
 
-    fn put(&mut self, counted: &Counted<'_>) {
+    fn put(&mut self, counted: &CountedEntry<'_>) {
         self.entries += 1;
-        if let Kind::File { size } = counted.kind {
+        if let RecordKind::File { size } = counted.kind {
             self.files += 1;
             self.bytes = self.bytes.wrapping_add(*size);
             self.unread += u64::from(counted.digest.is_none() && *size > 0);
@@ -68,43 +68,48 @@ impl Tally {
 }
 
 /// It is at the destination: it was brought, or was there already.
-fn counts(fate: Fate, kind: &Kind) -> bool {
-    matches!(fate, Fate::Sent | Fate::Unchanged | Fate::Renamed) && *kind != Kind::Unknown
+fn counts(fate: EntryFate, kind: &RecordKind) -> bool {
+    matches!(fate, EntryFate::Sent | EntryFate::Unchanged | EntryFate::Renamed)
+        && *kind != RecordKind::Unknown
 }
 
-impl Counted<'_> {
+impl CountedEntry<'_> {
     /// The kind, then what every entry has, then what its kind has. Numbers are little-endian; what has a length has it in front.
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(match self.kind {
-            Kind::Unknown => b'?',
-            Kind::File { .. } => b'f',
-            Kind::Directory => b'd',
-            Kind::Symlink { .. } => b'l',
-            Kind::HardLink { .. } => b'h',
-            Kind::Special(Node::Fifo) => b'p',
-            Kind::Special(Node::Socket) => b's',
-            Kind::Special(Node::CharDevice { .. }) => b'c',
-            Kind::Special(Node::BlockDevice { .. }) => b'b',
+            RecordKind::Unknown => b'?',
+            RecordKind::File { .. } => b'f',
+            RecordKind::Directory => b'd',
+            RecordKind::Symlink { .. } => b'l',
+            RecordKind::HardLink { .. } => b'h',
+            RecordKind::Special(SpecialNode::Fifo) => b'p',
+            RecordKind::Special(SpecialNode::Socket) => b's',
+            RecordKind::Special(SpecialNode::CharDevice { .. }) => b'c',
+            RecordKind::Special(SpecialNode::BlockDevice { .. }) => b'b',
         });
         put_bytes(out, if self.path.is_empty() { b"." } else { self.path });
         // A symbolic link has no mode of its own.
-        let mode = if matches!(self.kind, Kind::Symlink { .. }) { 0 } else { self.mode & 0o7777 };
+        let mode = if matches!(self.kind, RecordKind::Symlink { .. }) { 0 } else { self.mode & 0o7777 };
         out.extend(mode.to_le_bytes());
         let (secs, nanos) = self.mtime;
         out.extend((i128::from(secs) * 1_000_000_000 + i128::from(nanos)).to_le_bytes());
         match self.kind {
-            Kind::File { size } => {
+            RecordKind::File { size } => {
                 out.extend(size.to_le_bytes());
                 out.push(u8::from(self.digest.is_some()));
                 out.extend(self.digest.into_iter().flatten());
             }
-            Kind::Symlink { target } => put_bytes(out, target),
-            Kind::HardLink { to } => put_bytes(out, to),
-            Kind::Special(Node::CharDevice { major, minor } | Node::BlockDevice { major, minor }) => {
+            RecordKind::Symlink { target } => put_bytes(out, target),
+            RecordKind::HardLink { to } => put_bytes(out, to),
+            RecordKind::Special(
+                SpecialNode::CharDevice { major, minor } | SpecialNode::BlockDevice { major, minor },
+            ) => {
                 out.extend(major.to_le_bytes());
                 out.extend(minor.to_le_bytes());
             }
-            Kind::Unknown | Kind::Directory | Kind::Special(Node::Fifo | Node::Socket) => {}
+            RecordKind::Unknown
+            | RecordKind::Directory
+            | RecordKind::Special(SpecialNode::Fifo | SpecialNode::Socket) => {}
         }
     }
 }
@@ -125,21 +130,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::text;
-    use super::super::{Line, parse};
+    use super::super::{ManifestLine, parse};
     use super::*;
 
-    fn record(path: &[u8]) -> Record {
-        Record {
-            kind: Kind::File { size: 5 },
+    fn record(path: &[u8]) -> ManifestRecord {
+        ManifestRecord {
+            kind: RecordKind::File { size: 5 },
             mode: 0o100_644,
             mtime: (7, 1),
             digest: Some([3; 32]),
-            ..Record::of_path(path, Fate::Sent)
+            ..ManifestRecord::of_path(path, EntryFate::Sent)
         }
     }
 
-    fn of(records: &[Record]) -> Tally {
-        let mut tally = Tally::default();
+    fn of(records: &[ManifestRecord]) -> ManifestTally {
+        let mut tally = ManifestTally::default();
         records.iter().for_each(|record| tally.add(record));
         tally
     }
@@ -147,40 +152,54 @@ mod tests {
     #[test]
     fn everything_that_is_said_of_an_entry_counts() {
         let base = record(b"a");
-        let link = Record { kind: Kind::Symlink { target: b"x".to_vec() }, ..record(b"a") };
-        let device =
-            |major| Record { kind: Kind::Special(Node::CharDevice { major, minor: 1 }), ..record(b"a") };
+        let link = ManifestRecord { kind: RecordKind::Symlink { target: b"x".to_vec() }, ..record(b"a") };
+        let device = |major| ManifestRecord {
+            kind: RecordKind::Special(SpecialNode::CharDevice { major, minor: 1 }),
+            ..record(b"a")
+        };
         let all = [
             base.clone(),
             record(b"b"),
-            Record { kind: Kind::File { size: 6 }, ..base.clone() },
-            Record { mode: 0o100_755, ..base.clone() },
-            Record { mtime: (7, 2), ..base.clone() },
-            Record { mtime: (-7, 1), ..base.clone() },
-            Record { digest: Some([4; 32]), ..base.clone() },
-            Record { digest: None, ..base.clone() },
-            Record { kind: Kind::Directory, ..base.clone() },
+            ManifestRecord { kind: RecordKind::File { size: 6 }, ..base.clone() },
+            ManifestRecord { mode: 0o100_755, ..base.clone() },
+            ManifestRecord { mtime: (7, 2), ..base.clone() },
+            ManifestRecord { mtime: (-7, 1), ..base.clone() },
+            ManifestRecord { digest: Some([4; 32]), ..base.clone() },
+            ManifestRecord { digest: None, ..base.clone() },
+            ManifestRecord { kind: RecordKind::Directory, ..base.clone() },
             link.clone(),
-            Record { kind: Kind::Symlink { target: b"y".to_vec() }, ..base.clone() },
-            Record { kind: Kind::HardLink { to: b"x".to_vec() }, ..base.clone() },
-            Record { kind: Kind::Special(Node::Fifo), ..base.clone() },
-            Record { kind: Kind::Special(Node::Socket), ..base.clone() },
+            ManifestRecord { kind: RecordKind::Symlink { target: b"y".to_vec() }, ..base.clone() },
+            ManifestRecord { kind: RecordKind::HardLink { to: b"x".to_vec() }, ..base.clone() },
+            ManifestRecord { kind: RecordKind::Special(SpecialNode::Fifo), ..base.clone() },
+            ManifestRecord { kind: RecordKind::Special(SpecialNode::Socket), ..base.clone() },
             device(1),
             device(2),
         ];
         let roots: std::collections::HashSet<_> =
             all.iter().map(|record| of(std::slice::from_ref(record)).root()).collect();
         assert_eq!(roots.len(), all.len());
-        for fate in [Fate::Unchanged, Fate::Renamed] {
-            assert_eq!(of(&[Record { fate, ..base.clone() }]).root(), of(std::slice::from_ref(&base)).root());
+        for fate in [EntryFate::Unchanged, EntryFate::Renamed] {
+            assert_eq!(
+                of(&[ManifestRecord { fate, ..base.clone() }]).root(),
+                of(std::slice::from_ref(&base)).root()
+            );
         }
-        assert_eq!(of(&[Record { mode: 0o777, ..link.clone() }]).root(), of(&[link]).root());
-        let gone =
-            [Fate::Kept, Fate::Failed, Fate::Skipped, Fate::Deleted, Fate::NotDeleted, Fate::WouldSend];
+        assert_eq!(of(&[ManifestRecord { mode: 0o777, ..link.clone() }]).root(), of(&[link]).root());
+        let gone = [
+            EntryFate::Kept,
+            EntryFate::Failed,
+            EntryFate::Skipped,
+            EntryFate::Deleted,
+            EntryFate::NotDeleted,
+            EntryFate::WouldSend,
+        ];
         for fate in gone {
-            assert_eq!(of(&[Record { fate, ..base.clone() }]), Tally::default(), "{fate:?}");
+            assert_eq!(of(&[ManifestRecord { fate, ..base.clone() }]), ManifestTally::default(), "{fate:?}");
         }
-        let told = of(&[Record { is_told: true, ..base.clone() }, Record { digest: None, ..record(b"b") }]);
+        let told = of(&[
+            ManifestRecord { is_told: true, ..base.clone() },
+            ManifestRecord { digest: None, ..record(b"b") },
+        ]);
         assert_eq!((told.entries, told.files, told.bytes, told.unread, told.told), (2, 2, 10, 1, 1));
     }
 
@@ -192,19 +211,19 @@ mod tests {
         ) {
             let records: Vec<_> = paths.iter().filter(|path| path.as_slice() != b".").enumerate().map(|(number, path)| {
                 let kind = match number % 5 {
-                    0 => Kind::File { size },
-                    1 => Kind::Directory,
-                    2 => Kind::Symlink { target: path.clone() },
-                    3 => Kind::HardLink { to: path.clone() },
-                    _ => Kind::Special(Node::BlockDevice { major: mode, minor: nanos }),
+                    0 => RecordKind::File { size },
+                    1 => RecordKind::Directory,
+                    2 => RecordKind::Symlink { target: path.clone() },
+                    3 => RecordKind::HardLink { to: path.clone() },
+                    _ => RecordKind::Special(SpecialNode::BlockDevice { major: mode, minor: nanos }),
                 };
-                Record { kind, mode, mtime: (secs, nanos), digest, ..Record::of_path(path, Fate::Sent) }
-            }).chain([Record { kind: Kind::Directory, ..Record::of_path(b"", Fate::Sent) }]).collect();
-            let mut read = Tally::default();
+                ManifestRecord { kind, mode, mtime: (secs, nanos), digest, ..ManifestRecord::of_path(path, EntryFate::Sent) }
+            }).chain([ManifestRecord { kind: RecordKind::Directory, ..ManifestRecord::of_path(b"", EntryFate::Sent) }]).collect();
+            let mut read = ManifestTally::default();
             for record in records.iter().rev() {
                 let mut line = Vec::new();
                 text::line(record, Some(b"new"), 0o022, std::time::Duration::ZERO, &mut line);
-                let Line::Entry(entry) = parse(&line).unwrap() else { panic!("an entry") };
+                let ManifestLine::Entry(entry) = parse(&line).unwrap() else { panic!("an entry") };
                 read.add_line(&entry);
             }
             prop_assert_eq!(&read, &of(&records));

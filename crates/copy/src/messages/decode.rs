@@ -1,10 +1,10 @@
 //! Bytes as messages.
 
-use farhaul_session::codec::{Malformed, Reader};
-use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
+use farhaul_session::codec::{ByteReader, Malformed};
+use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, FileTime, SpecialNode};
 
 use super::super::messages::{
-    ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
+    ATTRIBUTES, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
 use crate::failures::Failure;
@@ -21,69 +21,75 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// The message of this code and body.
-    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Message, Malformed> {
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<CopyMessage, Malformed> {
         decode_message(bytes, &mut self.last_path)
     }
 }
 
-fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malformed> {
-    let mut reader = Reader(bytes);
+fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, Malformed> {
+    let mut reader = ByteReader(bytes);
     let message = match reader.byte()? {
-        1 => Message::Entry(decode_entry(&mut reader, last_path)?),
-        2 => Message::DirectoryEnd { id: reader.varint()? },
-        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? },
-        4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
-        5 => Message::FileFailed { id: reader.varint()?, failure: Failure::take(&mut reader)? },
-        6 => Message::EntriesEnd,
-        7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
-        8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
-        9 => Message::PresentEnd { is_complete: reader.flag()? },
+        1 => CopyMessage::Entry(decode_entry(&mut reader, last_path)?),
+        2 => CopyMessage::DirectoryEnd { id: reader.varint()? },
+        3 => {
+            CopyMessage::SourceFailed { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
+        }
+        4 => CopyMessage::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
+        5 => CopyMessage::FileFailed { id: reader.varint()?, failure: Failure::take(&mut reader)? },
+        6 => CopyMessage::EntriesEnd,
+        7 => CopyMessage::LeftOut { path: reader.bytes()?.to_vec() },
+        8 => CopyMessage::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
+        9 => CopyMessage::PresentEnd { is_complete: reader.flag()? },
         11 => {
             let id = reader.varint()?;
             // An entry as in a message of its own.
             if reader.byte()? != 1 {
                 return Err(Malformed);
             }
-            Message::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
+            CopyMessage::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
         }
-        10 => Message::Compared { id: reader.varint()?, is_same: reader.flag()? },
-        12 => Message::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
-        16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
-        17 => Message::Done { id: reader.varint()? },
-        18 => Message::Failed {
+        10 => CopyMessage::Compared { id: reader.varint()?, is_same: reader.flag()? },
+        12 => CopyMessage::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        16 => CopyMessage::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
+        17 => CopyMessage::Done { id: reader.varint()? },
+        18 => CopyMessage::Failed {
             id: reader.varint()?,
             path: reader.bytes()?.to_vec(),
             failure: Failure::take(&mut reader)?,
         },
-        15 => Message::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
-        19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
-        20 => Message::DirectoriesDone { count: reader.varint()? },
-        21 => Message::Deleted { path: reader.bytes()?.to_vec() },
-        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? },
+        15 => CopyMessage::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        19 => CopyMessage::Again { id: reader.varint()?, chunk: reader.varint()? },
+        20 => CopyMessage::DirectoriesDone { count: reader.varint()? },
+        21 => CopyMessage::Deleted { path: reader.bytes()?.to_vec() },
+        22 => {
+            CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
+        }
         23 => {
             let (names, is_last) = decode_list(&mut reader)?;
-            Message::Names { names, is_last }
+            CopyMessage::Names { names, is_last }
         }
         38 => {
             let (paths, is_last) = decode_list(&mut reader)?;
-            Message::Paths { paths, is_last }
+            CopyMessage::Paths { paths, is_last }
         }
-        24 => {
-            Message::Marks { id: reader.varint()?, chunk: reader.varint()?, marks: reader.bytes()?.to_vec() }
-        }
-        25 => Message::MarksEnd { id: reader.varint()? },
+        24 => CopyMessage::Marks {
+            id: reader.varint()?,
+            chunk: reader.varint()?,
+            marks: reader.bytes()?.to_vec(),
+        },
+        25 => CopyMessage::MarksEnd { id: reader.varint()? },
         30 => {
             let (id, chunk) = (reader.varint()?, reader.varint()?);
-            Message::Kept { id, chunk, cv: ChunkCv(reader.array()?) }
+            CopyMessage::Kept { id, chunk, cv: ChunkCv(reader.array()?) }
         }
-        13 => Message::Same { id: reader.varint()?, chunk: reader.varint()? },
-        26 => Message::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
-        27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
-        28 => Message::Placed { name: reader.bytes()?.to_vec() },
-        29 => Message::Unchanged { first: reader.varint()?, count: reader.varint()? },
-        31 => Message::Receipt { statement: reader.bytes()?.to_vec(), reason: reader.text()? },
-        54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
-        55 => Message::Replaced {
+        13 => CopyMessage::Same { id: reader.varint()?, chunk: reader.varint()? },
+        26 => CopyMessage::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
+        27 => CopyMessage::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
+        28 => CopyMessage::Placed { name: reader.bytes()?.to_vec() },
+        29 => CopyMessage::Unchanged { first: reader.varint()?, count: reader.varint()? },
+        31 => CopyMessage::Receipt { statement: reader.bytes()?.to_vec(), reason: reader.text()? },
+        54 => CopyMessage::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
+        55 => CopyMessage::Replaced {
             path: reader.bytes()?.to_vec(),
             was: decode_sort(&mut reader)?,
             by: decode_sort(&mut reader)?,
@@ -91,12 +97,12 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
         _ => return Err(Malformed),
     };
     #[cfg(feature = "planted-bug")]
-    super::planted::bug(&message);
+    super::planted_fault::bug(&message);
     if reader.is_empty() { Ok(message) } else { Err(Malformed) }
 }
 
 /// Part of a list, and whether it is the last one.
-fn decode_list(reader: &mut Reader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malformed> {
+fn decode_list(reader: &mut ByteReader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malformed> {
     let is_last = reader.flag()?;
     let mut list = Vec::new();
     for _ in 0..reader.varint()? {
@@ -105,7 +111,7 @@ fn decode_list(reader: &mut Reader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malforme
     Ok((list, is_last))
 }
 
-fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {
+fn decode_entry(reader: &mut ByteReader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {
     let id = reader.varint()?;
     let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let rest = reader.bytes()?;
@@ -116,18 +122,18 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
     last_path.truncate(shared);
     last_path.extend_from_slice(rest);
     let mode = reader.u32()?;
-    let Time { secs: mtime_secs, nanos: mtime_nanos } = decode_time(reader)?;
+    let FileTime { secs: mtime_secs, nanos: mtime_nanos } = decode_time(reader)?;
     let kind = reader.byte()?;
     let what = match kind & !ATTRIBUTES {
-        1 => What::Stream,
-        8 => What::Directory,
-        9 => What::Symlink { target: reader.bytes()?.to_vec() },
-        10 => What::HardLink { to: reader.varint()? },
-        11 => What::Special(decode_node(reader)?),
+        1 => EntryContent::Stream,
+        8 => EntryContent::Directory,
+        9 => EntryContent::Symlink { target: reader.bytes()?.to_vec() },
+        10 => EntryContent::HardLink { to: reader.varint()? },
+        11 => EntryContent::Special(decode_node(reader)?),
         flags if flags & !0b110 == 0 => {
             let (size, inode, device) = (reader.varint()?, reader.varint()?, reader.varint()?);
-            let ctime = if size > CHUNK { decode_time(reader)? } else { Time::default() };
-            What::File { size, inode, device, ctime, sparse: flags & 2 != 0, linked: flags & 4 != 0 }
+            let ctime = if size > CHUNK { decode_time(reader)? } else { FileTime::default() };
+            EntryContent::File { size, inode, device, ctime, sparse: flags & 2 != 0, linked: flags & 4 != 0 }
         }
         _ => return Err(Malformed),
     };
@@ -140,23 +146,23 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
     Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes })
 }
 
-fn decode_time(reader: &mut Reader<'_>) -> Result<Time, Malformed> {
+fn decode_time(reader: &mut ByteReader<'_>) -> Result<FileTime, Malformed> {
     let (secs, nanos) = (reader.signed()?, reader.u32()?);
-    if nanos < 1_000_000_000 { Ok(Time { secs, nanos }) } else { Err(Malformed) }
+    if nanos < 1_000_000_000 { Ok(FileTime { secs, nanos }) } else { Err(Malformed) }
 }
 
-fn decode_node(reader: &mut Reader<'_>) -> Result<Node, Malformed> {
+fn decode_node(reader: &mut ByteReader<'_>) -> Result<SpecialNode, Malformed> {
     let (kind, major, minor) = (reader.varint()?, reader.u32()?, reader.u32()?);
     Ok(match kind {
-        0 => Node::Fifo,
-        1 => Node::Socket,
-        2 => Node::CharDevice { major, minor },
-        3 => Node::BlockDevice { major, minor },
+        0 => SpecialNode::Fifo,
+        1 => SpecialNode::Socket,
+        2 => SpecialNode::CharDevice { major, minor },
+        3 => SpecialNode::BlockDevice { major, minor },
         _ => return Err(Malformed),
     })
 }
 
-fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
+fn decode_digests(reader: &mut ByteReader<'_>) -> Result<Digests, Malformed> {
     let tree = Digest(reader.array()?);
     let mut extra = Vec::new();
     for _ in 0..reader.varint()? {
@@ -170,7 +176,7 @@ fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
     Ok(Digests { tree, extra })
 }
 
-fn decode_border(reader: &mut Reader<'_>) -> Result<Border, Malformed> {
+fn decode_border(reader: &mut ByteReader<'_>) -> Result<Border, Malformed> {
     Ok(match reader.byte()? {
         0 => Border::MountPoint,
         1 => Border::Beyond,
@@ -178,11 +184,11 @@ fn decode_border(reader: &mut Reader<'_>) -> Result<Border, Malformed> {
     })
 }
 
-fn decode_sort(reader: &mut Reader<'_>) -> Result<Sort, Malformed> {
-    Sort::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Malformed)
+fn decode_sort(reader: &mut ByteReader<'_>) -> Result<EntrySort, Malformed> {
+    EntrySort::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Malformed)
 }
 
-fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
+fn decode_presence(reader: &mut ByteReader<'_>) -> Result<Presence, Malformed> {
     Ok(match reader.byte()? {
         0 => Presence::Plain,
         1 => Presence::Directory,
@@ -192,7 +198,7 @@ fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
     })
 }
 
-fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
+fn decode_decision(reader: &mut ByteReader<'_>) -> Result<Decision, Malformed> {
     Ok(match reader.byte()? {
         0 => Decision::Send,
         3 => Decision::Listed,
@@ -204,7 +210,7 @@ fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
     })
 }
 
-fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+fn decode_ranges(reader: &mut ByteReader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
     let count = reader.varint()?;
     if count > RANGES_MAX as u64 {
         return Err(Malformed);
@@ -214,7 +220,7 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> 
 
 /// What [`encode_spread`](super::encode_spread) has written.
 pub(crate) fn decode_spread(bytes: &[u8]) -> Result<Vec<SpreadFigures>, Malformed> {
-    let (mut reader, mut spread) = (Reader(bytes), Vec::new());
+    let (mut reader, mut spread) = (ByteReader(bytes), Vec::new());
     let directories = if reader.is_empty() { 0 } else { reader.varint()? };
     for _ in 0..directories.min(SPREAD_MAX as u64) {
         let (directory, files) = (reader.text()?, reader.varint()?);

@@ -2,9 +2,11 @@
 
 use farhaul_session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
 use farhaul_session::messages::put_message;
-use farhaul_volume::{Border, CHUNK, Node};
+use farhaul_volume::{Border, CHUNK, SpecialNode};
 
-use super::super::messages::{ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, What};
+use super::super::messages::{
+    ATTRIBUTES, CopyMessage, Decision, EntryContent, ManifestEntry, Presence, RANGES_MAX,
+};
 use super::super::report::SpreadFigures;
 
 /// Writes messages, remembering the last path for the next one's prefix.
@@ -15,34 +17,34 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     /// Appends the message and the length before it.
-    pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, message: &CopyMessage, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(message, out));
     }
 
-    fn encode_body(&mut self, message: &Message, out: &mut Vec<u8>) {
+    fn encode_body(&mut self, message: &CopyMessage, out: &mut Vec<u8>) {
         match message {
-            Message::Entry(entry) => self.encode_entry(entry, out),
-            Message::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
-            Message::SourceFailed { path, failure } => {
+            CopyMessage::Entry(entry) => self.encode_entry(entry, out),
+            CopyMessage::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
+            CopyMessage::SourceFailed { path, failure } => {
                 out.push(3);
                 put_bytes(out, path);
                 failure.put(out);
             }
-            Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
-            Message::FileFailed { id, failure } => {
+            CopyMessage::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
+            CopyMessage::FileFailed { id, failure } => {
                 put_numbers(out, 5, &[*id]);
                 failure.put(out);
             }
-            Message::Renewed { id, entry } => {
+            CopyMessage::Renewed { id, entry } => {
                 put_numbers(out, 11, &[*id]);
                 self.encode_entry(entry, out);
             }
-            Message::EntriesEnd => out.push(6),
-            Message::LeftOut { path } => {
+            CopyMessage::EntriesEnd => out.push(6),
+            CopyMessage::LeftOut { path } => {
                 out.push(7);
                 put_bytes(out, path);
             }
-            Message::Present { path, presence } => {
+            CopyMessage::Present { path, presence } => {
                 out.push(8);
                 put_bytes(out, path);
                 out.push(match presence {
@@ -52,9 +54,9 @@ impl Encoder {
                     Presence::DirectoryUnlisted => 3,
                 });
             }
-            Message::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
-            Message::Compared { id, is_same } => put_numbers(out, 10, &[*id, u64::from(*is_same)]),
-            Message::Decide { id, decision } => {
+            CopyMessage::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
+            CopyMessage::Compared { id, is_same } => put_numbers(out, 10, &[*id, u64::from(*is_same)]),
+            CopyMessage::Decide { id, decision } => {
                 put_numbers(out, 16, &[*id]);
                 match decision {
                     Decision::Send => out.push(0),
@@ -75,30 +77,30 @@ impl Encoder {
                     }
                 }
             }
-            Message::Done { id } => put_numbers(out, 17, &[*id]),
-            Message::Failed { id, path, failure } => {
+            CopyMessage::Done { id } => put_numbers(out, 17, &[*id]),
+            CopyMessage::Failed { id, path, failure } => {
                 put_numbers(out, 18, &[*id]);
                 put_bytes(out, path);
                 failure.put(out);
             }
-            Message::NotSet { path, reason } => {
+            CopyMessage::NotSet { path, reason } => {
                 out.push(15);
                 put_bytes(out, path);
                 put_reason(out, reason);
             }
-            Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
-            Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
-            Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
-            Message::Deleted { path } => {
+            CopyMessage::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
+            CopyMessage::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            CopyMessage::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
+            CopyMessage::Deleted { path } => {
                 out.push(21);
                 put_bytes(out, path);
             }
-            Message::NotDeleted { path, failure } => {
+            CopyMessage::NotDeleted { path, failure } => {
                 out.push(22);
                 put_bytes(out, path);
                 failure.put(out);
             }
-            Message::Left { path, border } => {
+            CopyMessage::Left { path, border } => {
                 out.push(54);
                 put_bytes(out, path);
                 out.push(match border {
@@ -106,33 +108,33 @@ impl Encoder {
                     Border::Beyond => 1,
                 });
             }
-            Message::Replaced { path, was, by } => {
+            CopyMessage::Replaced { path, was, by } => {
                 out.push(55);
                 put_bytes(out, path);
                 out.extend_from_slice(&[was.number(), by.number()]);
             }
-            Message::Names { names, is_last } => put_list(out, 23, names, *is_last),
-            Message::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
-            Message::Marks { id, chunk, marks } => {
+            CopyMessage::Names { names, is_last } => put_list(out, 23, names, *is_last),
+            CopyMessage::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
+            CopyMessage::Marks { id, chunk, marks } => {
                 put_numbers(out, 24, &[*id, *chunk]);
                 put_bytes(out, marks);
             }
-            Message::MarksEnd { id } => put_numbers(out, 25, &[*id]),
-            Message::Kept { id, chunk, cv } => {
+            CopyMessage::MarksEnd { id } => put_numbers(out, 25, &[*id]),
+            CopyMessage::Kept { id, chunk, cv } => {
                 put_numbers(out, 30, &[*id, *chunk]);
                 out.extend_from_slice(&cv.0);
             }
-            Message::Same { id, chunk } => put_numbers(out, 13, &[*id, *chunk]),
-            Message::Skipped { path, reason } => {
+            CopyMessage::Same { id, chunk } => put_numbers(out, 13, &[*id, *chunk]),
+            CopyMessage::Skipped { path, reason } => {
                 out.push(12);
                 put_bytes(out, path);
                 put_reason(out, reason);
             }
-            Message::Renamed { id, from } => {
+            CopyMessage::Renamed { id, from } => {
                 put_numbers(out, 26, &[*id]);
                 put_bytes(out, from);
             }
-            Message::Digests { id, digests } => {
+            CopyMessage::Digests { id, digests } => {
                 put_numbers(out, 27, &[*id]);
                 out.extend_from_slice(&digests.tree.0);
                 put_varint(out, digests.extra.len() as u64);
@@ -141,12 +143,12 @@ impl Encoder {
                     put_bytes(out, digest);
                 }
             }
-            Message::Receipt { statement, reason } => {
+            CopyMessage::Receipt { statement, reason } => {
                 out.push(31);
                 put_bytes(out, statement);
                 put_reason(out, reason);
             }
-            Message::Placed { name } => {
+            CopyMessage::Placed { name } => {
                 out.push(28);
                 put_bytes(out, name);
             }
@@ -165,7 +167,7 @@ impl Encoder {
         put_varint(out, u64::from(entry.mtime_nanos));
         let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
         match &entry.what {
-            What::File { size, inode, device, ctime, sparse, linked } => {
+            EntryContent::File { size, inode, device, ctime, sparse, linked } => {
                 out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
                 put_varint(out, *size);
                 put_varint(out, *inode);
@@ -175,22 +177,22 @@ impl Encoder {
                     put_varint(out, u64::from(ctime.nanos));
                 }
             }
-            What::Stream => out.push(more | 1),
-            What::Directory => out.push(more | 8),
-            What::Symlink { target } => {
+            EntryContent::Stream => out.push(more | 1),
+            EntryContent::Directory => out.push(more | 8),
+            EntryContent::Symlink { target } => {
                 out.push(more | 9);
                 put_bytes(out, target);
             }
-            What::HardLink { to } => {
+            EntryContent::HardLink { to } => {
                 out.push(more | 10);
                 put_varint(out, *to);
             }
-            What::Special(node) => {
+            EntryContent::Special(node) => {
                 let (kind, major, minor) = match *node {
-                    Node::Fifo => (0, 0, 0),
-                    Node::Socket => (1, 0, 0),
-                    Node::CharDevice { major, minor } => (2, major, minor),
-                    Node::BlockDevice { major, minor } => (3, major, minor),
+                    SpecialNode::Fifo => (0, 0, 0),
+                    SpecialNode::Socket => (1, 0, 0),
+                    SpecialNode::CharDevice { major, minor } => (2, major, minor),
+                    SpecialNode::BlockDevice { major, minor } => (3, major, minor),
                 };
                 out.push(more | 11);
                 [kind, major, minor].into_iter().for_each(|number| put_varint(out, u64::from(number)));

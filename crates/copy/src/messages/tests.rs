@@ -1,6 +1,6 @@
 //! Every message there and back, and bytes that are none.
 
-use farhaul_session::codec::{Malformed, Reader, put_bytes};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes};
 use farhaul_session::error::Code;
 use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use super::super::report::SpreadFigures;
 use super::*;
 
-fn entry(id: u64, path: &str, what: What) -> Message {
+fn entry(id: u64, path: &str, what: EntryContent) -> CopyMessage {
     let attributes = match what {
-        What::Directory => vec![(b"user.a".to_vec(), b"\0".to_vec()), (b"user.b".to_vec(), Vec::new())],
+        EntryContent::Directory => {
+            vec![(b"user.a".to_vec(), b"\0".to_vec()), (b"user.b".to_vec(), Vec::new())]
+        }
         _ => Attributes::new(),
     };
     let entry = ManifestEntry {
@@ -22,84 +24,85 @@ fn entry(id: u64, path: &str, what: What) -> Message {
         what,
         attributes,
     };
-    Message::Entry(entry)
+    CopyMessage::Entry(entry)
 }
 
-fn all() -> Vec<Message> {
-    let ctime = Time::new(-3, 999_999_999);
-    let file = What::File { size: 1 << 40, inode: 9, device: 3, ctime, sparse: true, linked: true };
-    let ctime = Time::default();
-    let small = What::File { size: 1 << 20, inode: 9, device: 3, ctime, sparse: false, linked: false };
-    let Message::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
+fn all() -> Vec<CopyMessage> {
+    let ctime = FileTime::new(-3, 999_999_999);
+    let file = EntryContent::File { size: 1 << 40, inode: 9, device: 3, ctime, sparse: true, linked: true };
+    let ctime = FileTime::default();
+    let small =
+        EntryContent::File { size: 1 << 20, inode: 9, device: 3, ctime, sparse: false, linked: false };
+    let CopyMessage::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
     vec![
-        entry(0, "tree", What::Directory),
+        entry(0, "tree", EntryContent::Directory),
         entry(1, "tree/a", file),
         entry(1, "tree/aa", small),
-        entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
-        entry(3, "other", What::HardLink { to: 1 }),
-        entry(4, "", What::Stream),
-        entry(5, "pipe", What::Special(Node::Fifo)),
-        entry(6, "sd", What::Special(Node::BlockDevice { major: 8, minor: 70_000 })),
-        Message::DirectoryEnd { id: 0 },
-        Message::SourceFailed {
+        entry(2, "tree/abc", EntryContent::Symlink { target: b"../x".to_vec() }),
+        entry(3, "other", EntryContent::HardLink { to: 1 }),
+        entry(4, "", EntryContent::Stream),
+        entry(5, "pipe", EntryContent::Special(SpecialNode::Fifo)),
+        entry(6, "sd", EntryContent::Special(SpecialNode::BlockDevice { major: 8, minor: 70_000 })),
+        CopyMessage::DirectoryEnd { id: 0 },
+        CopyMessage::SourceFailed {
             path: b"\xff".to_vec(),
             failure: Failure::new(Code::PermissionDenied, "permission denied"),
         },
-        Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
-        Message::FileFailed { id: 1, failure: Failure::new(Code::SourceChanged, "changed") },
-        Message::Renewed { id: 1, entry: renewed },
-        Message::EntriesEnd,
-        Message::LeftOut { path: b"a/b".to_vec() },
-        Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
-        Message::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
-        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryUnlisted },
-        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
-        Message::PresentEnd { is_complete: true },
-        Message::Compared { id: 1, is_same: true },
-        Message::Decide { id: 1, decision: Decision::Compare([7; 32]) },
-        Message::Decide { id: 1, decision: Decision::Keep },
-        Message::Placed { name: b"new\xff".to_vec() },
-        Message::Skipped { path: b"tree/dev".to_vec(), reason: "a device".into() },
-        Message::Renamed { id: 7, from: b"old/name".to_vec() },
-        Message::Digests {
+        CopyMessage::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
+        CopyMessage::FileFailed { id: 1, failure: Failure::new(Code::SourceChanged, "changed") },
+        CopyMessage::Renewed { id: 1, entry: renewed },
+        CopyMessage::EntriesEnd,
+        CopyMessage::LeftOut { path: b"a/b".to_vec() },
+        CopyMessage::Present { path: b"a".to_vec(), presence: Presence::Directory },
+        CopyMessage::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
+        CopyMessage::Present { path: b"a".to_vec(), presence: Presence::DirectoryUnlisted },
+        CopyMessage::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
+        CopyMessage::PresentEnd { is_complete: true },
+        CopyMessage::Compared { id: 1, is_same: true },
+        CopyMessage::Decide { id: 1, decision: Decision::Compare([7; 32]) },
+        CopyMessage::Decide { id: 1, decision: Decision::Keep },
+        CopyMessage::Placed { name: b"new\xff".to_vec() },
+        CopyMessage::Skipped { path: b"tree/dev".to_vec(), reason: "a device".into() },
+        CopyMessage::Renamed { id: 7, from: b"old/name".to_vec() },
+        CopyMessage::Digests {
             id: 4,
             digests: Digests { tree: Digest([3; 32]), extra: vec![(Algorithm::Md5, vec![9; 16])] },
         },
-        Message::Deleted { path: b"too/much".to_vec() },
-        Message::Left { path: b"disk".to_vec(), border: Border::MountPoint },
-        Message::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
-        Message::Replaced { path: b"x".to_vec(), was: Sort::Symlink, by: Sort::Directory },
-        Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
-        Message::NotDeleted { path: b"x".to_vec(), failure: Failure::new(Code::FilesFailed, "busy") },
-        Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
-        Message::Paths { paths: vec![b"run7/*".to_vec(), b"/b\xff".to_vec()], is_last: false },
-        Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
-        Message::Unchanged { first: 2, count: 700 },
-        Message::Decide { id: 3, decision: Decision::Send },
-        Message::Done { id: 1 },
-        Message::Failed {
+        CopyMessage::Deleted { path: b"too/much".to_vec() },
+        CopyMessage::Left { path: b"disk".to_vec(), border: Border::MountPoint },
+        CopyMessage::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
+        CopyMessage::Replaced { path: b"x".to_vec(), was: EntrySort::Symlink, by: EntrySort::Directory },
+        CopyMessage::Replaced { path: b"y".to_vec(), was: EntrySort::Device, by: EntrySort::File },
+        CopyMessage::NotDeleted { path: b"x".to_vec(), failure: Failure::new(Code::FilesFailed, "busy") },
+        CopyMessage::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
+        CopyMessage::Paths { paths: vec![b"run7/*".to_vec(), b"/b\xff".to_vec()], is_last: false },
+        CopyMessage::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
+        CopyMessage::Unchanged { first: 2, count: 700 },
+        CopyMessage::Decide { id: 3, decision: Decision::Send },
+        CopyMessage::Done { id: 1 },
+        CopyMessage::Failed {
             id: 2,
             path: b"a/b".to_vec(),
             failure: Failure::new(Code::NoSpace, "no space left"),
         },
-        Message::NotSet { path: b"a/\xff".to_vec(), reason: "not permitted".into() },
-        Message::Again { id: 1, chunk: 77 },
-        Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
-        Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
-        Message::MarksEnd { id: 5 },
-        Message::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
-        Message::Same { id: 5, chunk: 4 },
-        Message::DirectoriesDone { count: 3 },
-        Message::Receipt { statement: b"{}".to_vec(), reason: String::new() },
-        Message::Receipt { statement: Vec::new(), reason: "no root".into() },
+        CopyMessage::NotSet { path: b"a/\xff".to_vec(), reason: "not permitted".into() },
+        CopyMessage::Again { id: 1, chunk: 77 },
+        CopyMessage::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
+        CopyMessage::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
+        CopyMessage::MarksEnd { id: 5 },
+        CopyMessage::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
+        CopyMessage::Same { id: 5, chunk: 4 },
+        CopyMessage::DirectoriesDone { count: 3 },
+        CopyMessage::Receipt { statement: b"{}".to_vec(), reason: String::new() },
+        CopyMessage::Receipt { statement: Vec::new(), reason: "no root".into() },
     ]
 }
 
 /// What an encoder has written, message by message.
-fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Message> {
+fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<CopyMessage> {
     let mut messages = Vec::new();
     while !bytes.is_empty() {
-        let mut reader = Reader(bytes);
+        let mut reader = ByteReader(bytes);
         messages.push(decoder.decode(reader.bytes().unwrap()).unwrap());
         bytes = reader.rest();
     }
@@ -109,7 +112,7 @@ fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Message> {
 #[test]
 fn every_message_has_the_bytes_of_this_version() {
     let mut encoder = Encoder::default();
-    let mut bytes = |message: &Message| {
+    let mut bytes = |message: &CopyMessage| {
         let text = format!("{message:?}");
         let name = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_string();
         let mut out = Vec::new();

@@ -6,13 +6,13 @@ use farhaul_connect::PublicKey;
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::Algorithm;
 
-use super::{Part, RECEIPT_SCHEMA, Receipt, Signed};
+use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, StatementSide};
 use crate::manifest::shown_root;
-use crate::verify::List;
+use crate::verify::ExpectedList;
 
 /// Whose receipt it is, once everything in it is right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedReceipt {
     /// The sender's key, and whether it is one of those that are trusted.
     pub sender: (PublicKey, bool),
     /// The same of the receiver.
@@ -22,15 +22,15 @@ pub struct Checked {
 impl Receipt {
     /// Checks both signatures, that both ends say the same, that the keys that are trusted (one at least) are those of its ends and,
     /// where a root is given, that it is theirs. Each thing that can be wrong has a line of its own.
-    pub fn check(&self, trusted: &[PublicKey], root: Option<&str>) -> Result<Checked, Error> {
+    pub fn check(&self, trusted: &[PublicKey], root: Option<&str>) -> Result<CheckedReceipt, Error> {
         if trusted.is_empty() {
             return Err(Error::new(
                 Code::Misuse,
                 "a receipt is checked by the key of one of its ends, at least",
             ));
         }
-        let sender = of_part(&self.sent, Part::Sent)?;
-        let receiver = of_part(&self.received, Part::Received)?;
+        let sender = of_part(&self.sent, StatementSide::Sent)?;
+        let receiver = of_part(&self.received, StatementSide::Received)?;
         let (ours, theirs) = (self.sent.statement.shared(), self.received.statement.shared());
         if let Some(((field, _), _)) = ours.iter().zip(&theirs).find(|(one, other)| one != other) {
             return Err(wrong(format!("its two ends do not say the same: '{field}' differs")));
@@ -52,7 +52,7 @@ impl Receipt {
         }
         let is_trusted = |key: &PublicKey| trusted.contains(key);
         let (by_sender, by_receiver) = (is_trusted(&sender), is_trusted(&receiver));
-        Ok(Checked { sender: (sender, by_sender), receiver: (receiver, by_receiver) })
+        Ok(CheckedReceipt { sender: (sender, by_sender), receiver: (receiver, by_receiver) })
     }
 }
 
@@ -61,8 +61,8 @@ fn wrong(what: String) -> Error {
 }
 
 /// Who has signed it, in the part that it stands for.
-fn of_part(signed: &Signed, part: Part) -> Result<PublicKey, Error> {
-    let Signed { statement, .. } = signed;
+fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, Error> {
+    let SignedStatement { statement, .. } = signed;
     if statement.role != part {
         let what = format!(
             "in the place of what the {} says stands what the {} says",
@@ -98,7 +98,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
 /// The root of the digest tree that a manifest stands for.
 pub fn manifest_root(path: &Path) -> Result<String, Error> {
     let bad = |what: String| Error::new(Code::BadManifest, what);
-    let mut list = List::open(path, Algorithm::Sha256).map_err(bad)?;
+    let mut list = ExpectedList::open(path, Algorithm::Sha256).map_err(bad)?;
     while list.next().map_err(bad)?.is_some() {}
     match list.root() {
         Some(root) => Ok(shown_root(&root)),

@@ -7,16 +7,16 @@
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul_connect::Keys;
-use farhaul_connect::hello::Token;
+use farhaul_connect::SessionKeys;
+use farhaul_connect::hello::HelloSecret;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_text::{escape, is_unprintable, printable};
 
-use super::{Part, RECEIPT_SCHEMA, Receipt, Signed, Statement};
-use crate::manifest::{Tally, shown_root};
-use crate::messages::Message;
-use crate::options::Durable;
-use crate::request::{CopyRequest, Direction};
+use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, Statement, StatementSide};
+use crate::manifest::{ManifestTally, shown_root};
+use crate::messages::CopyMessage;
+use crate::options::Durability;
+use crate::request::{CopyDirection, CopyRequest};
 
 /// Bytes of paths in a statement.
 const PATHS_BYTES_MAX: usize = 16 << 10;
@@ -25,22 +25,22 @@ const TEXT_MAX: usize = 200;
 
 /// One end's part in a receipt.
 #[derive(Debug)]
-pub(crate) struct Receipting {
-    keys: Keys,
-    part: Part,
+pub(crate) struct ReceiptExchange {
+    keys: SessionKeys,
+    part: StatementSide,
     transfer: String,
-    direction: Direction,
-    durable: Durable,
+    direction: CopyDirection,
+    durable: Durability,
     paths: Vec<String>,
     paths_in_all: u64,
     started_ms: u64,
-    own: OnceLock<Result<Signed, String>>,
-    theirs: OnceLock<Result<Signed, String>>,
+    own: OnceLock<Result<SignedStatement, String>>,
+    theirs: OnceLock<Result<SignedStatement, String>>,
 }
 
 /// A name for a transfer that no other has.
 pub(crate) fn new_transfer() -> Result<String, Error> {
-    let random = Token::random()?;
+    let random = HelloSecret::random()?;
     Ok(random.0[..16].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -49,9 +49,13 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Receipting {
+impl ReceiptExchange {
     /// None if no receipt is asked for.
-    pub(crate) fn new(request: &CopyRequest, keys: Option<&Keys>, part: Part) -> Option<Receipting> {
+    pub(crate) fn new(
+        request: &CopyRequest,
+        keys: Option<&SessionKeys>,
+        part: StatementSide,
+    ) -> Option<ReceiptExchange> {
         let integrity = &request.options.integrity;
         let (transfer, keys) = (integrity.receipt.clone()?, keys?.clone());
         let mut bytes = 0;
@@ -59,7 +63,7 @@ impl Receipting {
             bytes += path.len();
             bytes <= PATHS_BYTES_MAX
         });
-        Some(Receipting {
+        Some(ReceiptExchange {
             keys,
             part,
             transfer,
@@ -73,11 +77,11 @@ impl Receipting {
         })
     }
 
-    fn statement(&self, tally: &Tally, failed: u64) -> Statement {
+    fn statement(&self, tally: &ManifestTally, failed: u64) -> Statement {
         let (own, peer) = (Some(self.keys.own.public().line()), Some(self.keys.peer.line()));
         let (sender_key, receiver_key) = match self.part {
-            Part::Sent => (own, peer),
-            Part::Received => (peer, own),
+            StatementSide::Sent => (own, peer),
+            StatementSide::Received => (peer, own),
         };
         Statement {
             bytes: tally.bytes,
@@ -103,7 +107,7 @@ impl Receipting {
     }
 
     /// Signs what this end knows, for the other one. `tally` is none if this end could not compute the root.
-    pub(crate) fn say(&self, tally: Option<&Tally>, failed: u64) -> Message {
+    pub(crate) fn say(&self, tally: Option<&ManifestTally>, failed: u64) -> CopyMessage {
         let own = self.own.get_or_init(|| {
             let tally = tally.ok_or("the root of what has come could not be computed")?;
             self.statement(tally, failed).signed(&self.keys.own).map_err(|error| error.to_string())
@@ -111,9 +115,9 @@ impl Receipting {
         match own {
             Ok(signed) => {
                 let statement = serde_json::to_vec(signed).unwrap_or_default();
-                Message::Receipt { statement, reason: String::new() }
+                CopyMessage::Receipt { statement, reason: String::new() }
             }
-            Err(reason) => Message::Receipt { statement: Vec::new(), reason: reason.clone() },
+            Err(reason) => CopyMessage::Receipt { statement: Vec::new(), reason: reason.clone() },
         }
     }
 
@@ -128,7 +132,12 @@ impl Receipting {
     }
 
     /// Takes what the other end says; an error if it does not fit, or if its root is not that of `tally`.
-    pub(crate) fn hear(&self, statement: &[u8], reason: &str, tally: Option<&Tally>) -> Result<(), Error> {
+    pub(crate) fn hear(
+        &self,
+        statement: &[u8],
+        reason: &str,
+        tally: Option<&ManifestTally>,
+    ) -> Result<(), Error> {
         let unfit = |what: &str| Error::misbehaved(Misbehaviour::ReceiptUnfit, what.to_string());
         let theirs = if statement.is_empty() {
             let reason = if reason.is_empty() { "it does not say why" } else { reason };
@@ -142,14 +151,14 @@ impl Receipting {
         self.theirs.set(theirs).map_err(|_| unfit("it signs twice"))
     }
 
-    fn judge(&self, signed: &Signed, tally: Option<&Tally>) -> Result<(), Error> {
+    fn judge(&self, signed: &SignedStatement, tally: Option<&ManifestTally>) -> Result<(), Error> {
         let unfit = |what: String| Err(Error::misbehaved(Misbehaviour::ReceiptUnfit, what));
-        let Signed { statement, .. } = signed;
+        let SignedStatement { statement, .. } = signed;
         if statement.role != self.part.other() {
             return unfit("it signs for this end".into());
         }
         let is_text = statement.program.len() <= TEXT_MAX && !statement.program.contains(is_unprintable);
-        if !is_text || statement.role == Part::Received && statement.digests_told != 0 {
+        if !is_text || statement.role == StatementSide::Received && statement.digests_told != 0 {
             return unfit("its receipt says what none can say".into());
         }
         let is_good = signed
@@ -175,15 +184,15 @@ impl Receipting {
 
     /// What both ends have signed, or why there is no such thing.
     pub(crate) fn receipt(&self) -> Result<Receipt, String> {
-        let of = |said: &OnceLock<Result<Signed, String>>, who: &str| match said.get() {
+        let of = |said: &OnceLock<Result<SignedStatement, String>>, who: &str| match said.get() {
             Some(Ok(signed)) => Ok(signed.clone()),
             Some(Err(reason)) => Err(format!("{who} has signed nothing: {reason}")),
             None => Err(format!("{who} has signed nothing: the copy has not come to its end")),
         };
         let (own, theirs) = (of(&self.own, "this end")?, of(&self.theirs, "the far end")?);
         let (sent, received) = match self.part {
-            Part::Sent => (own, theirs),
-            Part::Received => (theirs, own),
+            StatementSide::Sent => (own, theirs),
+            StatementSide::Received => (theirs, own),
         };
         Ok(Receipt { receipt: RECEIPT_SCHEMA, received, sent })
     }

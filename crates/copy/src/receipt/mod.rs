@@ -18,10 +18,10 @@ use farhaul_session::error::{Code, Error};
 use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
 
-pub use check::{Checked, manifest_root};
-pub(crate) use exchange::{Receipting, new_transfer};
+pub use check::{CheckedReceipt, manifest_root};
+pub(crate) use exchange::{ReceiptExchange, new_transfer};
 pub(crate) use file::{is_writable, write};
-pub use statement::{Part, Statement};
+pub use statement::{Statement, StatementSide};
 
 /// Version of the document and of what is signed.
 pub const RECEIPT_SCHEMA: u32 = 1;
@@ -29,7 +29,7 @@ pub const RECEIPT_SCHEMA: u32 = 1;
 const DOCUMENT_MAX: usize = 1 << 20;
 
 /// Whether a copy is to have a receipt. It has the receiver sync everything, whatever
-/// [`Durable`](crate::Durable) says.
+/// [`Durability`](crate::Durability) says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiptOptions {
     /// A file that takes it, in the place of whatever is there. None: it is in the report alone.
@@ -45,22 +45,22 @@ pub struct Receipt {
     /// [`RECEIPT_SCHEMA`].
     pub receipt: u32,
     /// By the end that has the files now.
-    pub received: Signed,
+    pub received: SignedStatement,
     /// By the end that had them.
-    pub sent: Signed,
+    pub sent: SignedStatement,
 }
 
 /// A statement and who stands for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Signed {
+pub struct SignedStatement {
     /// Ed25519, in base64, by the key of the statement's own end.
     pub signature: String,
     /// What is signed.
     pub statement: Statement,
 }
 
-impl Signed {
+impl SignedStatement {
     fn signature(&self) -> Option<Vec<u8>> {
         STANDARD.decode(&self.signature).ok()
     }

@@ -9,41 +9,41 @@ use farhaul_connect::{Identity, PublicKey};
 use farhaul_session::error::Error;
 use serde::{Deserialize, Serialize};
 
-use super::Signed;
-use crate::options::Durable;
-use crate::request::Direction;
+use super::SignedStatement;
+use crate::options::Durability;
+use crate::request::CopyDirection;
 
 /// Which end speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Part {
+pub enum StatementSide {
     /// It has sent this.
     Sent,
     /// This stands on its disk, synced.
     Received,
 }
 
-impl Part {
+impl StatementSide {
     /// What is signed begins with it.
     pub fn context(self) -> &'static str {
         match self {
-            Part::Sent => "farhaul receipt v1 sent",
-            Part::Received => "farhaul receipt v1 received",
+            StatementSide::Sent => "farhaul receipt v1 sent",
+            StatementSide::Received => "farhaul receipt v1 received",
         }
     }
 
-    pub(super) fn other(self) -> Part {
+    pub(super) fn other(self) -> StatementSide {
         match self {
-            Part::Sent => Part::Received,
-            Part::Received => Part::Sent,
+            StatementSide::Sent => StatementSide::Received,
+            StatementSide::Received => StatementSide::Sent,
         }
     }
 
     /// For people.
     pub fn end(self) -> &'static str {
         match self {
-            Part::Sent => "sender",
-            Part::Received => "receiver",
+            StatementSide::Sent => "sender",
+            StatementSide::Received => "receiver",
         }
     }
 }
@@ -57,9 +57,9 @@ pub struct Statement {
     /// Files whose digest the other end has computed, and this one has not: of what was not sent whole.
     pub digests_told: u64,
     /// Seen from the client.
-    pub direction: Direction,
+    pub direction: CopyDirection,
     /// When what has arrived was synced.
-    pub durable: Durable,
+    pub durable: Durability,
     /// When this was signed.
     pub ended_ms: u64,
     /// Files, directories, links and others that are there now.
@@ -77,7 +77,7 @@ pub struct Statement {
     /// The line of a public key, without its comment; null if that end has none.
     pub receiver_key: Option<String>,
     /// Which end says it.
-    pub role: Part,
+    pub role: StatementSide,
     /// [`RECEIPT_SCHEMA`](super::RECEIPT_SCHEMA).
     pub schema: u32,
     /// As `receiver_key`.
@@ -105,17 +105,17 @@ impl Statement {
     /// The key of the end that says it.
     pub(super) fn own_key(&self) -> Option<PublicKey> {
         let line = match self.role {
-            Part::Sent => &self.sender_key,
-            Part::Received => &self.receiver_key,
+            StatementSide::Sent => &self.sender_key,
+            StatementSide::Received => &self.receiver_key,
         };
         let key = PublicKey::parse(line.as_deref()?)?;
         // A key is written in one way.
         (Some(key.line()) == *line).then_some(key)
     }
 
-    pub(super) fn signed(self, identity: &Identity) -> Result<Signed, Error> {
+    pub(super) fn signed(self, identity: &Identity) -> Result<SignedStatement, Error> {
         let signature = STANDARD.encode(identity.sign(&self.message())?);
-        Ok(Signed { signature, statement: self })
+        Ok(SignedStatement { signature, statement: self })
     }
 
     /// In what two statements of one copy must be the same: each by its name.

@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::panic_guard::contained;
 use farhaul_volume::{RelPath, Root};
 
 use super::super::failures::plain;
@@ -22,7 +22,7 @@ pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
 
 /// A sync that runs, and what came of it once that is known.
 #[derive(Debug)]
-pub(super) struct Sync(Receiver<io::Result<()>>);
+pub(super) struct RunningSync(Receiver<io::Result<()>>);
 
 /// Whoever watches the session waits so long for a sync: one that ends before he waits to be told something is told to nobody.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -36,7 +36,7 @@ impl FileSystems {
     }
 
     /// Begins to sync; `tell` is called when that is over.
-    pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> Sync {
+    pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> RunningSync {
         let mut places: Vec<_> = self.0.lock().whole().values().cloned().collect();
         places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
         let (put, outcome) = mpsc::sync_channel(1);
@@ -50,11 +50,11 @@ impl FileSystems {
         };
         // Without a thread nobody is left to say how it went, which is what `outcome` finds.
         let _ = std::thread::Builder::new().name("sync".into()).spawn(work);
-        Sync(outcome)
+        RunningSync(outcome)
     }
 }
 
-impl Sync {
+impl RunningSync {
     /// How it went, once it is over.
     pub(super) fn outcome(&self) -> Option<Result<(), Error>> {
         let hint =

@@ -6,31 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_session::events::{Done, Event};
-use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error, umask};
+use farhaul_session::events::{EntryAction, Event};
+use farhaul_volume::{
+    CHUNK, Digest, Digests, FileKind, Metadata, RelPath, RelPathError, SpecialNode, name_error, umask,
+};
 
-use super::super::destination::Target;
+use super::super::destination::TargetDirectory;
+use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::plain;
-use super::super::incoming::{Incoming, Kind};
-use super::super::item::Item;
-use super::super::links::Outcome;
-use super::super::manifest::Fate;
-use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
-use super::super::receiver::{Conversation, Destination, Receiver};
-use super::super::tree::Directory;
-use super::comparing::{Comparing, Look};
-use super::deleting::directory_there;
-use super::linking::Made;
-use super::settling::finish_small;
+use super::super::hard_links::LinkTargetOutcome;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::incoming_file::{IncomingFile, IncomingKind};
+use super::super::manifest::EntryFate;
+use super::super::messages::{CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, RENEWAL};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
+use super::comparison::{FileToRead, UndecidedEntry};
+use super::deletion::directory_there;
+use super::link_creation::LinkOutcome;
+use super::settlement::finish_small;
+use crate::entry_events::done;
 use crate::failures::Failure;
-use crate::options::{Overwrite, compares_content};
-use crate::telling::done;
+use crate::options::{OverwriteMode, compares_content};
 
-impl Receiver {
+impl CopyReceiver {
     pub(super) fn entry(
         &self,
         mut entry: ManifestEntry,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         if entry.id != conversation.next_id || conversation.entries_done {
             return Err(Error::misbehaved(
@@ -45,7 +47,7 @@ impl Receiver {
             Destination::Null => return self.null_entry(entry, conversation),
         };
         let path = match (&entry.what, entry.path.is_empty()) {
-            (What::Directory, true) => Some(target.place_of_content()?),
+            (EntryContent::Directory, true) => Some(target.place_of_content()?),
             _ => target.place(&entry.path)?,
         };
         self.note_name(target, &entry.path);
@@ -68,7 +70,7 @@ impl Receiver {
             conversation.names.take(&name)?;
         }
         let is_place_free = parent.is_some_and(|parent| parent.is_new);
-        let item = Item {
+        let item = IncomingEntry {
             entry,
             path,
             parent: parent.map(|parent| parent.id),
@@ -76,7 +78,7 @@ impl Receiver {
             is_place_free,
             replaces: None,
         };
-        if matches!(item.entry.what, What::Directory) {
+        if matches!(item.entry.what, EntryContent::Directory) {
             // What is in there is compared; if the link is not used, making the directory says why.
             let _ = self.keep_links(target, &item.path);
         }
@@ -87,23 +89,26 @@ impl Receiver {
                 Failure::new(Code::BadPath, "its directory could not have its name there"),
             );
         }
-        if matches!(item.entry.what, What::Directory) {
+        if matches!(item.entry.what, EntryContent::Directory) {
             return self.directory(target, item);
         }
         self.shared.handle.counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
         match item.entry.what {
-            What::File { linked, .. } => {
+            EntryContent::File { linked, .. } => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 if linked {
                     self.links.expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }
-            What::Stream => {
+            EntryContent::Stream => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 self.file(target, item, conversation)
             }
-            What::Directory | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+            EntryContent::Directory
+            | EntryContent::Symlink { .. }
+            | EntryContent::HardLink { .. }
+            | EntryContent::Special(_) => {
                 if self.delete_options().is_some() && is_directory(target, &item.path) {
                     return self.blocked(target, item, conversation);
                 }
@@ -115,24 +120,26 @@ impl Receiver {
     /// Puts an entry in a place that has been made free, or asks for it.
     pub(super) fn put(
         &self,
-        target: &Target,
-        item: Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         match &item.entry.what {
             // In a dry run the place is as it was.
-            What::Symlink { .. } | What::Special(_) if self.rules.dry_run => {
-                self.settle_link(&item, Ok(Made::New), conversation);
+            EntryContent::Symlink { .. } | EntryContent::Special(_) if self.rules.dry_run => {
+                self.settle_link(&item, Ok(LinkOutcome::New), conversation);
                 Ok(())
             }
-            What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+            EntryContent::Symlink { .. } | EntryContent::HardLink { .. } | EntryContent::Special(_) => {
                 self.link(target, &item, conversation)
             }
-            What::Directory | What::File { .. } | What::Stream => self.fetch(target, item, conversation),
+            EntryContent::Directory | EntryContent::File { .. } | EntryContent::Stream => {
+                self.fetch(target, item, conversation)
+            }
         }
     }
 
-    fn directory(&self, target: &Target, item: Item) -> Result<(), Error> {
+    fn directory(&self, target: &TargetDirectory, item: IncomingEntry) -> Result<(), Error> {
         let (entry, path) = (&item.entry, &item.path);
         let made = self.with_descriptor(|| self.make_directory(target, path, entry.mode));
         let made = made.map(|(is_new, replaced)| {
@@ -159,7 +166,7 @@ impl Receiver {
             // What was made for this process alone until now gets what the umask leaves.
             None => (is_ours && is_new).then_some(entry.mode & 0o777 & !umask()),
         };
-        self.tree.open(Directory {
+        self.tree.open(UnfinishedDirectory {
             id: entry.id,
             mode,
             source_mode: entry.mode,
@@ -170,29 +177,34 @@ impl Receiver {
             is_nameless,
             path: item.path,
             booked: item.booked,
-            ..Directory::below(item.parent)
+            ..UnfinishedDirectory::below(item.parent)
         })
     }
 
-    fn file(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
+    fn file(
+        &self,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
         match self.wants(target, &item) {
             Err(failure) => self.refuse(&item, failure),
-            Ok(Want::Nothing) => {
-                let replies = self.skip(&item, Fate::Kept, None);
+            Ok(FileWant::Nothing) => {
+                let replies = self.skip(&item, EntryFate::Kept, None);
                 conversation.replies.extend(replies);
             }
-            Ok(Want::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
-            Ok(Want::Comparison) => {
-                let _ = conversation.queues.compare.send(Look::Compare(item.id(), item.path.clone()));
-                conversation.comparing.insert(item.id(), Comparing { item, from: None });
+            Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
+            Ok(FileWant::Comparison) => {
+                let _ = conversation.queues.compare.send(FileToRead::Compare(item.id(), item.path.clone()));
+                conversation.comparing.insert(item.id(), UndecidedEntry { item, from: None });
             }
-            Ok(Want::Room) => return self.blocked(target, item, conversation),
-            Ok(Want::Content(replaces)) => {
-                return self.fetch(target, Item { replaces, ..item }, conversation);
+            Ok(FileWant::Room) => return self.blocked(target, item, conversation),
+            Ok(FileWant::Content(replaces)) => {
+                return self.fetch(target, IncomingEntry { replaces, ..item }, conversation);
             }
-            Ok(Want::New) => {
+            Ok(FileWant::New) => {
                 let is_place_free = item.parent.is_some() && !self.has_partial(&item.path);
-                return self.fetch(target, Item { is_place_free, ..item }, conversation);
+                return self.fetch(target, IncomingEntry { is_place_free, ..item }, conversation);
             }
         }
         Ok(())
@@ -201,30 +213,35 @@ impl Receiver {
     /// A file is there already. `digest` is that of its content, if it is known.
     pub(super) fn unchanged(
         &self,
-        target: &Target,
-        item: Item,
-        existing: &Meta,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        existing: &Metadata,
         digest: Option<[u8; 32]>,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) {
         let adopted = self.adopt(target, &item, existing);
         if let Err(failure) = self.but_for_metadata(&item.path, adopted) {
             return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
-            let _ = conversation.queues.compare.send(Look::Unchanged(item));
+            let _ = conversation.queues.compare.send(FileToRead::Unchanged(item));
             return;
         }
         let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
-        conversation.replies.extend(self.skip(&item, Fate::Unchanged, digests));
+        conversation.replies.extend(self.skip(&item, EntryFate::Unchanged, digests));
     }
 
     /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
-    fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), Failure> {
-        let Item { entry, path, .. } = item;
+    fn adopt(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        existing: &Metadata,
+    ) -> Result<(), Failure> {
+        let IncomingEntry { entry, path, .. } = item;
         self.remove_partial(path);
         // A copy leaves alone what it skips, but for a file that it would have replaced by times.
-        let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != Overwrite::Content;
+        let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != OverwriteMode::Content;
         if is_left || self.rules.dry_run {
             return Ok(());
         }
@@ -246,11 +263,11 @@ impl Receiver {
     /// Gets a file's content: from another name, if it is there, or from the sender.
     pub(super) fn fetch(
         &self,
-        target: &Target,
-        item: Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        let is_file = matches!(item.entry.what, What::File { size: 1.., .. });
+        let is_file = matches!(item.entry.what, EntryContent::File { size: 1.., .. });
         if let (true, Some(renames)) = (is_file, &mut conversation.renames) {
             renames.waiting.push(item);
             return self.go_on_renaming(conversation);
@@ -261,25 +278,25 @@ impl Receiver {
     /// Asks for a file's content.
     pub(super) fn fetch_content(
         &self,
-        target: &Target,
-        item: Item,
-        conversation: &mut Conversation,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let (id, size, path) = (item.id(), item.entry.size(), &item.path);
         if self.rules.dry_run {
             self.counts.bytes_listed.fetch_add(size, Relaxed);
-            self.shared.handle.tell_detail(|| done(path, Done::Received { bytes: size }, true));
+            self.shared.handle.tell_detail(|| done(path, EntryAction::Received { bytes: size }, true));
             self.counts.files.fetch_add(1, Relaxed);
-            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
-            self.notes.add(|| self.record(&item, Fate::WouldSend));
+            conversation.replies.push(CopyMessage::Decide { id, decision: Decision::Listed });
+            self.notes.add(|| self.record(&item, EntryFate::WouldSend));
             self.note_replaced(&item, item.replaces);
-            self.link_target_done(&item, Outcome::Listed);
+            self.link_target_done(&item, LinkTargetOutcome::Listed);
             self.child_done(&item);
             return Ok(());
         }
         target.roots.assign(path, size);
-        if size <= CHUNK && !matches!(item.entry.what, What::Stream) {
-            return self.accept(item, Kind::Whole, Decision::Send, conversation);
+        if size <= CHUNK && !matches!(item.entry.what, EntryContent::Stream) {
+            return self.accept(item, IncomingKind::Whole, Decision::Send, conversation);
         }
         self.open_large(target, item, conversation)
     }
@@ -289,10 +306,10 @@ impl Receiver {
         &self,
         id: u64,
         entry: ManifestEntry,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let fits = entry.id % RENEWAL == id % RENEWAL && entry.id > id;
-        if !fits || !matches!(entry.what, What::File { .. } | What::Stream) {
+        if !fits || !matches!(entry.what, EntryContent::File { .. } | EntryContent::Stream) {
             return Err(Error::misbehaved(
                 Misbehaviour::AnnouncedAsOther,
                 format!("file {id} was announced again as something else"),
@@ -305,10 +322,10 @@ impl Receiver {
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
         self.tree.rebook(file.item.booked, booked)?;
         // What has come of it may be there as a partial file with a journal.
-        let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
+        let item = IncomingEntry { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
         let how = match item.entry.what {
-            What::Stream => "has another size than its file system says",
+            EntryContent::Stream => "has another size than its file system says",
             _ => "changed while it was read",
         };
         self.shared.handle.tell(Event::EntryAgain { path: item.path.to_string(), reason: how.to_string() });
@@ -316,8 +333,8 @@ impl Receiver {
         match &self.destination {
             Destination::Tree(target) => self.fetch_content(target, item, conversation),
             Destination::Null => {
-                let is_whole = item.entry.size() <= CHUNK && item.entry.what != What::Stream;
-                let kind = if is_whole { Kind::Whole } else { Kind::null() };
+                let is_whole = item.entry.size() <= CHUNK && item.entry.what != EntryContent::Stream;
+                let kind = if is_whole { IncomingKind::Whole } else { IncomingKind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
             Destination::Pipe => Err(Error::from(Misbehaviour::OutputTwice)),
@@ -326,8 +343,12 @@ impl Receiver {
 
     /// What is in an entry's place. In a directory of our own somebody else may have put something, which the rules on
     /// overwriting may protect.
-    pub(super) fn existing(&self, target: &Target, item: &Item) -> std::io::Result<Option<Meta>> {
-        let is_protected = matches!(self.rules.files.overwrite, Overwrite::Never | Overwrite::Older);
+    pub(super) fn existing(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+    ) -> std::io::Result<Option<Metadata>> {
+        let is_protected = matches!(self.rules.files.overwrite, OverwriteMode::Never | OverwriteMode::Older);
         if item.is_place_free && !is_protected {
             return Ok(None);
         }
@@ -341,36 +362,36 @@ impl Receiver {
     }
 
     /// What is wanted of a file, by what is in its place.
-    pub(super) fn wants(&self, target: &Target, item: &Item) -> Result<Want, Failure> {
-        let Item { entry, path, .. } = item;
+    pub(super) fn wants(&self, target: &TargetDirectory, item: &IncomingEntry) -> Result<FileWant, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
-        let Some(existing) = existing else { return Ok(Want::New) };
+        let Some(existing) = existing else { return Ok(FileWant::New) };
         if existing.is_dir() {
             let may_go = self.delete_options().is_some();
-            return if may_go { Ok(Want::Room) } else { Err(directory_there()) };
+            return if may_go { Ok(FileWant::Room) } else { Err(directory_there()) };
         }
         let theirs = entry.mtime();
         let is_same_time = || self.is_time_of(target, path, &existing, theirs);
         let by_content = compares_content(&self.rules.files, self.rules.sync.as_ref());
-        let content = || Want::Content(Some(existing.kind.into()));
-        let unless = |kept| if kept { Want::Nothing } else { content() };
+        let content = || FileWant::Content(Some(existing.kind.into()));
+        let unless = |kept| if kept { FileWant::Nothing } else { content() };
         let want = match self.rules.files.overwrite {
-            Overwrite::Always => content(),
-            Overwrite::Never => Want::Nothing,
-            Overwrite::Older => unless(existing.mtime >= theirs || is_same_time()),
-            Overwrite::Different | Overwrite::Content => match entry.what {
-                What::File { size, .. } if existing.is_file() && existing.size == size => {
+            OverwriteMode::Always => content(),
+            OverwriteMode::Never => FileWant::Nothing,
+            OverwriteMode::Older => unless(existing.mtime >= theirs || is_same_time()),
+            OverwriteMode::Different | OverwriteMode::Content => match entry.what {
+                EntryContent::File { size, .. } if existing.is_file() && existing.size == size => {
                     match by_content && size > 0 {
-                        true => Want::Comparison,
-                        false if by_content || is_same_time() => Want::Same(existing),
+                        true => FileWant::Comparison,
+                        false if by_content || is_same_time() => FileWant::Same(existing),
                         false => content(),
                     }
                 }
                 _ => content(),
             },
         };
-        if matches!(want, Want::Content(_)) {
+        if matches!(want, FileWant::Content(_)) {
             self.may_replace(&existing)?;
         }
         Ok(want)
@@ -378,11 +399,11 @@ impl Receiver {
 
     /// What is no file may be there for other programs, and a copy to it was meant to be written into it: a device stays
     /// whatever is asked for, a FIFO or socket unless the destination is to be as the source is.
-    pub(super) fn may_replace(&self, existing: &Meta) -> Result<(), Failure> {
+    pub(super) fn may_replace(&self, existing: &Metadata) -> Result<(), Failure> {
         let kind = match existing.kind {
-            FileKind::Special(Node::CharDevice { .. } | Node::BlockDevice { .. }) => "device",
-            FileKind::Special(Node::Fifo) if self.rules.sync.is_none() => "FIFO",
-            FileKind::Special(Node::Socket) if self.rules.sync.is_none() => "socket",
+            FileKind::Special(SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. }) => "device",
+            FileKind::Special(SpecialNode::Fifo) if self.rules.sync.is_none() => "FIFO",
+            FileKind::Special(SpecialNode::Socket) if self.rules.sync.is_none() => "socket",
             FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
         };
         let why = format!("a {kind} is in its place, which stays (the destination null: keeps nothing)");
@@ -390,7 +411,7 @@ impl Receiver {
     }
 
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
-    pub(super) fn note_partials(&self, target: &Target, directory: &RelPath) {
+    pub(super) fn note_partials(&self, target: &TargetDirectory, directory: &RelPath) {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
         self.partials.found(directory, found.collect());
     }
@@ -426,7 +447,12 @@ impl Receiver {
     }
 
     /// Books a file that is not sent; returns what the sender is to be told.
-    pub(super) fn skip(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
+    pub(super) fn skip(
+        &self,
+        item: &IncomingEntry,
+        fate: EntryFate,
+        digests: Option<Digests>,
+    ) -> Vec<CopyMessage> {
         let (id, size) = (item.id(), item.entry.size());
         if let Destination::Tree(target) = &self.destination {
             target.roots.settle(&item.path, None);
@@ -438,24 +464,27 @@ impl Receiver {
         self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
         let mut replies = self.note_skipped(item, fate, digests);
         replies.push(match fate {
-            Fate::Kept => Message::Decide { id, decision: Decision::Keep },
-            _ => Message::Unchanged { first: id, count: 1 },
+            EntryFate::Kept => CopyMessage::Decide { id, decision: Decision::Keep },
+            _ => CopyMessage::Unchanged { first: id, count: 1 },
         });
-        let is_other = fate == Fate::Kept && !self.is_up_to_date(item);
-        self.link_target_done(item, if is_other { Outcome::Kept } else { Outcome::There });
+        let is_other = fate == EntryFate::Kept && !self.is_up_to_date(item);
+        self.link_target_done(
+            item,
+            if is_other { LinkTargetOutcome::Kept } else { LinkTargetOutcome::There },
+        );
         self.child_done(item);
         replies
     }
 
     /// Whether what was kept in the place of a file that others link to is that file, by size and time.
-    fn is_up_to_date(&self, item: &Item) -> bool {
-        let (Destination::Tree(target), What::File { size, linked: true, .. }) =
+    fn is_up_to_date(&self, item: &IncomingEntry) -> bool {
+        let (Destination::Tree(target), EntryContent::File { size, linked: true, .. }) =
             (&self.destination, &item.entry.what)
         else {
             return false;
         };
         let there = target.roots.lookup(&item.path).ok().flatten();
-        let is_it = |there: &Meta| {
+        let is_it = |there: &Metadata| {
             let mtime = item.entry.mtime();
             there.is_file() && there.size == *size && self.is_time_of(target, &item.path, there, mtime)
         };
@@ -464,18 +493,19 @@ impl Receiver {
 
     pub(super) fn accept(
         &self,
-        item: Item,
-        kind: Kind,
+        item: IncomingEntry,
+        kind: IncomingKind,
         decision: Decision,
-        conversation: &mut Conversation,
+        conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let id = item.id();
         // Of one that is followed the sender says whether it stays empty.
         let may_grow = self.rules.files.follow_growth_secs.is_some();
-        let is_empty = matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. });
+        let is_empty = matches!(kind, IncomingKind::Whole)
+            && matches!(item.entry.what, EntryContent::File { size: 0, .. });
         if is_empty && !may_grow {
             // Nothing to wait for: an empty file is complete with its entry.
-            let file = Incoming::new(item, kind);
+            let file = IncomingFile::new(item, kind);
             file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);
             let named = file
                 .write_whole(self, &[])
@@ -483,13 +513,17 @@ impl Receiver {
             self.settle(&file, named, &mut conversation.replies);
             return Ok(());
         }
-        self.files.admit(&Arc::new(Incoming::new(item, kind)))?;
-        conversation.replies.push(Message::Decide { id, decision });
+        self.files.admit(&Arc::new(IncomingFile::new(item, kind)))?;
+        conversation.replies.push(CopyMessage::Decide { id, decision });
         Ok(())
     }
 
-    fn null_entry(&self, mut entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
-        let bad = |error: PathError| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string());
+    fn null_entry(
+        &self,
+        mut entry: ManifestEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let bad = |error: RelPathError| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string());
         let path = match entry.path.is_empty() {
             true => RelPath::empty(),
             false => RelPath::from_bytes(&entry.path).map_err(bad)?,
@@ -497,36 +531,36 @@ impl Receiver {
         entry.path = Vec::new();
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = self.tree.add(&path, booked)?.map(|parent| parent.id);
-        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
+        let item = IncomingEntry { entry, path, parent, booked, is_place_free: false, replaces: None };
         match item.entry.what {
-            What::Directory => self.tree.open(Directory {
+            EntryContent::Directory => self.tree.open(UnfinishedDirectory {
                 id: item.id(),
                 path: item.path,
                 booked: item.booked,
                 is_made: false,
-                ..Directory::below(item.parent)
+                ..UnfinishedDirectory::below(item.parent)
             }),
-            What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
-                self.settle_link(&item, Ok(Made::New), conversation);
+            EntryContent::Symlink { .. } | EntryContent::HardLink { .. } | EntryContent::Special(_) => {
+                self.settle_link(&item, Ok(LinkOutcome::New), conversation);
                 Ok(())
             }
-            What::File { size, .. } => {
+            EntryContent::File { size, .. } => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
-                let kind = if size <= CHUNK { Kind::Whole } else { Kind::null() };
+                let kind = if size <= CHUNK { IncomingKind::Whole } else { IncomingKind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
-            What::Stream => {
+            EntryContent::Stream => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
-                self.accept(item, Kind::null(), Decision::Send, conversation)
+                self.accept(item, IncomingKind::null(), Decision::Send, conversation)
             }
         }
     }
 
-    fn pipe_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+    fn pipe_entry(&self, entry: ManifestEntry, conversation: &mut ConversationState) -> Result<(), Error> {
         let size = match entry.what {
-            What::File { size, .. } => size,
-            What::Stream => 0,
+            EntryContent::File { size, .. } => size,
+            EntryContent::Stream => 0,
             _ => return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output")),
         };
         if entry.id != 0 {
@@ -538,21 +572,21 @@ impl Receiver {
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();
         self.tree.add(&path, booked)?;
-        let is_file = matches!(entry.what, What::File { .. });
-        let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
+        let is_file = matches!(entry.what, EntryContent::File { .. });
+        let item = IncomingEntry { entry, path, parent: None, booked, is_place_free: false, replaces: None };
         if self.rules.dry_run {
             self.counts.files.fetch_add(1, Relaxed);
             self.counts.bytes_listed.fetch_add(size, Relaxed);
-            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
+            conversation.replies.push(CopyMessage::Decide { id, decision: Decision::Listed });
             self.child_done(&item);
             return Ok(());
         }
         if is_file && size == 0 {
-            let file = Incoming::new(item, Kind::pipe());
+            let file = IncomingFile::new(item, IncomingKind::pipe());
             self.settle(&file, Ok(()), &mut conversation.replies);
             return Ok(());
         }
-        self.accept(item, Kind::pipe(), Decision::Send, conversation)?;
+        self.accept(item, IncomingKind::pipe(), Decision::Send, conversation)?;
         // A file of one chunk comes as one piece, without a word on its end.
         if is_file
             && size <= CHUNK
@@ -565,21 +599,21 @@ impl Receiver {
 }
 
 /// What is wanted of a file.
-pub(super) enum Want {
+pub(super) enum FileWant {
     /// Content, in the place of what is there.
-    Content(Option<Sort>),
+    Content(Option<EntrySort>),
     /// Content; nothing is called so.
     New,
     /// It may not be overwritten.
     Nothing,
     /// It is there already.
-    Same(Meta),
+    Same(Metadata),
     /// Content, if the sender's is not the same.
     Comparison,
     /// A directory has to go first.
     Room,
 }
 
-fn is_directory(target: &Target, path: &RelPath) -> bool {
+fn is_directory(target: &TargetDirectory, path: &RelPath) -> bool {
     target.roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
 }

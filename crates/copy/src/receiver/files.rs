@@ -7,26 +7,26 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Error, Misbehaviour};
 
-use super::super::incoming::Incoming;
-use super::super::tree::OUTSTANDING_MAX;
-use super::large_open::LargeOpen;
+use super::super::directory_tree::OUTSTANDING_MAX;
+use super::super::incoming_file::IncomingFile;
+use super::open_partials::OpenPartials;
 
 /// The conversing thread admits a file; writers look up whose a piece is; whoever finishes a file or gives it up takes it out.
 ///
 /// Always true: only one can take a file out, and only that one settles it. A large file counts as open from before it is here
 /// until it has gone, so the count is never below what is here; neither lock is taken while the other is held.
-pub(crate) struct Files {
-    table: Mutex<HashMap<u64, Arc<Incoming>>>,
+pub(crate) struct IncomingFiles {
+    table: Mutex<HashMap<u64, Arc<IncomingFile>>>,
     /// Large files among them: each has descriptors open.
-    large_open: LargeOpen,
+    large_open: OpenPartials,
 }
 
-impl Files {
-    pub(super) fn within(budget: &Budget) -> Files {
-        Files { table: Mutex::default(), large_open: LargeOpen::within(budget) }
+impl IncomingFiles {
+    pub(super) fn within(budget: &Budget) -> IncomingFiles {
+        IncomingFiles { table: Mutex::default(), large_open: OpenPartials::within(budget) }
     }
 
-    pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
+    pub(super) fn admit(&self, file: &Arc<IncomingFile>) -> Result<(), Error> {
         if file.is_large() {
             self.large_open.add();
         }
@@ -43,7 +43,7 @@ impl Files {
     }
 
     /// False if there are too many.
-    fn insert(&self, file: &Arc<Incoming>) -> bool {
+    fn insert(&self, file: &Arc<IncomingFile>) -> bool {
         let mut table = self.table.lock().whole();
         let has_room = table.len() < OUTSTANDING_MAX;
         if has_room {
@@ -53,12 +53,12 @@ impl Files {
     }
 
     /// None if it has failed meanwhile, or was not wanted.
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Incoming>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<IncomingFile>> {
         self.table.lock().whole().get(&id).cloned()
     }
 
     /// Takes a file out, so as to settle it; none if somebody else has.
-    pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
+    pub(crate) fn take(&self, id: u64) -> Option<Arc<IncomingFile>> {
         let file = self.table.lock().whole().remove(&id)?;
         if file.is_large() {
             self.large_open.remove();
@@ -71,7 +71,7 @@ impl Files {
     }
 
     /// Those that are here at the moment.
-    pub(crate) fn all(&self) -> Vec<Arc<Incoming>> {
+    pub(crate) fn all(&self) -> Vec<Arc<IncomingFile>> {
         self.table.lock().whole().values().cloned().collect()
     }
 
@@ -91,13 +91,13 @@ mod tests {
     use farhaul_volume::{Attributes, RelPath, Root};
 
     use super::*;
-    use crate::incoming::{Kind, Stream};
-    use crate::item::Item;
-    use crate::messages::{ManifestEntry, What};
+    use crate::incoming_entry::IncomingEntry;
+    use crate::incoming_file::{IncomingKind, IncomingStream};
+    use crate::messages::{EntryContent, ManifestEntry};
 
-    fn file(id: u64, kind: Kind) -> Arc<Incoming> {
+    fn file(id: u64, kind: IncomingKind) -> Arc<IncomingFile> {
         let path = RelPath::from_bytes(format!("f{id}").as_bytes()).unwrap();
-        let what = What::Stream;
+        let what = EntryContent::Stream;
         let entry = ManifestEntry {
             id,
             path: Vec::new(),
@@ -107,19 +107,20 @@ mod tests {
             what,
             attributes: Attributes::new(),
         };
-        let item = Item { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
-        Arc::new(Incoming::new(item, kind))
+        let item =
+            IncomingEntry { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
+        Arc::new(IncomingFile::new(item, kind))
     }
 
     #[test]
     fn a_file_is_taken_out_once_and_a_large_one_gives_its_room_back() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
-        let stream = Stream::create(&root, &RelPath::from_bytes(b"f1").unwrap()).unwrap();
-        let files = Files::within(&Budget::default());
-        files.admit(&file(0, Kind::null())).unwrap();
+        let stream = IncomingStream::create(&root, &RelPath::from_bytes(b"f1").unwrap()).unwrap();
+        let files = IncomingFiles::within(&Budget::default());
+        files.admit(&file(0, IncomingKind::null())).unwrap();
         assert!(files.has_no_large() && !files.is_empty());
-        files.admit(&file(1, Kind::Stream(stream))).unwrap();
+        files.admit(&file(1, IncomingKind::Stream(stream))).unwrap();
         assert!(!files.has_no_large() && files.has_room_for_large());
         assert_eq!(files.all().len(), 2);
         assert!(files.get(1).is_some() && files.take(1).is_some());
@@ -130,8 +131,8 @@ mod tests {
 
     #[test]
     fn only_so_many_files_may_be_on_their_way() {
-        let files = Files::within(&Budget::default());
-        let one = file(0, Kind::Whole);
+        let files = IncomingFiles::within(&Budget::default());
+        let one = file(0, IncomingKind::Whole);
         {
             let mut table = files.table.lock().unwrap();
             table.extend((1..=OUTSTANDING_MAX as u64).map(|id| (id, one.clone())));

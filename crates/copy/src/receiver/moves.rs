@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_volume::{Meta, RelPath, WriteOptions};
+use farhaul_volume::{Metadata, RelPath, WriteOptions};
 
-use super::super::item::Item;
+use super::super::incoming_entry::IncomingEntry;
 
 /// Bytes of links that wait for the end; beyond it, files are copied.
 const LINKS_BYTES_MAX: usize = 64 << 20;
@@ -26,7 +26,7 @@ pub(super) struct Moves {
     /// What was digested, by the entry's id.
     digested: Mutex<HashMap<u64, Inode>>,
     /// What could not be taken over and is to be sent.
-    returned: Mutex<Vec<Item>>,
+    returned: Mutex<Vec<IncomingEntry>>,
     linked: Mutex<Linked>,
     /// The files that have a new name already. A second one would make one file of two.
     given: Mutex<HashSet<Inode>>,
@@ -54,7 +54,7 @@ impl Moves {
     }
 
     /// What is about to be digested for entry `id`, if it is there.
-    pub(super) fn note_digested(&self, id: u64, meta: Option<Meta>) {
+    pub(super) fn note_digested(&self, id: u64, meta: Option<Metadata>) {
         let mut digested = self.digested.lock().whole();
         digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
     }
@@ -65,11 +65,11 @@ impl Moves {
     }
 
     /// An entry could not be taken over.
-    pub(super) fn give_back(&self, item: Item) {
+    pub(super) fn give_back(&self, item: IncomingEntry) {
         self.returned.lock().whole().push(item);
     }
 
-    pub(super) fn take_returned(&self) -> Vec<Item> {
+    pub(super) fn take_returned(&self) -> Vec<IncomingEntry> {
         std::mem::take(&mut *self.returned.lock().whole())
     }
 
@@ -111,7 +111,7 @@ impl Moves {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::Limits;
+    use farhaul_session::ResourceLimits;
 
     use super::*;
 
@@ -126,7 +126,7 @@ mod tests {
         let name = path(&vec!["x".repeat(249); 8].join("/"));
         let fitting = LINKS_BYTES_MAX / (2 * name.as_bytes().len() + LINK_BYTES);
         assert_eq!((0..).take_while(|_| moves.reserve_link(&name, &name)).count(), fitting);
-        let budget = Budget::new("this session", Limits::memory(1 << 20));
+        let budget = Budget::new("this session", ResourceLimits::memory(1 << 20));
         let moves = Moves::within(&budget);
         assert!((1..fitting).contains(&(0..).take_while(|_| moves.reserve_link(&name, &name)).count()));
     }

@@ -1,14 +1,20 @@
 //! Whether what is there has the time of an entry, as far as its file system can keep that.
 
-use farhaul_volume::{Meta, ProbeNames, RelPath, Time, are_within};
+use farhaul_volume::{FileTime, Metadata, ProbeNames, RelPath, are_within};
 
-use super::super::destination::Target;
-use super::super::receiver::Receiver;
+use super::super::destination::TargetDirectory;
+use super::super::receiver::CopyReceiver;
 
-impl Receiver {
+impl CopyReceiver {
     /// Whether what is `there`, at `path`, has this time: as its file system keeps it, or within the window
     /// that the user allows.
-    pub(super) fn is_time_of(&self, target: &Target, path: &RelPath, there: &Meta, wanted: Time) -> bool {
+    pub(super) fn is_time_of(
+        &self,
+        target: &TargetDirectory,
+        path: &RelPath,
+        there: &Metadata,
+        wanted: FileTime,
+    ) -> bool {
         if are_within(there.mtime, wanted, self.rules.files.modify_window_secs) {
             return true;
         }

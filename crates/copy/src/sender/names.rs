@@ -13,7 +13,7 @@ pub(crate) const NAMES_BYTES_MAX: usize = 32 << 20;
 
 /// Names that have come so far: the conversing thread takes what comes, the scan waits for all of them.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct RequestedNames {
     state: Mutex<State>,
     all_here: Condvar,
 }
@@ -31,10 +31,10 @@ struct State {
 /// What a name takes beside its bytes, once in the list that comes and once in the sorted one.
 const NAME_BYTES: usize = 64;
 
-impl Names {
-    pub(super) fn new(is_awaited: bool, budget: &Budget) -> Names {
+impl RequestedNames {
+    pub(super) fn new(is_awaited: bool, budget: &Budget) -> RequestedNames {
         let state = State { is_awaited, kept: budget.nothing(), ..State::default() };
-        Names { state: Mutex::new(state), all_here: Condvar::new() }
+        RequestedNames { state: Mutex::new(state), all_here: Condvar::new() }
     }
 
     pub(super) fn take(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
@@ -87,13 +87,13 @@ mod tests {
     fn names_come_when_they_are_awaited_and_not_too_many() {
         let budget = Budget::default();
         let names = |count: usize, len: usize| vec![vec![b'x'; len]; count];
-        let unasked = Names::new(false, &budget);
+        let unasked = RequestedNames::new(false, &budget);
         assert_eq!(Misbehaviour::of(&unasked.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
-        let awaited = Names::new(true, &budget);
+        let awaited = RequestedNames::new(true, &budget);
         assert!(awaited.take(names(2, 1), false).is_ok() && awaited.take(names(2, 1), true).is_ok());
         assert_eq!(Misbehaviour::of(&awaited.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
         for (count, len) in [(NAMES_MAX, 0), (1, NAMES_BYTES_MAX)] {
-            let awaited = Names::new(true, &budget);
+            let awaited = RequestedNames::new(true, &budget);
             assert!(awaited.take(names(count, len), false).is_ok());
             let more = awaited.take(names(1, 1), false);
             assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyNames));

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farhaul_session::error::Code;
 use farhaul_session::events::Event;
-use farhaul_session::unread::Unread;
-use farhaul_volume::{Entry, Kind, Time};
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_volume::{Entry, EntryKind, FileTime};
 
-use super::super::large::{FileJob, Trouble};
-use super::super::manifest::Record;
-use super::super::messages::{ManifestEntry, Message, RENEWAL, What};
-use super::super::read_queue::Unsettled;
-use super::super::sender::Sender;
-use super::announcing::{file, manifest_entry};
+use super::super::chunked_file::{FileJob, ReadTrouble};
+use super::super::manifest::ManifestRecord;
+use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, RENEWAL};
+use super::super::read_queue::UnstableSource;
+use super::super::sender::CopySender;
+use super::announcement::{file, manifest_entry};
 use crate::failures::Failure;
 use crate::manifest;
 
@@ -31,14 +31,14 @@ const SETTLED_MAX: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A file that may still grow.
-pub(super) struct Watched {
+pub(super) struct GrowingFile {
     job: Arc<FileJob>,
-    unread: Option<Unread>,
+    unread: Option<ProducerToken>,
     /// Chunks that were sent, if it was read.
     sent: Option<u64>,
     size: u64,
-    mtime: Time,
-    ctime: Time,
+    mtime: FileTime,
+    ctime: FileTime,
     looked: Instant,
     /// How long it has to stay as it is, and until when that is waited for.
     quiet: Duration,
@@ -47,26 +47,26 @@ pub(super) struct Watched {
     due: Instant,
 }
 
-impl Sender {
+impl CopySender {
     /// Settles what the readers have left open.
-    pub(super) fn look_after(&self, watched: &mut Vec<Watched>) {
+    pub(super) fn look_after(&self, watched: &mut Vec<GrowingFile>) {
         for unsettled in self.queue.take_unsettled() {
             let (job, sent, unread) = match unsettled {
-                Unsettled::Changed(job) => {
+                UnstableSource::Changed(job) => {
                     match self.growth.filter(|_| has_grown(&job)) {
-                        Some(quiet) => watched.push(Watched::new(job, None, None, quiet)),
-                        None => watched.push(Watched::changed(job)),
+                        Some(quiet) => watched.push(GrowingFile::new(job, None, None, quiet)),
+                        None => watched.push(GrowingFile::changed(job)),
                     }
                     continue;
                 }
-                Unsettled::Unsized(job) => {
+                UnstableSource::Unsized(job) => {
                     self.renew_as_stream(&job);
                     continue;
                 }
-                Unsettled::Sent(job, chunks, unread) => (job, Some(chunks), unread),
-                Unsettled::Young(job, unread) => (job, None, unread),
+                UnstableSource::Sent(job, chunks, unread) => (job, Some(chunks), unread),
+                UnstableSource::Young(job, unread) => (job, None, unread),
             };
-            watched.push(Watched::new(job, sent, unread, self.growth.unwrap_or_default()));
+            watched.push(GrowingFile::new(job, sent, unread, self.growth.unwrap_or_default()));
         }
         let mut index = 0;
         while index < watched.len() {
@@ -78,7 +78,7 @@ impl Sender {
         }
     }
 
-    fn is_quiet(&self, watched: &mut Watched) -> bool {
+    fn is_quiet(&self, watched: &mut GrowingFile) -> bool {
         if watched.due > Instant::now() && watched.looked.elapsed() < LOOK {
             return false;
         }
@@ -93,25 +93,25 @@ impl Sender {
         watched.due <= Instant::now() || watched.until.is_some_and(|until| until <= Instant::now())
     }
 
-    fn settle_watched(&self, watched: Watched) {
-        let Watched { job, unread, sent, size, mtime, until, .. } = watched;
+    fn settle_watched(&self, watched: GrowingFile) {
+        let GrowingFile { job, unread, sent, size, mtime, until, .. } = watched;
         let has_changed = until.is_some();
         if has_changed || (size, mtime) != (job.size, job.entry.mtime) {
             return self.renew(&job);
         }
         match sent {
-            Some(chunks) => self.shared.send(&[Message::FileEnd { id: job.id, size, chunks }]),
+            Some(chunks) => self.shared.send(&[CopyMessage::FileEnd { id: job.id, size, chunks }]),
             None => self.queue.push_whole(job, unread),
         }
     }
 
     /// Announces a file again as it is now, unless it has changed before.
     fn renew(&self, job: &Arc<FileJob>) {
-        let give_up = |failure: Failure| self.shared.send(&[Message::FileFailed { id: job.id, failure }]);
+        let give_up = |failure: Failure| self.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);
         let entry = match job.source.file_now() {
             Ok(Some(entry)) => entry,
             Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no file any more")),
-            Err(error) => return give_up(Trouble::of(&error).failure),
+            Err(error) => return give_up(ReadTrouble::of(&error).failure),
         };
         let follows = self.growth.is_some() && is_growth(&job.entry, &entry);
         let id = job.id + RENEWAL;
@@ -127,9 +127,9 @@ impl Sender {
     fn renew_as_stream(&self, job: &Arc<FileJob>) {
         if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
             let failure = Failure::new(Code::FilesFailed, "its size is never what its file system says");
-            return self.shared.send(&[Message::FileFailed { id: job.id, failure }]);
+            return self.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);
         }
-        let entry = Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..job.entry.clone() };
+        let entry = Entry { kind: EntryKind::Stream { is_pipe: false }, nlink: 1, ..job.entry.clone() };
         self.announce_again(job, entry, job.is_renewed, "has another size than its file system says");
     }
 
@@ -137,8 +137,8 @@ impl Sender {
         let id = job.id + RENEWAL;
         let linked = entry.nlink > 1;
         let what = match entry.kind {
-            Kind::File { size, sparse } => file(&entry, size, sparse, linked),
-            _ => What::Stream,
+            EntryKind::File { size, sparse } => file(&entry, size, sparse, linked),
+            _ => EntryContent::Stream,
         };
         let size = size_of(&entry);
         let (source, path) = (job.source.clone(), job.path.clone());
@@ -147,9 +147,10 @@ impl Sender {
             FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
         // The manifest has one line for it, of what it is now.
         let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
-        let kind = manifest::Kind::File { size };
-        let record = |old: Record| Record { kind, mode, mtime, ..old };
-        if !self.table.renew(job.id, Arc::new(renewed), || Unread::new(self.shared.session()), record) {
+        let kind = manifest::RecordKind::File { size };
+        let record = |old: ManifestRecord| ManifestRecord { kind, mode, mtime, ..old };
+        if !self.table.renew(job.id, Arc::new(renewed), || ProducerToken::new(self.shared.session()), record)
+        {
             return;
         }
         self.renewals.add(job.id, id);
@@ -157,12 +158,17 @@ impl Sender {
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
-        self.shared.send(&[Message::Renewed { id: job.id, entry }]);
+        self.shared.send(&[CopyMessage::Renewed { id: job.id, entry }]);
     }
 }
 
-impl Watched {
-    fn new(job: Arc<FileJob>, sent: Option<u64>, unread: Option<Unread>, quiet: Duration) -> Watched {
+impl GrowingFile {
+    fn new(
+        job: Arc<FileJob>,
+        sent: Option<u64>,
+        unread: Option<ProducerToken>,
+        quiet: Duration,
+    ) -> GrowingFile {
         let Entry { mtime, ctime, .. } = job.entry;
         let size = job.size;
         let changed = UNIX_EPOCH.checked_add(Duration::new(mtime.secs.max(0) as u64, mtime.nanos));
@@ -171,19 +177,19 @@ impl Watched {
             changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).unwrap_or_default();
         let looked = Instant::now();
         let due = looked + quiet.saturating_sub(age);
-        Watched { job, unread, sent, size, mtime, ctime, looked, quiet, until: None, due }
+        GrowingFile { job, unread, sent, size, mtime, ctime, looked, quiet, until: None, due }
     }
 
     /// Of a file that has changed: whoever writes it should be through.
-    fn changed(job: Arc<FileJob>) -> Watched {
+    fn changed(job: Arc<FileJob>) -> GrowingFile {
         let now = Instant::now();
         let (due, until) = (now + SETTLED, Some(now + SETTLED_MAX));
-        Watched { due, until, quiet: SETTLED, ..Watched::new(job, None, None, SETTLED) }
+        GrowingFile { due, until, quiet: SETTLED, ..GrowingFile::new(job, None, None, SETTLED) }
     }
 }
 
 fn size_of(entry: &Entry) -> u64 {
-    if let Kind::File { size, .. } = entry.kind { size } else { 0 }
+    if let EntryKind::File { size, .. } = entry.kind { size } else { 0 }
 }
 
 /// The same file, with more in it.

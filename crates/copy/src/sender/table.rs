@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_session::unread::Unread;
+use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::Digests;
 
-use super::super::large::{FileJob, Large};
-use super::super::manifest::Record;
+use super::super::chunked_file::{ChunkedFile, FileJob};
+use super::super::manifest::ManifestRecord;
 use super::super::messages::{Decision, RENEWAL};
-use super::announcing::OUTSTANDING;
-use super::outstanding::Booking;
+use super::announcement::OUTSTANDING;
+use super::outstanding_entries::Booking;
 use super::unknown;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.
@@ -21,55 +21,55 @@ const AGAIN_MAX: u32 = 3;
 /// How long the scan waits for room before it looks at what else may have changed.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
 
-pub(super) struct Pending {
+pub(super) struct PendingEntry {
     pub(super) size: u64,
     pub(super) job: Option<Arc<FileJob>>,
     stage: Stage,
     again: u32,
     /// For the manifest, if there is one.
-    pub(super) record: Option<Box<Record>>,
+    pub(super) record: Option<Box<ManifestRecord>>,
     _booking: Option<Booking>,
 }
 
 /// How far an entry has come. What the receiver may say of it depends on that.
 enum Stage {
     /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
-    Undecided { compared: bool, unread: Option<Unread> },
+    Undecided { compared: bool, unread: Option<ProducerToken> },
     /// It is wanted, and sent in one piece or as it comes.
     Whole,
     /// It is wanted, and sent chunk by chunk.
-    Large(Arc<Large>),
+    Large(Arc<ChunkedFile>),
 }
 
 /// What is to be done for what the receiver has decided.
-pub(super) enum Wanted {
+pub(super) enum SendRequest {
     Comparison(Arc<FileJob>, [u8; 32]),
-    Stream(Arc<FileJob>, Unread),
-    Whole(Arc<FileJob>, Unread),
+    Stream(Arc<FileJob>, ProducerToken),
+    Whole(Arc<FileJob>, ProducerToken),
     /// Of this much the receiver has already.
-    Large(Arc<Large>, u64),
+    Large(Arc<ChunkedFile>, u64),
 }
 
 /// What may be sent again.
-pub(super) struct Again {
+pub(super) struct ResendSource {
     pub(super) job: Option<Arc<FileJob>>,
-    pub(super) large: Option<Arc<Large>>,
+    pub(super) large: Option<Arc<ChunkedFile>>,
     pub(super) is_too_often: bool,
 }
 
-impl Pending {
+impl PendingEntry {
     pub(super) fn new(
         size: u64,
         job: Option<Arc<FileJob>>,
-        unread: Option<Unread>,
-        record: Option<Box<Record>>,
+        unread: Option<ProducerToken>,
+        record: Option<Box<ManifestRecord>>,
         booking: Booking,
-    ) -> Pending {
+    ) -> PendingEntry {
         let stage = Stage::Undecided { compared: false, unread };
-        Pending { size, job, stage, again: 0, record, _booking: Some(booking) }
+        PendingEntry { size, job, stage, again: 0, record, _booking: Some(booking) }
     }
 
-    pub(super) fn large(&self) -> Option<&Arc<Large>> {
+    pub(super) fn large(&self) -> Option<&Arc<ChunkedFile>> {
         match &self.stage {
             Stage::Large(large) => Some(large),
             Stage::Undecided { .. } | Stage::Whole => None,
@@ -77,18 +77,18 @@ impl Pending {
     }
 
     /// It is decided on once, and compared at most once before that.
-    fn decide(&mut self, id: u64, decision: Decision) -> Result<Wanted, Error> {
+    fn decide(&mut self, id: u64, decision: Decision) -> Result<SendRequest, Error> {
         let Stage::Undecided { compared, unread } = &mut self.stage else { return Err(unknown(id)) };
         if let Decision::Compare(digest) = decision {
             let (false, Some(job)) = (*compared, self.job.clone()) else { return Err(unknown(id)) };
             *compared = true;
-            return Ok(Wanted::Comparison(job, digest));
+            return Ok(SendRequest::Comparison(job, digest));
         }
         let Some(unread) = unread.take() else { return Err(unknown(id)) };
         let Some(job) = self.job.clone() else { return Err(unknown(id)) };
         self.stage = Stage::Whole;
         if job.is_stream() {
-            return Ok(Wanted::Stream(job, unread));
+            return Ok(SendRequest::Stream(job, unread));
         }
         let (have, old_chunks) = match decision {
             Decision::Have(ranges) => (ranges, 0),
@@ -96,18 +96,18 @@ impl Pending {
             _ => (Vec::new(), 0),
         };
         if job.is_whole() {
-            return Ok(Wanted::Whole(job, unread));
+            return Ok(SendRequest::Whole(job, unread));
         }
-        let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
+        let Some(large) = ChunkedFile::new(job, &have, old_chunks, Some(unread)) else {
             return Err(Error::misbehaved(
                 Misbehaviour::ChunksNotThere,
                 format!("chunks that file {id} does not have"),
             ));
         };
-        let resumed = Large::bytes_of(&have, large.job.size);
+        let resumed = ChunkedFile::bytes_of(&have, large.job.size);
         let large = Arc::new(large);
         self.stage = Stage::Large(large.clone());
-        Ok(Wanted::Large(large, resumed))
+        Ok(SendRequest::Large(large, resumed))
     }
 }
 
@@ -116,20 +116,20 @@ impl Pending {
 /// Always true: an entry is here from before the receiver can have heard of it until it has said what became of it, under the id by
 /// which it was announced last.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct EntryTable {
     state: Mutex<State>,
     room: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    pending: HashMap<u64, Pending>,
+    pending: HashMap<u64, PendingEntry>,
     /// Entries that the receiver may speak of: those with ids below this, or announced again.
     announced: u64,
     entries_done: bool,
 }
 
-impl Table {
+impl EntryTable {
     // ---- announcing --------------------------------------------------------------------------------------------
 
     /// From now on the receiver may speak of entry `id`.
@@ -137,7 +137,7 @@ impl Table {
         self.state.lock().whole().announced = id + 1;
     }
 
-    /// As [`Table::announce`], once `may_announce` says of the number of entries here that one may follow them. It is asked while this
+    /// As [`EntryTable::announce`], once `may_announce` says of the number of entries here that one may follow them. It is asked while this
     /// table is locked. If one may not yet, `before_waiting` is called first, while it is not.
     pub(super) fn announce_when(
         &self,
@@ -162,7 +162,7 @@ impl Table {
         self.room.notify_all();
     }
 
-    pub(super) fn admit(&self, id: u64, pending: Pending) {
+    pub(super) fn admit(&self, id: u64, pending: PendingEntry) {
         self.state.lock().whole().pending.insert(id, pending);
     }
 
@@ -172,8 +172,8 @@ impl Table {
         &self,
         id: u64,
         job: Arc<FileJob>,
-        unread: impl FnOnce() -> Unread,
-        record: impl FnOnce(Record) -> Record,
+        unread: impl FnOnce() -> ProducerToken,
+        record: impl FnOnce(ManifestRecord) -> ManifestRecord,
     ) -> bool {
         let mut state = self.state.lock().whole();
         let Some(old) = state.pending.remove(&id) else { return false };
@@ -183,7 +183,7 @@ impl Table {
         let stage = Stage::Undecided { compared: true, unread: Some(unread()) };
         let record = old.record.map(|old| Box::new(record(*old)));
         let (renewed, size, _booking) = (job.id, job.size, old._booking);
-        let pending = Pending { size, job: Some(job), stage, again: 0, record, _booking };
+        let pending = PendingEntry { size, job: Some(job), stage, again: 0, record, _booking };
         state.pending.insert(renewed, pending);
         true
     }
@@ -195,13 +195,13 @@ impl Table {
 
     // ---- what the receiver says ----------------------------------------------------------------------------------
 
-    pub(super) fn decide(&self, id: u64, decision: Decision) -> Result<Wanted, Error> {
+    pub(super) fn decide(&self, id: u64, decision: Decision) -> Result<SendRequest, Error> {
         let mut state = self.state.lock().whole();
         state.pending.get_mut(&id).ok_or_else(|| unknown(id))?.decide(id, decision)
     }
 
     /// A file that is sent chunk by chunk; none if it is not, or has failed meanwhile.
-    pub(super) fn large(&self, id: u64) -> Option<Arc<Large>> {
+    pub(super) fn large(&self, id: u64) -> Option<Arc<ChunkedFile>> {
         self.state.lock().whole().pending.get(&id)?.large().cloned()
     }
 
@@ -216,7 +216,7 @@ impl Table {
     }
 
     /// The receiver wants a part of an entry again; none if that has crossed the news of its end.
-    pub(super) fn again(&self, id: u64) -> Result<Option<Again>, Error> {
+    pub(super) fn again(&self, id: u64) -> Result<Option<ResendSource>, Error> {
         let mut state = self.state.lock().whole();
         let Some(pending) = state.pending.get_mut(&id) else {
             // That it has failed, or is announced again, may have crossed this.
@@ -231,11 +231,11 @@ impl Table {
         pending.again = pending.again.saturating_add(1);
         let is_too_often = pending.again > AGAIN_MAX;
         let (job, large) = (pending.job.clone(), pending.large().cloned());
-        Ok(Some(Again { job, large, is_too_often }))
+        Ok(Some(ResendSource { job, large, is_too_often }))
     }
 
     /// An entry is accounted for.
-    pub(super) fn remove(&self, id: u64) -> Option<Pending> {
+    pub(super) fn remove(&self, id: u64) -> Option<PendingEntry> {
         let mut state = self.state.lock().whole();
         let pending = state.pending.remove(&id);
         if state.pending.len() == OUTSTANDING / 2 {
@@ -263,16 +263,16 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn link() -> Pending {
-        Pending::new(0, None, None, None, Booking::new(&Arc::default(), 0, None))
+    fn link() -> PendingEntry {
+        PendingEntry::new(0, None, None, None, Booking::new(&Arc::default(), 0, None))
     }
 
     #[test]
     fn what_is_not_outstanding_cannot_be_decided_on() {
-        let table = Table::default();
+        let table = EntryTable::default();
         table.announce(0);
         table.admit(0, link());
-        let wrong = |result: Result<Wanted, Error>| Misbehaviour::of(&result.map(drop));
+        let wrong = |result: Result<SendRequest, Error>| Misbehaviour::of(&result.map(drop));
         assert_eq!(wrong(table.decide(1, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding));
         assert_eq!(wrong(table.decide(0, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding), "a link");
         assert_eq!(Misbehaviour::of(&table.again(0).map(drop)), Some(Misbehaviour::AgainUnasked));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn it_is_done_when_all_that_was_announced_is_accounted_for() {
-        let table = Table::default();
+        let table = EntryTable::default();
         table.admit(0, link());
         table.end_entries();
         assert!(!table.is_done());
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_sent_once_before_room_is_waited_for() {
-        let table = Table::default();
+        let table = EntryTable::default();
         let mut sent = 0;
         table.announce_when(0, |entries| entries == 0, Some(|| sent += 1));
         table.admit(0, link());

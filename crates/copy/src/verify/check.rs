@@ -12,13 +12,13 @@ use farhaul_handover::Held as _;
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
-    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, ProbeNames, RelPath, Root, SourceFile,
-    Time, are_within, chunk_cv,
+    Algorithm, CHUNK, ChunkCv, FileKind, FileTime, FileTree, Hashers, Metadata, ProbeNames, RelPath, Root,
+    SourceFile, are_within, chunk_cv,
 };
 
-use super::super::manifest::Kind;
+use super::super::manifest::RecordKind;
 use super::super::verify::{Counts, Difference, Finding, VerifyJob};
-use super::list::{Content, Expected};
+use super::list::{ExpectedContent, ExpectedEntry};
 use crate::plain;
 
 /// Files of more chunks are read by several threads.
@@ -35,14 +35,14 @@ pub(super) struct Checker<'a> {
     pub(super) counts: &'a Counts,
     /// Threads beside this one.
     pub(super) helpers: usize,
-    pub(super) expected: Receiver<Expected>,
+    pub(super) expected: Receiver<ExpectedEntry>,
     pub(super) found: Sender<Finding>,
-    pub(super) help: Sender<Arc<Large>>,
-    pub(super) helped: Receiver<Arc<Large>>,
+    pub(super) help: Sender<Arc<SharedFile>>,
+    pub(super) helped: Receiver<Arc<SharedFile>>,
 }
 
 /// A file that several threads read.
-pub(super) struct Large {
+pub(super) struct SharedFile {
     path: Vec<u8>,
     file: SourceFile,
     expected: [u8; 32],
@@ -81,7 +81,7 @@ impl Checker<'_> {
         let _ = self.found.send(Finding { difference, path, reason: reason.into() });
     }
 
-    fn check(&self, line: Expected, buffer: &mut [u8]) {
+    fn check(&self, line: ExpectedEntry, buffer: &mut [u8]) {
         self.counts.entries.fetch_add(1, Ordering::Relaxed);
         let path = match line.path.is_empty() {
             true => RelPath::empty(),
@@ -98,10 +98,10 @@ impl Checker<'_> {
         if let Some(why) = self.difference(&line, &path, &meta) {
             return self.find(&line.path, Difference::Changed, why);
         }
-        if !matches!(line.kind, Kind::File { .. }) || self.job.quick {
+        if !matches!(line.kind, RecordKind::File { .. }) || self.job.quick {
             return;
         }
-        if line.content == Content::Unknown {
+        if line.content == ExpectedContent::Unknown {
             self.counts.without_digest.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -111,14 +111,14 @@ impl Checker<'_> {
     }
 
     /// In what an entry differs, without reading it.
-    fn difference(&self, line: &Expected, path: &RelPath, meta: &Meta) -> Option<String> {
-        let is_link = matches!(line.kind, Kind::Symlink { .. });
+    fn difference(&self, line: &ExpectedEntry, path: &RelPath, meta: &Metadata) -> Option<String> {
+        let is_link = matches!(line.kind, RecordKind::Symlink { .. });
         let is_kind = match &line.kind {
-            Kind::File { .. } | Kind::HardLink { .. } => meta.is_file(),
-            Kind::Directory => meta.is_dir(),
-            Kind::Symlink { .. } => !meta.is_file() && !meta.is_dir(),
-            Kind::Special(node) => meta.kind == FileKind::Special(*node),
-            Kind::Unknown => true,
+            RecordKind::File { .. } | RecordKind::HardLink { .. } => meta.is_file(),
+            RecordKind::Directory => meta.is_dir(),
+            RecordKind::Symlink { .. } => !meta.is_file() && !meta.is_dir(),
+            RecordKind::Special(node) => meta.kind == FileKind::Special(*node),
+            RecordKind::Unknown => true,
         };
         if !is_kind {
             return Some("it is of another kind".into());
@@ -127,21 +127,24 @@ impl Checker<'_> {
             return Some(format!("{} bytes instead of {size}", meta.size));
         }
         match &line.kind {
-            Kind::Symlink { target } => match self.root.read_link(path) {
+            RecordKind::Symlink { target } => match self.root.read_link(path) {
                 Ok(there) if there == *target => {}
                 Ok(there) => {
                     return Some(format!("a link to {} instead of {}", escape(&there), escape(target)));
                 }
                 Err(_) => return Some("it is of another kind".into()),
             },
-            Kind::HardLink { to } => {
+            RecordKind::HardLink { to } => {
                 let other =
                     RelPath::from_bytes(to).ok().and_then(|to| self.root.metadata(&to).ok().flatten());
                 if other.is_none_or(|other| (other.dev, other.ino) != (meta.dev, meta.ino)) {
                     return Some(format!("no hard link to {}", escape(to)));
                 }
             }
-            Kind::File { .. } | Kind::Directory | Kind::Special(_) | Kind::Unknown => {}
+            RecordKind::File { .. }
+            | RecordKind::Directory
+            | RecordKind::Special(_)
+            | RecordKind::Unknown => {}
         }
         if !self.job.metadata {
             return None;
@@ -154,7 +157,7 @@ impl Checker<'_> {
             let mode = line.place_mode.unwrap_or(mode);
             return Some(format!("mode {:04o} instead of {mode:04o}", meta.mode));
         }
-        let wanted = line.mtime.map(|(secs, nanos)| Time::new(secs, nanos))?;
+        let wanted = line.mtime.map(|(secs, nanos)| FileTime::new(secs, nanos))?;
         if self.is_time_of(path, meta, wanted) {
             return None;
         }
@@ -163,7 +166,7 @@ impl Checker<'_> {
     }
 
     /// Whether what is there has this time, as far as its file system keeps it.
-    fn is_time_of(&self, path: &RelPath, meta: &Meta, wanted: Time) -> bool {
+    fn is_time_of(&self, path: &RelPath, meta: &Metadata, wanted: FileTime) -> bool {
         if are_within(meta.mtime, wanted, self.job.modify_window_secs) {
             return true;
         }
@@ -172,14 +175,14 @@ impl Checker<'_> {
         true
     }
 
-    fn content(&self, line: Expected, path: &RelPath, buffer: &mut [u8]) -> std::io::Result<()> {
+    fn content(&self, line: ExpectedEntry, path: &RelPath, buffer: &mut [u8]) -> std::io::Result<()> {
         let file = SourceFile::at(self.root, path)?;
         let expected = match line.content {
-            Content::Tree(digest) => digest,
-            Content::Plain(algorithm, digest) => {
+            ExpectedContent::Tree(digest) => digest,
+            ExpectedContent::Plain(algorithm, digest) => {
                 return self.plain(&line.path, &file, algorithm, &digest, buffer);
             }
-            Content::Unknown => return Ok(()),
+            ExpectedContent::Unknown => return Ok(()),
         };
         let chunks = file.size().div_ceil(CHUNK);
         if chunks <= SHARED_CHUNKS {
@@ -188,7 +191,7 @@ impl Checker<'_> {
             self.handle.counts().bytes_done.fetch_add(file.size(), Ordering::Relaxed);
             return self.compare(&line.path, digest.0 == expected);
         }
-        let large = Arc::new(Large {
+        let large = Arc::new(SharedFile {
             path: line.path,
             tree: Mutex::new(FileTree::new(file.size())),
             expected,
@@ -212,7 +215,7 @@ impl Checker<'_> {
     }
 
     /// Reads chunks of a large file as long as there are any to be taken.
-    fn read(&self, large: &Large, buffer: &mut [u8]) {
+    fn read(&self, large: &SharedFile, buffer: &mut [u8]) {
         let chunks = large.file.size().div_ceil(CHUNK);
         loop {
             let first = large.next.fetch_add(RUN, Ordering::AcqRel);
@@ -234,7 +237,7 @@ impl Checker<'_> {
         }
     }
 
-    fn read_run(&self, large: &Large, first: u64, end: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+    fn read_run(&self, large: &SharedFile, first: u64, end: u64, buffer: &mut [u8]) -> std::io::Result<()> {
         let size = large.file.size();
         let mut cvs = Vec::with_capacity(RUN as usize);
         let mut next = first;
@@ -256,7 +259,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn finish(&self, large: &Large) {
+    fn finish(&self, large: &SharedFile) {
         let tree = large.tree.lock().whole();
         match large.file.unchanged() {
             Ok(true) => drop(self.compare(&large.path, tree.root().0 == large.expected)),

@@ -9,14 +9,16 @@ use std::path::Path;
 use farhaul_text::escape;
 use farhaul_volume::Algorithm;
 
-use super::super::manifest::{Entry, Fate, Kind, Line, Tally, parse, unhex};
+use super::super::manifest::{
+    EntryFate, ManifestEntryText, ManifestLine, ManifestTally, RecordKind, parse, unhex,
+};
 
 /// Longest line: a path and a link's target in base64, with room to spare.
 const LINE_MAX: u64 = 64 << 10;
 
 /// What a file's content is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum ExpectedContent {
     /// The tree over chunks of 1 MiB.
     Tree([u8; 32]),
     Plain(Algorithm, Vec<u8>),
@@ -25,22 +27,22 @@ pub(crate) enum Content {
 
 /// What the list says of one path.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedEntry {
     /// Empty for the directory itself.
     pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     /// Unknown in lists that are no manifests.
     pub(super) size: Option<u64>,
     pub(super) mode: Option<u32>,
     /// The other one that is right: the destination has masked it.
     pub(super) place_mode: Option<u32>,
     pub(super) mtime: Option<(i64, u32)>,
-    pub(super) content: Content,
+    pub(super) content: ExpectedContent,
     /// It was brought, or was there already.
     pub(super) is_there: bool,
 }
 
-pub(crate) struct List {
+pub(crate) struct ExpectedList {
     lines: BufReader<File>,
     number: u64,
     algorithm: Algorithm,
@@ -49,7 +51,7 @@ pub(crate) struct List {
     /// Why the run that wrote it ended early.
     error: Option<String>,
     /// Of a manifest's lines so far.
-    tally: Tally,
+    tally: ManifestTally,
     shown: String,
 }
 
@@ -60,18 +62,18 @@ enum Form {
     Sums,
 }
 
-impl List {
-    pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
+impl ExpectedList {
+    pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<ExpectedList, String> {
         let shown = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| format!("cannot open {shown}: {}", super::super::plain(&error)))?;
         let lines = BufReader::with_capacity(1 << 20, file);
-        let (form, tally) = (Form::Undecided, Tally::default());
-        Ok(List { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
+        let (form, tally) = (Form::Undecided, ManifestTally::default());
+        Ok(ExpectedList { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
     }
 
     /// What the next line says; none at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Expected>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<ExpectedEntry>, String> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -104,9 +106,9 @@ impl List {
                 return sum(&line, self.algorithm).map(Some).map_err(at);
             }
             match parse(&line).map_err(at)? {
-                Line::Begin => {}
-                Line::End { error } => (self.is_ended, self.error) = (true, error),
-                Line::Entry(entry) => {
+                ManifestLine::Begin => {}
+                ManifestLine::End { error } => (self.is_ended, self.error) = (true, error),
+                ManifestLine::Entry(entry) => {
                     self.tally.add_line(&entry);
                     return Ok(Some(expected(*entry)));
                 }
@@ -136,23 +138,25 @@ impl List {
     }
 }
 
-fn expected(entry: Entry) -> Expected {
+fn expected(entry: ManifestEntryText) -> ExpectedEntry {
     // What a hard link leads to has the link's own first component.
     let kind = match entry.kind {
-        Kind::HardLink { to } if entry.path != entry.place => Kind::HardLink { to: moved(&to, &entry.place) },
+        RecordKind::HardLink { to } if entry.path != entry.place => {
+            RecordKind::HardLink { to: moved(&to, &entry.place) }
+        }
         kind => kind,
     };
-    let size = if let Kind::File { size } = kind { Some(size) } else { None };
+    let size = if let RecordKind::File { size } = kind { Some(size) } else { None };
     let content = match (entry.digest, entry.extra.into_iter().next()) {
-        (Some(digest), _) => Content::Tree(digest),
-        (None, Some((algorithm, digest))) => Content::Plain(algorithm, digest),
-        (None, None) => Content::Unknown,
+        (Some(digest), _) => ExpectedContent::Tree(digest),
+        (None, Some((algorithm, digest))) => ExpectedContent::Plain(algorithm, digest),
+        (None, None) => ExpectedContent::Unknown,
     };
     let mode = Some(entry.mode).filter(|_| !entry.place.is_empty());
-    let is_there =
-        matches!(entry.fate, Fate::Sent | Fate::Unchanged | Fate::Renamed) && kind != Kind::Unknown;
+    let is_there = matches!(entry.fate, EntryFate::Sent | EntryFate::Unchanged | EntryFate::Renamed)
+        && kind != RecordKind::Unknown;
     let (place_mode, mtime) = (entry.place_mode, entry.mtime);
-    Expected { path: entry.place, kind, size, mode, place_mode, mtime, content, is_there }
+    ExpectedEntry { path: entry.place, kind, size, mode, place_mode, mtime, content, is_there }
 }
 
 fn moved(path: &[u8], like: &[u8]) -> Vec<u8> {
@@ -163,7 +167,7 @@ fn moved(path: &[u8], like: &[u8]) -> Vec<u8> {
 // ---- lines of other tools ------------------------------------------------------------------------------------------------
 
 /// `DIGEST  NAME`, `DIGEST *NAME` or `ALGORITHM (NAME) = DIGEST`; after a backslash, `\\` and `\n` in the name are escapes.
-fn sum(line: &[u8], algorithm: Algorithm) -> Result<Expected, String> {
+fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
     let (is_escaped, line) = match line.strip_prefix(b"\\") {
         Some(rest) => (true, rest),
         None => (false, line),
@@ -201,14 +205,14 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<Expected, String> {
     let digest = unhex(digest, algorithm.bytes())?;
     let name = if is_escaped { unescaped(name) } else { name.to_vec() };
     let name = name.strip_prefix(b"./").map(<[u8]>::to_vec).unwrap_or(name);
-    Ok(Expected {
+    Ok(ExpectedEntry {
         path: name,
-        kind: Kind::File { size: 0 },
+        kind: RecordKind::File { size: 0 },
         size: None,
         mode: None,
         place_mode: None,
         mtime: None,
-        content: Content::Plain(algorithm, digest),
+        content: ExpectedContent::Plain(algorithm, digest),
         is_there: true,
     })
 }
@@ -238,7 +242,7 @@ mod tests {
     fn lines_of_other_tools() {
         let hex = "ab".repeat(32);
         let read = |line: &str| sum(line.as_bytes(), Algorithm::Sha256).map(|line| (line.path, line.content));
-        let content = |algorithm: Algorithm| Content::Plain(algorithm, vec![0xab; algorithm.bytes()]);
+        let content = |algorithm: Algorithm| ExpectedContent::Plain(algorithm, vec![0xab; algorithm.bytes()]);
         for (line, name, algorithm) in [
             (format!("{hex}  a b"), "a b", Algorithm::Sha256),
             (format!("{hex} *./d/x"), "d/x", Algorithm::Sha256),

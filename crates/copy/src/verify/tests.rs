@@ -3,13 +3,13 @@ use std::os::unix::fs::symlink;
 use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, whole_digest};
 
-use super::super::manifest::{Fate, Kind, Log, Record};
+use super::super::manifest::{EntryFate, ManifestLog, ManifestRecord, RecordKind};
 use super::super::report::Report;
 use super::*;
 use crate::failures::Failure;
 
-fn record(path: &str, kind: Kind, digest: Option<[u8; 32]>) -> Record {
-    Record { kind, digest, mode: 0o644, ..Record::of_path(path.as_bytes(), Fate::Sent) }
+fn record(path: &str, kind: RecordKind, digest: Option<[u8; 32]>) -> ManifestRecord {
+    ManifestRecord { kind, digest, mode: 0o644, ..ManifestRecord::of_path(path.as_bytes(), EntryFate::Sent) }
 }
 
 /// A tree, its manifest, and the directory that holds both.
@@ -17,19 +17,19 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("tree");
     std::fs::create_dir_all(root.join("d")).unwrap();
-    let log = Log::create(&temp.path().join("m"), false).unwrap();
+    let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
     let large: Vec<u8> = (0..70 * CHUNK + 5).map(|at| (at / 4096) as u8).collect();
     for (name, content) in [("a", &b"abc"[..]), ("d/b", b""), ("large", &large)] {
         std::fs::write(root.join(name), content).unwrap();
-        log.add(record(name, Kind::File { size: content.len() as u64 }, Some(whole_digest(content))));
+        log.add(record(name, RecordKind::File { size: content.len() as u64 }, Some(whole_digest(content))));
     }
     std::fs::hard_link(root.join("a"), root.join("h")).unwrap();
     symlink("nowhere", root.join("l")).unwrap();
-    log.add(record("h", Kind::HardLink { to: b"a".to_vec() }, None));
-    log.add(record("l", Kind::Symlink { target: b"nowhere".to_vec() }, None));
-    log.add(record("d", Kind::Directory, None));
-    log.add(record("", Kind::Directory, None));
-    log.add(record("never", Kind::File { size: 1 }, None).failed(&Failure::new(Code::NotFound, "no")));
+    log.add(record("h", RecordKind::HardLink { to: b"a".to_vec() }, None));
+    log.add(record("l", RecordKind::Symlink { target: b"nowhere".to_vec() }, None));
+    log.add(record("d", RecordKind::Directory, None));
+    log.add(record("", RecordKind::Directory, None));
+    log.add(record("never", RecordKind::File { size: 1 }, None).failed(&Failure::new(Code::NotFound, "no")));
     log.finish(&Report::default()).unwrap();
     let job = VerifyJob {
         list: temp.path().join("m"),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, DaemonStop, HeldSockets, Identity, ListenConfig};
+use farhaul_connect::{AuthorizedKeys, Daemon, DaemonStop, HeldSockets, Identity, KeyBounds, ListenConfig};
 use farhaul_connect::{DaemonTarget, keygen};
-use farhaul_copy::{Location, ServerPolicy, admit_within};
-use farhaul_session::Testing;
+use farhaul_copy::{CopyServerPolicy, Location, admit_within};
+use farhaul_session::TestHooks;
 
 /// A daemon that serves the folder `root` in a folder of its own.
 pub struct Server {
     pub folder: tempfile::TempDir,
-    testing: Testing,
+    testing: TestHooks,
     port: u16,
     stop: DaemonStop,
     is_stopped: AtomicBool,
@@ -22,7 +22,7 @@ pub struct Server {
 
 impl Server {
     /// What goes wrong at the daemon's end is its own.
-    pub fn start(testing: Testing) -> Server {
+    pub fn start(testing: TestHooks) -> Server {
         let folder = tempfile::tempdir().unwrap();
         keygen(&folder.path().join("client"), "client").unwrap();
         std::fs::copy(folder.path().join("client.pub"), folder.path().join("authorized")).unwrap();
@@ -71,9 +71,9 @@ impl Server {
     }
 }
 
-fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
+fn serve(folder: &Path, testing: TestHooks) -> (u16, DaemonStop, JoinHandle<()>) {
     let path = |name: &str| folder.join(name);
-    let bounds = Bounds { root: vec![path("root")], ..Bounds::default() };
+    let bounds = KeyBounds { root: vec![path("root")], ..KeyBounds::default() };
     let daemon = Daemon::bind(ListenConfig {
         held: HeldSockets::default(),
         listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -86,10 +86,11 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-    let policy = ServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing };
+    let policy = CopyServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing };
     let run = move || {
-        let serve =
-            move |established| drop(farhaul_copy::serve(established, Some(&policy), &farhaul_copy::NoWatch));
+        let serve = move |established| {
+            drop(farhaul_copy::serve(established, Some(&policy), &farhaul_copy::NoCopyObserver))
+        };
         daemon.run(Arc::new(serve)).unwrap();
     };
     (port, stop, std::thread::spawn(run))

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use farhaul_copy::{
     CopyJob, DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, Location, Report, SyncOptions,
-    TransferOptions, Verify, copy,
+    TransferOptions, VerifyMode, copy,
 };
-use farhaul_session::{Error, Fault, Handle, NetworkOptions, Testing, Within};
+use farhaul_session::{Error, Fault, Handle, NetworkOptions, SessionLimits, TestHooks};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -19,8 +19,8 @@ mod seen;
 #[path = "../server/mod.rs"]
 mod server;
 
-use model::{Change, change, tree};
-use seen::{Kind, differences, see};
+use model::{TreeChange, change, tree};
+use seen::{SeenKind, differences, see};
 use server::Server;
 
 /// Enough for an ordinary test run.
@@ -28,14 +28,14 @@ const CASES: u32 = 12;
 
 /// Where the two ends are, and what is between them.
 #[derive(Debug, Clone)]
-struct Way {
+struct Route {
     is_push: bool,
     /// Both ends are joined without a network.
     is_here: bool,
     /// At either end.
-    testing: Testing,
+    testing: TestHooks,
     flows: u16,
-    verify: Verify,
+    verify: VerifyMode,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,19 +47,18 @@ enum Interruption {
     Stop(Index),
 }
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = Route> {
     let share = || prop_oneof![Just(0.0), Just(0.02), 0.0..0.25];
     let fault = (share(), share(), share(), any::<u32>()).prop_map(|(loss, duplicate, reorder, seed)| {
         Fault { loss, duplicate, reorder, seed: seed.into(), ..Fault::default() }
     });
-    let verify =
-        prop_oneof![4 => Just(Verify::Digest), 1 => Just(Verify::Transit), 1 => Just(Verify::Readback)];
+    let verify = prop_oneof![4 => Just(VerifyMode::Digest), 1 => Just(VerifyMode::Transit), 1 => Just(VerifyMode::Readback)];
     let fault = proptest::option::weighted(0.8, fault);
     (any::<bool>(), proptest::bool::weighted(0.15), fault, 1..3u16, prop_oneof![Just(22), 4..9u32], verify)
-        .prop_map(|(is_push, is_here, fault, flows, epoch_bits, verify)| Way {
+        .prop_map(|(is_push, is_here, fault, flows, epoch_bits, verify)| Route {
             is_push,
             is_here,
-            testing: Testing { fault, epoch_bits },
+            testing: TestHooks { fault, epoch_bits },
             flows,
             verify,
         })
@@ -85,11 +84,11 @@ fn sync() -> impl Strategy<Value = SyncOptions> {
 /// A source and a destination in a folder of their own.
 struct Ends {
     server: Server,
-    way: Way,
+    way: Route,
 }
 
 impl Ends {
-    fn new(way: Way) -> Ends {
+    fn new(way: Route) -> Ends {
         Ends { server: Server::start(way.testing), way }
     }
 
@@ -131,11 +130,11 @@ impl Ends {
             manifest: None,
             within: None,
             receipt: None,
-            means: Within::default(),
+            means: SessionLimits::default(),
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()
-            .filter_map(|seen| if let Kind::File { size, .. } = seen.kind { Some(size) } else { None })
+            .filter_map(|seen| if let SeenKind::File { size, .. } = seen.kind { Some(size) } else { None })
             .collect();
         let handle = Handle::new();
         let is_over = AtomicBool::new(false);
@@ -218,7 +217,7 @@ proptest! {
         let ends = Ends::new(way);
         tree.make(&ends.source());
         let ends = ends.finish(is_sync.then_some(SyncOptions::default()), first)?;
-        changes.iter().for_each(|change: &Change| change.make(&ends.source()));
+        changes.iter().for_each(|change: &TreeChange| change.make(&ends.source()));
         let ends = ends.finish(Some(sync), second)?;
         let (report, error) = ends.run(Some(sync), Interruption::None);
         prop_assert!(error.is_none() && report.ok, "{error:?} {:?}", report.failed);

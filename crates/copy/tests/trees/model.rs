@@ -12,26 +12,26 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
-pub type Entries = BTreeMap<Vec<u8>, Node>;
+pub type Entries = BTreeMap<Vec<u8>, ModelNode>;
 
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct ModelTree {
     pub entries: Entries,
     /// Further names: which file, in which directory, called what.
     pub hard_links: Vec<(Index, Index, Vec<u8>)>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Node {
-    File(Content, Meta),
-    Directory(Entries, Meta),
-    Symlink(Vec<u8>, Meta),
-    Pipe(Meta),
+pub enum ModelNode {
+    File(ModelContent, ModelMeta),
+    Directory(Entries, ModelMeta),
+    Symlink(Vec<u8>, ModelMeta),
+    Pipe(ModelMeta),
 }
 
 /// Runs of bytes that do not repeat, and holes.
 #[derive(Debug, Clone)]
-pub struct Content {
+pub struct ModelContent {
     seed: u64,
     runs: Vec<Run>,
 }
@@ -43,7 +43,7 @@ enum Run {
 }
 
 #[derive(Debug, Clone)]
-pub struct Meta {
+pub struct ModelMeta {
     mode: u32,
     mtime: (i64, u32),
     attributes: BTreeMap<String, Vec<u8>>,
@@ -51,13 +51,13 @@ pub struct Meta {
 
 /// What somebody does to a tree between two transfers.
 #[derive(Debug, Clone)]
-pub enum Change {
-    Overwrite(Index, Content, Meta),
+pub enum TreeChange {
+    Overwrite(Index, ModelContent, ModelMeta),
     /// Some bytes of a file, in its place.
-    Patch(Index, Index, Vec<u8>, Meta),
-    Dress(Index, Meta),
+    Patch(Index, Index, Vec<u8>, ModelMeta),
+    Dress(Index, ModelMeta),
     Remove(Index),
-    Add(Index, Vec<u8>, Node),
+    Add(Index, Vec<u8>, ModelNode),
     Rename(Index, Index, Vec<u8>),
     Link(Index, Index, Vec<u8>),
 }
@@ -78,7 +78,7 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     .prop_filter("no name", |name| name != b"." && name != b"..")
 }
 
-fn content() -> impl Strategy<Value = Content> {
+fn content() -> impl Strategy<Value = ModelContent> {
     const CHUNK: usize = 1 << 20;
     let run = prop_oneof![
         12 => (0..9000usize).prop_map(Run::Data),
@@ -87,56 +87,56 @@ fn content() -> impl Strategy<Value = Content> {
         3 => (1..700usize).prop_map(|pages| Run::Hole(pages * 4096)),
         1 => (1..9000usize).prop_map(Run::Hole),
     ];
-    (any::<u64>(), vec(run, 0..4)).prop_map(|(seed, runs)| Content { seed, runs })
+    (any::<u64>(), vec(run, 0..4)).prop_map(|(seed, runs)| ModelContent { seed, runs })
 }
 
-fn meta() -> impl Strategy<Value = Meta> {
+fn meta() -> impl Strategy<Value = ModelMeta> {
     let attribute = ("user\\.[a-z]{1,8}", vec(any::<u8>(), 0..60));
     let attributes = prop_oneof![3 => vec(attribute.clone(), 0..1), 1 => vec(attribute, 1..4)];
     let secs = prop_oneof![8 => 0..2_000_000_000i64, 1 => -1_000_000_000..0i64, 1 => 2_000_000_000..4_200_000_000i64];
-    (0..0o10000u32, secs, 0..1_000_000_000u32, attributes).prop_map(|(mode, secs, nanos, attributes)| Meta {
-        mode,
-        mtime: (secs, nanos),
-        attributes: attributes.into_iter().collect(),
+    (0..0o10000u32, secs, 0..1_000_000_000u32, attributes).prop_map(|(mode, secs, nanos, attributes)| {
+        ModelMeta { mode, mtime: (secs, nanos), attributes: attributes.into_iter().collect() }
     })
 }
 
-fn node() -> impl Strategy<Value = Node> {
+fn node() -> impl Strategy<Value = ModelNode> {
     let leaf = prop_oneof![
-        10 => (content(), meta()).prop_map(|(content, meta)| Node::File(content, meta)),
-        2 => (vec(1u8..=255, 1..80), meta()).prop_map(|(target, meta)| Node::Symlink(target, meta)),
-        1 => meta().prop_map(Node::Pipe),
+        10 => (content(), meta()).prop_map(|(content, meta)| ModelNode::File(content, meta)),
+        2 => (vec(1u8..=255, 1..80), meta()).prop_map(|(target, meta)| ModelNode::Symlink(target, meta)),
+        1 => meta().prop_map(ModelNode::Pipe),
     ];
     leaf.prop_recursive(5, 40, 8, |inner| {
         (proptest::collection::btree_map(name(), inner, 0..8), meta())
-            .prop_map(|(entries, meta)| Node::Directory(entries, meta))
+            .prop_map(|(entries, meta)| ModelNode::Directory(entries, meta))
     })
 }
 
-pub fn tree() -> impl Strategy<Value = Tree> {
+pub fn tree() -> impl Strategy<Value = ModelTree> {
     let hard_links = vec((any::<Index>(), any::<Index>(), name()), 0..4);
     (proptest::collection::btree_map(name(), node(), 0..12), hard_links)
-        .prop_map(|(entries, hard_links)| Tree { entries, hard_links })
+        .prop_map(|(entries, hard_links)| ModelTree { entries, hard_links })
 }
 
-pub fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = TreeChange> {
     let index = any::<Index>;
     prop_oneof![
-        (index(), content(), meta()).prop_map(|(file, content, meta)| Change::Overwrite(file, content, meta)),
+        (index(), content(), meta())
+            .prop_map(|(file, content, meta)| TreeChange::Overwrite(file, content, meta)),
         (index(), index(), vec(any::<u8>(), 1..5000), meta())
-            .prop_map(|(file, at, bytes, meta)| Change::Patch(file, at, bytes, meta)),
-        (index(), meta()).prop_map(|(entry, meta)| Change::Dress(entry, meta)),
-        index().prop_map(Change::Remove),
-        (index(), name(), node()).prop_map(|(directory, name, node)| Change::Add(directory, name, node)),
+            .prop_map(|(file, at, bytes, meta)| TreeChange::Patch(file, at, bytes, meta)),
+        (index(), meta()).prop_map(|(entry, meta)| TreeChange::Dress(entry, meta)),
+        index().prop_map(TreeChange::Remove),
+        (index(), name(), node()).prop_map(|(directory, name, node)| TreeChange::Add(directory, name, node)),
         (index(), index(), name())
-            .prop_map(|(entry, directory, name)| Change::Rename(entry, directory, name)),
-        (index(), index(), name()).prop_map(|(file, directory, name)| Change::Link(file, directory, name)),
+            .prop_map(|(entry, directory, name)| TreeChange::Rename(entry, directory, name)),
+        (index(), index(), name())
+            .prop_map(|(file, directory, name)| TreeChange::Link(file, directory, name)),
     ]
 }
 
 // ---- onto the disk ---------------------------------------------------------------------------------------------
 
-impl Content {
+impl ModelContent {
     fn write(&self, path: &Path) {
         let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path).unwrap();
         let (mut at, mut state) = (0, self.seed | 1);
@@ -159,7 +159,7 @@ impl Content {
     }
 }
 
-impl Meta {
+impl ModelMeta {
     fn dress(&self, path: &Path) {
         let kind = fs::symlink_metadata(path).unwrap().file_type();
         if kind.is_file() || kind.is_dir() {
@@ -183,35 +183,35 @@ impl Meta {
     }
 }
 
-fn make(path: &Path, node: &Node, directories: &mut Vec<(PathBuf, Meta)>) {
+fn make(path: &Path, node: &ModelNode, directories: &mut Vec<(PathBuf, ModelMeta)>) {
     match node {
-        Node::File(content, meta) => {
+        ModelNode::File(content, meta) => {
             content.write(path);
             meta.dress(path);
         }
-        Node::Directory(entries, meta) => {
+        ModelNode::Directory(entries, meta) => {
             fs::create_dir(path).unwrap();
             directories.push((path.to_path_buf(), meta.clone()));
             for (name, node) in entries {
                 make(&path.join(OsStr::from_bytes(name)), node, directories);
             }
         }
-        Node::Symlink(target, meta) => {
+        ModelNode::Symlink(target, meta) => {
             std::os::unix::fs::symlink(OsStr::from_bytes(target), path).unwrap();
             meta.dress(path);
         }
-        Node::Pipe(meta) => {
+        ModelNode::Pipe(meta) => {
             rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
             meta.dress(path);
         }
     }
 }
 
-fn dress_all(directories: Vec<(PathBuf, Meta)>) {
+fn dress_all(directories: Vec<(PathBuf, ModelMeta)>) {
     directories.iter().rev().for_each(|(path, meta)| meta.dress(path));
 }
 
-impl Tree {
+impl ModelTree {
     pub fn make(&self, root: &Path) {
         let mut directories = Vec::new();
         fs::create_dir_all(root).unwrap();
@@ -260,16 +260,16 @@ fn remove(path: &Path) {
     }
 }
 
-impl Change {
+impl TreeChange {
     pub fn make(&self, root: &Path) {
         let is_inside = |path: &PathBuf| path != root;
         match self {
-            Change::Overwrite(file, content, meta) => {
+            TreeChange::Overwrite(file, content, meta) => {
                 let Some(file) = pick(root, *file, fs::Metadata::is_file) else { return };
                 content.write(&file);
                 meta.dress(&file);
             }
-            Change::Patch(file, at, bytes, meta) => {
+            TreeChange::Patch(file, at, bytes, meta) => {
                 let Some(path) = pick(root, *file, fs::Metadata::is_file) else { return };
                 let file =
                     rustix::fs::open(&path, OFlags::WRONLY, Mode::empty()).map(fs::File::from).unwrap();
@@ -277,15 +277,15 @@ impl Change {
                 file.write_all_at(bytes, at.index(len + 1) as u64).unwrap();
                 meta.dress(&path);
             }
-            Change::Dress(entry, meta) => {
+            TreeChange::Dress(entry, meta) => {
                 let Some(path) = pick(root, *entry, |_| true).filter(is_inside) else { return };
                 meta.dress(&path);
             }
-            Change::Remove(entry) => {
+            TreeChange::Remove(entry) => {
                 let Some(path) = pick(root, *entry, |_| true).filter(is_inside) else { return };
                 remove(&path);
             }
-            Change::Add(directory, name, node) => {
+            TreeChange::Add(directory, name, node) => {
                 let Some(directory) = pick(root, *directory, fs::Metadata::is_dir) else { return };
                 let path = directory.join(OsStr::from_bytes(name));
                 if fs::symlink_metadata(&path).is_ok() {
@@ -295,13 +295,13 @@ impl Change {
                 make(&path, node, &mut directories);
                 dress_all(directories);
             }
-            Change::Rename(entry, directory, name) => {
+            TreeChange::Rename(entry, directory, name) => {
                 let Some(path) = pick(root, *entry, |_| true).filter(is_inside) else { return };
                 let Some(directory) = pick(root, *directory, fs::Metadata::is_dir) else { return };
                 // Not into itself, and not onto a directory that holds something.
                 let _ = fs::rename(path, directory.join(OsStr::from_bytes(name)));
             }
-            Change::Link(file, directory, name) => link(root, *file, *directory, name),
+            TreeChange::Link(file, directory, name) => link(root, *file, *directory, name),
         }
     }
 }

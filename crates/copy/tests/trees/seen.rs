@@ -11,7 +11,7 @@ use std::path::Path;
 use farhaul_text::escape;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum SeenKind {
     File { size: u64, content: u64 },
     Directory,
     Symlink(Vec<u8>),
@@ -19,8 +19,8 @@ pub enum Kind {
 }
 
 #[derive(Debug, Clone)]
-pub struct Seen {
-    pub kind: Kind,
+pub struct DiskTree {
+    pub kind: SeenKind,
     mode: u32,
     mtime: (i64, i64),
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -30,7 +30,7 @@ pub struct Seen {
 }
 
 /// Everything below a directory by its path there. A daemon may still be ending a session: what goes while we look is not there.
-pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
+pub fn see(root: &Path) -> BTreeMap<Vec<u8>, DiskTree> {
     let mut found = BTreeMap::new();
     let mut stack = vec![root.to_path_buf()];
     while let Some(directory) = stack.pop() {
@@ -42,7 +42,7 @@ pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => panic!("{}: {error}", path.display()),
             };
-            if seen.kind == Kind::Directory {
+            if seen.kind == SeenKind::Directory {
                 stack.push(path.clone());
             }
             found.insert(path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec(), seen);
@@ -51,22 +51,22 @@ pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
     found
 }
 
-fn look(path: &Path) -> io::Result<Seen> {
+fn look(path: &Path) -> io::Result<DiskTree> {
     let meta = fs::symlink_metadata(path)?;
     let kind = match meta.file_type() {
-        kind if kind.is_dir() => Kind::Directory,
-        kind if kind.is_symlink() => Kind::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec()),
-        kind if kind.is_fifo() => Kind::Pipe,
+        kind if kind.is_dir() => SeenKind::Directory,
+        kind if kind.is_symlink() => SeenKind::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec()),
+        kind if kind.is_fifo() => SeenKind::Pipe,
         _ => {
             let mut hasher = DefaultHasher::new();
             let content = fs::read(path)?;
             content.hash(&mut hasher);
-            Kind::File { size: content.len() as u64, content: hasher.finish() }
+            SeenKind::File { size: content.len() as u64, content: hasher.finish() }
         }
     };
-    let has_attributes = matches!(kind, Kind::File { .. } | Kind::Directory);
-    Ok(Seen {
-        mode: if matches!(kind, Kind::Symlink(_)) { 0 } else { meta.mode() & 0o7777 },
+    let has_attributes = matches!(kind, SeenKind::File { .. } | SeenKind::Directory);
+    Ok(DiskTree {
+        mode: if matches!(kind, SeenKind::Symlink(_)) { 0 } else { meta.mode() & 0o7777 },
         mtime: (meta.mtime(), meta.mtime_nsec()),
         attributes: if has_attributes { attributes(path) } else { BTreeMap::new() },
         inode: (meta.dev(), meta.ino()),
@@ -111,7 +111,7 @@ pub fn differences(source: &Path, target: &Path) -> Vec<String> {
             say(format!("{:?} instead of {:?}", right.kind, left.kind));
         }
         // A directory keeps a set-group-id bit that it had, or has inherited from the one that it is in.
-        let may_have = if left.kind == Kind::Directory { 0o2000 } else { 0 };
+        let may_have = if left.kind == SeenKind::Directory { 0o2000 } else { 0 };
         if left.mode | (right.mode & may_have) != right.mode {
             say(format!("mode {:o} instead of {:o}", right.mode, left.mode));
         }
@@ -121,7 +121,7 @@ pub fn differences(source: &Path, target: &Path) -> Vec<String> {
         if left.attributes != right.attributes {
             say(format!("attributes {:?} instead of {:?}", right.attributes, left.attributes));
         }
-        if let Kind::File { size, .. } = left.kind
+        if let SeenKind::File { size, .. } = left.kind
             && left.allocated + (256 << 10) < size.min(right.allocated)
         {
             say(format!("{} bytes of disk instead of {}", right.allocated, left.allocated));
@@ -136,10 +136,10 @@ pub fn differences(source: &Path, target: &Path) -> Vec<String> {
 }
 
 /// Names of one file.
-fn groups(seen: &BTreeMap<Vec<u8>, Seen>) -> BTreeSet<BTreeSet<Vec<u8>>> {
+fn groups(seen: &BTreeMap<Vec<u8>, DiskTree>) -> BTreeSet<BTreeSet<Vec<u8>>> {
     let mut by_inode: HashMap<_, BTreeSet<_>> = HashMap::new();
     for (name, seen) in
-        seen.iter().filter(|(_, seen)| seen.names > 1 && matches!(seen.kind, Kind::File { .. }))
+        seen.iter().filter(|(_, seen)| seen.names > 1 && matches!(seen.kind, SeenKind::File { .. }))
     {
         by_inode.entry(seen.inode).or_default().insert(name.clone());
     }

@@ -3,48 +3,54 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn identity() -> Identity {
-    let (mtime, ctime) = (Time::new(-1, 5), Time::new(1_700_000_000, 999_999_999));
-    Identity { size: 1 << 40, mtime, ctime, inode: 77, device: 3 }
+fn identity() -> FileIdentity {
+    let (mtime, ctime) = (FileTime::new(-1, 5), FileTime::new(1_700_000_000, 999_999_999));
+    FileIdentity { size: 1 << 40, mtime, ctime, inode: 77, device: 3 }
 }
 
-fn entry(path: &[u8], kind: Kind) -> Entry {
-    let target = if kind == Kind::Symlink { b"../x".to_vec() } else { Vec::new() };
-    Entry { path: path.to_vec(), kind, mode: 0o644, links: 2, target, identity: identity() }
+fn entry(path: &[u8], kind: PathKind) -> ListEntry {
+    let target = if kind == PathKind::Symlink { b"../x".to_vec() } else { Vec::new() };
+    ListEntry { path: path.to_vec(), kind, mode: 0o644, links: 2, target, identity: identity() }
 }
 
 fn failure() -> Failure {
     Failure::new(Code::NotFound, "no such file")
 }
 
-fn messages() -> Vec<(&'static str, Message)> {
-    let range = Range { offset: u64::MAX, len: 1 << 20 };
+fn messages() -> Vec<(&'static str, ReadMessage)> {
+    let range = FileRange { offset: u64::MAX, len: 1 << 20 };
     let all = vec![
-        Message::Open { file: 1, path: b"run7/\xff".to_vec() },
-        Message::Close { file: 1 },
-        Message::Read { op: 300, file: 1, first: 2, ranges: vec![range, Range { offset: 0, len: 1 }] },
-        Message::Advise { file: 1, ranges: vec![range] },
-        Message::Stat { op: 1, path: Vec::new(), follow: true },
-        Message::List { op: 2, path: b"/".to_vec(), depth: 1, room: 1 << 20 },
-        Message::Find { op: 3, pattern: b"*.root".to_vec(), room: 1 << 20 },
-        Message::More { op: 2, room: 1 << 20 },
-        Message::Digest { op: 4, file: 1, range: Some(range), algorithm: Algorithm::Sha256 },
-        Message::Digest { op: 4, file: 1, range: None, algorithm: Algorithm::Blake3 },
-        Message::Cancel { op: 4 },
-        Message::Opened { file: 1, identity: identity() },
-        Message::NotOpened { file: 1, failure: failure() },
-        Message::Failed { op: 300, failure: failure() },
-        Message::Stated { op: 1, entry: entry(b"link", Kind::Symlink) },
-        Message::Digested { op: 4, bytes: 1 << 20, digest: vec![9; 32] },
+        ReadMessage::Open { file: 1, path: b"run7/\xff".to_vec() },
+        ReadMessage::Close { file: 1 },
+        ReadMessage::Read {
+            op: 300,
+            file: 1,
+            first: 2,
+            ranges: vec![range, FileRange { offset: 0, len: 1 }],
+        },
+        ReadMessage::Advise { file: 1, ranges: vec![range] },
+        ReadMessage::Stat { op: 1, path: Vec::new(), follow: true },
+        ReadMessage::List { op: 2, path: b"/".to_vec(), depth: 1, room: 1 << 20 },
+        ReadMessage::Find { op: 3, pattern: b"*.root".to_vec(), room: 1 << 20 },
+        ReadMessage::More { op: 2, room: 1 << 20 },
+        ReadMessage::Digest { op: 4, file: 1, range: Some(range), algorithm: Algorithm::Sha256 },
+        ReadMessage::Digest { op: 4, file: 1, range: None, algorithm: Algorithm::Blake3 },
+        ReadMessage::Cancel { op: 4 },
+        ReadMessage::Opened { file: 1, identity: identity() },
+        ReadMessage::NotOpened { file: 1, failure: failure() },
+        ReadMessage::Failed { op: 300, failure: failure() },
+        ReadMessage::Stated { op: 1, entry: entry(b"link", PathKind::Symlink) },
+        ReadMessage::Digested { op: 4, bytes: 1 << 20, digest: vec![9; 32] },
     ];
     all.into_iter().map(|message| (message.name(), message)).collect()
 }
 
-fn records() -> Vec<Record> {
-    let mut all: Vec<_> = Kind::ALL.iter().map(|&kind| Record::Entry(entry(b"tree/file", kind))).collect();
-    all.push(Record::Failed { path: b"tree/closed".to_vec(), failure: failure() });
-    all.push(Record::Path(b"tree/close".to_vec()));
-    all.push(Record::NotEntered(Vec::new()));
+fn records() -> Vec<StreamRecord> {
+    let mut all: Vec<_> =
+        PathKind::ALL.iter().map(|&kind| StreamRecord::Entry(entry(b"tree/file", kind))).collect();
+    all.push(StreamRecord::Failed { path: b"tree/closed".to_vec(), failure: failure() });
+    all.push(StreamRecord::Path(b"tree/close".to_vec()));
+    all.push(StreamRecord::NotEntered(Vec::new()));
     all
 }
 
@@ -56,7 +62,7 @@ fn every_message_has_the_bytes_of_this_version() {
         message.encode(&mut bytes);
         all.push((name.to_string(), bytes));
     }
-    let (mut bytes, mut writer) = (Vec::new(), Records::default());
+    let (mut bytes, mut writer) = (Vec::new(), RecordCodec::default());
     records().iter().for_each(|record| writer.put(&mut bytes, record));
     all.push(("records".to_string(), bytes));
     farhaul_vectors::compare("read", &all);
@@ -67,9 +73,9 @@ fn every_message_comes_back() {
     for (_, message) in messages() {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let body = Reader(&bytes).bytes().unwrap();
-        assert_eq!(Message::decode(body), Ok(message));
-        assert_eq!(Message::decode(&[body, &[0]].concat()), Err(Malformed));
+        let body = ByteReader(&bytes).bytes().unwrap();
+        assert_eq!(ReadMessage::decode(body), Ok(message));
+        assert_eq!(ReadMessage::decode(&[body, &[0]].concat()), Err(Malformed));
     }
 }
 
@@ -77,9 +83,9 @@ fn every_message_comes_back() {
 fn more_ranges_than_a_message_may_have_are_refused() {
     let mut bytes = Vec::new();
     put_numbers(&mut bytes, 72, &[1, 1, 0, RANGES_MAX as u64 + 1]);
-    assert_eq!(Message::decode(&bytes), Err(Malformed));
-    let ranges = vec![Range { offset: u64::MAX, len: u64::MAX }; RANGES_MAX];
-    let message = Message::Read { op: u64::MAX, file: u64::MAX, first: u64::MAX, ranges };
+    assert_eq!(ReadMessage::decode(&bytes), Err(Malformed));
+    let ranges = vec![FileRange { offset: u64::MAX, len: u64::MAX }; RANGES_MAX];
+    let message = ReadMessage::Read { op: u64::MAX, file: u64::MAX, first: u64::MAX, ranges };
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     assert!(bytes.len() <= farhaul_session::messages::MESSAGE_MAX);
@@ -87,10 +93,10 @@ fn more_ranges_than_a_message_may_have_are_refused() {
 
 #[test]
 fn records_come_back_however_they_are_cut() {
-    let (mut bytes, mut writer) = (Vec::new(), Records::default());
+    let (mut bytes, mut writer) = (Vec::new(), RecordCodec::default());
     records().iter().for_each(|record| writer.put(&mut bytes, record));
     for cut in 1..bytes.len() {
-        let (mut reader, mut found, mut held) = (Records::default(), Vec::new(), Vec::new());
+        let (mut reader, mut found, mut held) = (RecordCodec::default(), Vec::new(), Vec::new());
         for part in [&bytes[..cut], &bytes[cut..]] {
             held.extend_from_slice(part);
             while let Some((record, taken)) = reader.take(&held).unwrap() {
@@ -105,8 +111,8 @@ fn records_come_back_however_they_are_cut() {
 proptest! {
     #[test]
     fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = Message::decode(&bytes);
-        let mut records = Records::default();
+        let _ = ReadMessage::decode(&bytes);
+        let mut records = RecordCodec::default();
         let mut rest = &bytes[..];
         while let Ok(Some((_, taken))) = records.take(rest) {
             rest = &rest[taken..];

@@ -8,11 +8,11 @@ use crossbeam_channel::bounded;
 use farhaul_session::error::Error;
 use farhaul_volume::Algorithm;
 
-use super::super::messages::{Entry, Message};
+use super::super::messages::{ListEntry, ReadMessage};
 use super::Remote;
+use super::client_session::ClientSession;
 use super::file::RemoteFile;
-use super::hearing::Link;
-use super::waiting::Waiting;
+use super::pending_calls::PendingCall;
 
 /// Questions that are under way at a time; a far end has fewer files open than it may.
 const AT_ONCE: usize = 256;
@@ -23,34 +23,34 @@ const OPEN_AHEAD: usize = 16;
 pub struct Answers<'a, I, T> {
     remote: &'a Remote,
     paths: I,
-    ask: Ask<T>,
+    ask: AskFn<T>,
     at_once: usize,
-    flying: VecDeque<(Vec<u8>, Flying<T>)>,
+    flying: VecDeque<(Vec<u8>, PendingAnswer<T>)>,
 }
 
 /// Asks about a path.
-type Ask<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<Flying<T>, Error> + Send>;
+type AskFn<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<PendingAnswer<T>, Error> + Send>;
 
-struct Flying<T> {
-    link: Arc<Link>,
+struct PendingAnswer<T> {
+    link: Arc<ClientSession>,
     op: Option<u64>,
     /// What is open for it, until it is answered or let go of.
     file: Option<u64>,
     /// Waits for the answer.
-    answer: Option<Answer<T>>,
+    answer: Option<AnswerFn<T>>,
 }
 
 /// What is open for it is the answer's from here on.
-type Answer<T> = Box<dyn FnOnce(&Arc<Link>) -> Result<T, Error> + Send>;
+type AnswerFn<T> = Box<dyn FnOnce(&Arc<ClientSession>) -> Result<T, Error> + Send>;
 
-impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, Entry> {
-    pub(super) fn stats(remote: &'a Remote, follow: bool, paths: I) -> Answers<'a, I, Entry> {
+impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, ListEntry> {
+    pub(super) fn stats(remote: &'a Remote, follow: bool, paths: I) -> Answers<'a, I, ListEntry> {
         let ask = move |remote: &Remote, path: &[u8]| {
             let (put, answer) = bounded(1);
             let (link, path) = (remote.link.clone(), remote.full(path));
-            let op = link.ask(Waiting::Stat(put), |op| Message::Stat { op, path, follow })?;
-            let answer = move |link: &Arc<Link>| link.wait(&answer)?.map_err(Error::from);
-            Ok(Flying { link, op: Some(op), file: None, answer: Some(Box::new(answer)) })
+            let op = link.ask(PendingCall::Stat(put), |op| ReadMessage::Stat { op, path, follow })?;
+            let answer = move |link: &Arc<ClientSession>| link.wait(&answer)?.map_err(Error::from);
+            Ok(PendingAnswer { link, op: Some(op), file: None, answer: Some(Box::new(answer)) })
         };
         Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
     }
@@ -68,15 +68,15 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
             let (opening, _) = bounded(1);
             let file = link.open(remote.full(path), opening)?;
             let (put, answer) = bounded(1);
-            let digest = |op| Message::Digest { op, file, range: None, algorithm };
-            let op = link.ask(Waiting::Digest(put), digest).inspect_err(|_| link.close(file))?;
-            let answer = move |link: &Arc<Link>| {
+            let digest = |op| ReadMessage::Digest { op, file, range: None, algorithm };
+            let op = link.ask(PendingCall::Digest(put), digest).inspect_err(|_| link.close(file))?;
+            let answer = move |link: &Arc<ClientSession>| {
                 let answer = link.wait(&answer);
                 link.close(file);
                 let (bytes, digest) = answer??;
                 Ok((digest, bytes))
             };
-            Ok(Flying { link, op: Some(op), file: Some(file), answer: Some(Box::new(answer)) })
+            Ok(PendingAnswer { link, op: Some(op), file: Some(file), answer: Some(Box::new(answer)) })
         };
         Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
     }
@@ -88,11 +88,11 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, RemoteFile> {
             let (put, answer) = bounded(1);
             let link = remote.link.clone();
             let number = link.open(remote.full(path), put)?;
-            let answer = move |link: &Arc<Link>| {
+            let answer = move |link: &Arc<ClientSession>| {
                 let opened = link.wait(&answer)?.inspect_err(|_| link.close(number));
                 Ok(RemoteFile::new(link.clone(), number, opened?))
             };
-            Ok(Flying { link, op: None, file: Some(number), answer: Some(Box::new(answer)) })
+            Ok(PendingAnswer { link, op: None, file: Some(number), answer: Some(Box::new(answer)) })
         };
         Answers { remote, paths, ask: Box::new(ask), at_once: OPEN_AHEAD, flying: VecDeque::new() }
     }
@@ -116,7 +116,7 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
     }
 }
 
-impl<T> Drop for Flying<T> {
+impl<T> Drop for PendingAnswer<T> {
     fn drop(&mut self) {
         if let Some(op) = self.op {
             self.link.cancel(op);

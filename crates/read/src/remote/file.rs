@@ -8,11 +8,11 @@ use crossbeam_channel::{Receiver as Channel, Sender, bounded, unbounded};
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::Algorithm;
 
-use super::super::messages::{Identity, Message, RANGES_MAX, Range};
-use super::hearing::Link;
-use super::waiting::{Answer, Ranges, Waiting};
+use super::super::messages::{FileIdentity, FileRange, RANGES_MAX, ReadMessage};
+use super::client_session::ClientSession;
+use super::pending_calls::{PendingCall, PendingRanges, RangeAnswer};
 
-/// Bytes of the ranges that a [`Reader`] asks for, which are those of a block.
+/// Bytes of the ranges that a [`RangeReader`] asks for, which are those of a block.
 const CHUNK: u64 = 1 << 20;
 /// Ranges that it has under way at first; there are more of them while it has to wait, as far as the session's memory goes.
 const AHEAD_FIRST: u64 = 64;
@@ -21,22 +21,22 @@ const AHEAD_MIN: u64 = 2;
 
 /// An open file. Its content is that of the moment when it was opened: once it has changed, reads fail with `FH-SOURCE-CHANGED`.
 pub struct RemoteFile {
-    open: Arc<OpenFile>,
+    open: Arc<RemoteHandle>,
 }
 
-struct OpenFile {
-    link: Arc<Link>,
+struct RemoteHandle {
+    link: Arc<ClientSession>,
     number: u64,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 impl RemoteFile {
-    pub(super) fn new(link: Arc<Link>, number: u64, identity: Identity) -> RemoteFile {
-        RemoteFile { open: Arc::new(OpenFile { link, number, identity }) }
+    pub(super) fn new(link: Arc<ClientSession>, number: u64, identity: FileIdentity) -> RemoteFile {
+        RemoteFile { open: Arc::new(RemoteHandle { link, number, identity }) }
     }
 
     /// What it is, and was when it was opened.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &FileIdentity {
         &self.open.identity
     }
 
@@ -48,7 +48,7 @@ impl RemoteFile {
     /// The bytes of a range; fewer where the file ends before it does.
     pub fn read_at(&self, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
         let mut queue = self.queue();
-        queue.submit(Range { offset, len })?;
+        queue.submit(FileRange { offset, len })?;
         match queue.next() {
             Some((_, read)) => read,
             None => Err(Error::bug("a read")),
@@ -56,24 +56,24 @@ impl RemoteFile {
     }
 
     /// Many ranges at once; the answers come as they are ready, each with the number of its range.
-    pub fn read_vectored(&self, ranges: &[Range]) -> Result<Queue, Error> {
+    pub fn read_vectored(&self, ranges: &[FileRange]) -> Result<RangeQueue, Error> {
         let mut queue = self.queue();
         queue.submit_all(ranges)?;
         Ok(queue)
     }
 
     /// A queue of reads of this file, to which more can be added while others are under way.
-    pub fn queue(&self) -> Queue {
+    pub fn queue(&self) -> RangeQueue {
         let (to, answers) = unbounded();
-        Queue { open: self.open.clone(), to, answers, next: 0, pending: 0, ops: BTreeMap::new() }
+        RangeQueue { open: self.open.clone(), to, answers, next: 0, pending: 0, ops: BTreeMap::new() }
     }
 
     /// A range from its beginning to its end.
-    pub fn reader(&self, range: Range) -> Reader {
+    pub fn reader(&self, range: FileRange) -> RangeReader {
         let end = range.offset.saturating_add(range.len).min(self.size());
         let queue = self.queue();
         let ahead_max = (self.open.link.memory_bytes() / CHUNK).max(AHEAD_MIN);
-        Reader {
+        RangeReader {
             queue,
             asked: range.offset.min(end),
             end,
@@ -86,54 +86,54 @@ impl RemoteFile {
     }
 
     /// The digest of a range, or of all of it, computed at the far end; and how many bytes it is of.
-    pub fn digest(&self, algorithm: Algorithm, range: Option<Range>) -> Result<(Vec<u8>, u64), Error> {
+    pub fn digest(&self, algorithm: Algorithm, range: Option<FileRange>) -> Result<(Vec<u8>, u64), Error> {
         let (put, answer) = bounded(1);
-        let OpenFile { link, number, .. } = &*self.open;
+        let RemoteHandle { link, number, .. } = &*self.open;
         let file = *number;
-        link.ask(Waiting::Digest(put), |op| Message::Digest { op, file, range, algorithm })?;
+        link.ask(PendingCall::Digest(put), |op| ReadMessage::Digest { op, file, range, algorithm })?;
         let (bytes, digest) = link.wait(&answer)??;
         Ok((digest, bytes))
     }
 
     /// Says that these ranges will be read soon, so that the far end can fetch them from its disk.
-    pub fn advise(&self, ranges: &[Range]) {
-        let OpenFile { link, number, .. } = &*self.open;
+    pub fn advise(&self, ranges: &[FileRange]) {
+        let RemoteHandle { link, number, .. } = &*self.open;
         for ranges in ranges.chunks(RANGES_MAX) {
-            link.say(&Message::Advise { file: *number, ranges: ranges.to_vec() });
+            link.say(&ReadMessage::Advise { file: *number, ranges: ranges.to_vec() });
         }
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for RemoteHandle {
     fn drop(&mut self) {
         self.link.close(self.number);
     }
 }
 
 /// Reads of a file that are under way. Dropped, they are cancelled.
-pub struct Queue {
-    open: Arc<OpenFile>,
-    to: Sender<Answer>,
-    answers: Channel<Answer>,
+pub struct RangeQueue {
+    open: Arc<RemoteHandle>,
+    to: Sender<RangeAnswer>,
+    answers: Channel<RangeAnswer>,
     next: u64,
     pending: u64,
     /// By the first number of each operation: itself, and how many of its ranges have not been answered.
-    ops: BTreeMap<u64, Asked>,
+    ops: BTreeMap<u64, QueuedRange>,
 }
 
-struct Asked {
+struct QueuedRange {
     op: u64,
     left: u64,
 }
 
-impl Queue {
+impl RangeQueue {
     /// Asks for a range; its number, counted from 0. Waits while very much is outstanding.
-    pub fn submit(&mut self, range: Range) -> Result<u64, Error> {
+    pub fn submit(&mut self, range: FileRange) -> Result<u64, Error> {
         self.submit_all(&[range])
     }
 
     /// Asks for several, which the far end may read together; the number of the first.
-    pub fn submit_all(&mut self, ranges: &[Range]) -> Result<u64, Error> {
+    pub fn submit_all(&mut self, ranges: &[FileRange]) -> Result<u64, Error> {
         let first = self.next;
         if ranges.iter().any(|range| range.offset.checked_add(range.len).is_none()) {
             return Err(Error::new(Code::Misuse, "a range ends beyond 2^64"));
@@ -141,18 +141,18 @@ impl Queue {
         // What is asked for is what there is: nobody makes room for more.
         let size = self.open.identity.size;
         let within =
-            |range: &Range| Range { len: range.len.min(size.saturating_sub(range.offset)), ..*range };
+            |range: &FileRange| FileRange { len: range.len.min(size.saturating_sub(range.offset)), ..*range };
         let ranges: Vec<_> = ranges.iter().map(within).collect();
         for some in ranges.chunks(RANGES_MAX) {
-            let mut waiting = Ranges::new(self.next, self.to.clone());
+            let mut waiting = PendingRanges::new(self.next, self.to.clone());
             for (number, range) in (0..).zip(some) {
                 waiting.expect(number, range.len);
             }
-            let OpenFile { link, number: file, .. } = &*self.open;
-            let read = |op| Message::Read { op, file: *file, first: 0, ranges: some.to_vec() };
-            let op = link.ask(Waiting::Ranges(waiting), read)?;
+            let RemoteHandle { link, number: file, .. } = &*self.open;
+            let read = |op| ReadMessage::Read { op, file: *file, first: 0, ranges: some.to_vec() };
+            let op = link.ask(PendingCall::Ranges(waiting), read)?;
             let count = some.len() as u64;
-            self.ops.insert(self.next, Asked { op, left: count });
+            self.ops.insert(self.next, QueuedRange { op, left: count });
             self.next += count;
             self.pending += count;
         }
@@ -190,15 +190,15 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for RangeQueue {
     fn drop(&mut self) {
         self.ops.values().for_each(|asked| self.open.link.cancel(asked.op));
     }
 }
 
 /// Reads a range in order, with as much under way as the way to the far end holds.
-pub struct Reader {
-    queue: Queue,
+pub struct RangeReader {
+    queue: RangeQueue,
     /// Up to here it has been asked for.
     asked: u64,
     end: u64,
@@ -210,7 +210,7 @@ pub struct Reader {
     held: io::Cursor<Vec<u8>>,
 }
 
-impl Reader {
+impl RangeReader {
     /// The next bytes, up to 1 MiB of them; none at the end.
     pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
@@ -234,14 +234,14 @@ impl Reader {
     fn ask(&mut self) -> Result<(), Error> {
         while self.asked < self.end && self.queue.pending() + (self.early.len() as u64) < self.ahead {
             let len = (self.end - self.asked).min(CHUNK);
-            self.queue.submit(Range { offset: self.asked, len })?;
+            self.queue.submit(FileRange { offset: self.asked, len })?;
             self.asked += len;
         }
         Ok(())
     }
 }
 
-impl io::Read for Reader {
+impl io::Read for RangeReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let count = self.held.read(buffer)?;

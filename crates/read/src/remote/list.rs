@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver as Channel, unbounded};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 
-use super::super::messages::{Entry, Message, Record, Records};
-use super::hearing::Link;
-use super::waiting::{Chunk, Stream, Waiting};
+use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
+use super::client_session::ClientSession;
+use super::pending_calls::{PendingCall, PendingStream, StreamChunk};
 
 /// Bytes of a list that may be under way or wait here: what a long fast way holds, and no more than a program notices.
 const ROOM: u64 = 32 << 20;
@@ -36,9 +36,9 @@ impl Depth {
 
 /// What a list has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listed {
+pub enum ListItem {
     /// Something in the directory, or below it. The directory itself is the first, with an empty path.
-    Entry(Entry),
+    Entry(ListEntry),
     /// This could not be looked at; the rest follows.
     Failed {
         /// Below what is listed.
@@ -53,23 +53,26 @@ pub enum Listed {
 }
 
 /// A list that is under way, in the order in which the far end comes upon things. Dropped, it is cancelled.
-pub struct List {
-    link: Arc<Link>,
+pub struct RemoteList {
+    link: Arc<ClientSession>,
     op: u64,
-    chunks: Channel<Chunk>,
+    chunks: Channel<StreamChunk>,
     held: VecDeque<u8>,
-    records: Records,
+    records: RecordCodec,
     /// Bytes that were taken since the far end was told of it.
     taken: u64,
     is_over: bool,
 }
 
-impl List {
-    pub(super) fn begin(link: &Arc<Link>, message: impl FnOnce(u64, u64) -> Message) -> Result<List, Error> {
+impl RemoteList {
+    pub(super) fn begin(
+        link: &Arc<ClientSession>,
+        message: impl FnOnce(u64, u64) -> ReadMessage,
+    ) -> Result<RemoteList, Error> {
         let (to, chunks) = unbounded();
-        let op = link.ask(Waiting::Stream(Stream::new(to, ROOM)), |op| message(op, ROOM))?;
+        let op = link.ask(PendingCall::Stream(PendingStream::new(to, ROOM)), |op| message(op, ROOM))?;
         let (held, records) = Default::default();
-        Ok(List { link: link.clone(), op, chunks, held, records, taken: 0, is_over: false })
+        Ok(RemoteList { link: link.clone(), op, chunks, held, records, taken: 0, is_over: false })
     }
 
     /// What a pattern stands for.
@@ -77,14 +80,14 @@ impl List {
         let mut paths = Vec::new();
         while let Some(record) = self.record()? {
             match record {
-                Record::Path(path) => paths.push(path),
+                StreamRecord::Path(path) => paths.push(path),
                 _ => return Err(senseless()),
             }
         }
         Ok(paths)
     }
 
-    fn record(&mut self) -> Result<Option<Record>, Error> {
+    fn record(&mut self) -> Result<Option<StreamRecord>, Error> {
         loop {
             let bytes = self.held.make_contiguous();
             if let Some((record, taken)) = self.records.take(bytes).map_err(|_| senseless())? {
@@ -108,17 +111,17 @@ impl List {
     }
 }
 
-impl Iterator for List {
-    type Item = Result<Listed, Error>;
+impl Iterator for RemoteList {
+    type Item = Result<ListItem, Error>;
 
-    fn next(&mut self) -> Option<Result<Listed, Error>> {
+    fn next(&mut self) -> Option<Result<ListItem, Error>> {
         let listed = match self.record().transpose()? {
-            Ok(Record::Entry(entry)) => Ok(Listed::Entry(entry)),
-            Ok(Record::Failed { path, failure }) => {
-                Ok(Listed::Failed { path, code: failure.code, reason: failure.reason })
+            Ok(StreamRecord::Entry(entry)) => Ok(ListItem::Entry(entry)),
+            Ok(StreamRecord::Failed { path, failure }) => {
+                Ok(ListItem::Failed { path, code: failure.code, reason: failure.reason })
             }
-            Ok(Record::NotEntered(path)) => Ok(Listed::NotEntered(path)),
-            Ok(Record::Path(_)) => Err(senseless()),
+            Ok(StreamRecord::NotEntered(path)) => Ok(ListItem::NotEntered(path)),
+            Ok(StreamRecord::Path(_)) => Err(senseless()),
             Err(error) => Err(error),
         };
         if listed.is_err() {
@@ -129,7 +132,7 @@ impl Iterator for List {
     }
 }
 
-impl Drop for List {
+impl Drop for RemoteList {
     fn drop(&mut self) {
         self.link.cancel(self.op);
     }

@@ -1,12 +1,12 @@
 //! A server that lies.
 
 use farhaul_session::error::Misbehaviour;
-use farhaul_session::exchange::{Load, Outlet};
-use farhaul_session::session::{Dialogue, Session, Step};
-use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::exchange::{LoadedBlock, Outlet};
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
-use super::super::messages::{Kind, Record, Records};
-use super::super::pieces::{Pack, Piece};
+use super::super::messages::{PathKind, RecordCodec, StreamRecord};
+use super::super::pieces::{AnswerBlock, AnswerPiece};
 use super::*;
 
 struct Server {
@@ -16,24 +16,24 @@ struct Server {
 
 impl Server {
     /// What the client says next; none when it has no more to say.
-    fn hear(&mut self) -> Option<Message> {
+    fn hear(&mut self) -> Option<ReadMessage> {
         loop {
             match self.dialogue.step() {
-                Ok(Step::Message(bytes)) => return Some(Message::decode(bytes).unwrap()),
-                Ok(Step::Idle) => {}
-                Ok(Step::Finish(_)) | Err(_) => return None,
+                Ok(DialogueStep::Message(bytes)) => return Some(ReadMessage::decode(bytes).unwrap()),
+                Ok(DialogueStep::Idle) => {}
+                Ok(DialogueStep::Finish(_)) | Err(_) => return None,
             }
         }
     }
 
-    fn say(&self, message: &Message) {
+    fn say(&self, message: &ReadMessage) {
         self.dialogue.request.send_encoded(|out| message.encode(out));
     }
 
     /// Opens the file that it is asked for.
     fn open(&mut self, size: u64) {
-        let Some(Message::Open { file, .. }) = self.hear() else { panic!("it opens a file") };
-        self.say(&Message::Opened { file, identity: identity(size) });
+        let Some(ReadMessage::Open { file, .. }) = self.hear() else { panic!("it opens a file") };
+        self.say(&ReadMessage::Opened { file, identity: identity(size) });
     }
 
     /// Sends a block of these bytes as they are.
@@ -41,21 +41,21 @@ impl Server {
         let mut block = self.outlet.claim(|| false).unwrap();
         block.set_len(bytes.len());
         block.copy_from_slice(bytes);
-        self.outlet.put(Load::new(block, bytes.len(), 0), || false);
+        self.outlet.put(LoadedBlock::new(block, bytes.len(), 0), || false);
     }
 
-    fn put_piece(&self, piece: Piece, bytes: &[u8]) {
-        let mut pack = Pack::new(self.outlet.claim(|| false).unwrap());
+    fn put_piece(&self, piece: AnswerPiece, bytes: &[u8]) {
+        let mut pack = AnswerBlock::new(self.outlet.claim(|| false).unwrap());
         pack.space()[..bytes.len()].copy_from_slice(bytes);
         pack.push(piece);
         let (block, len, content) = pack.close();
-        self.outlet.put(Load::new(block, len, content), || false);
+        self.outlet.put(LoadedBlock::new(block, len, content), || false);
     }
 }
 
-fn identity(size: u64) -> Identity {
-    let time = farhaul_volume::Time::new(0, 0);
-    Identity { size, mtime: time, ctime: time, inode: 1, device: 1 }
+fn identity(size: u64) -> FileIdentity {
+    let time = farhaul_volume::FileTime::new(0, 0);
+    FileIdentity { size, mtime: time, ctime: time, inode: 1, device: 1 }
 }
 
 /// A client whose server does this, and then hears it to its end.
@@ -65,7 +65,7 @@ fn with_server(script: impl FnOnce(&mut Server) + Send + 'static) -> Remote {
     let serving = std::thread::spawn(move || {
         let (options, handle) = (far.opening.network, Handle::new());
         let (_session, dialogue) =
-            Session::start(far.session, options, Role::Sender, Order::Any, &handle).unwrap();
+            Session::start(far.session, options, ContentRole::Sender, DeliveryOrder::Any, &handle).unwrap();
         let outlet = Outlet::new(dialogue.request.clone());
         let mut server = Server { dialogue, outlet };
         script(&mut server);
@@ -81,7 +81,7 @@ fn with_server(script: impl FnOnce(&mut Server) + Send + 'static) -> Remote {
 fn found_by_a_read(answer: impl FnOnce(&Server, u64) + Send + 'static) -> Option<Misbehaviour> {
     let remote = with_server(|server| {
         server.open(1000);
-        let Some(Message::Read { op, .. }) = server.hear() else { panic!("it reads") };
+        let Some(ReadMessage::Read { op, .. }) = server.hear() else { panic!("it reads") };
         answer(server, op);
     });
     let file = remote.file(b"file").unwrap();
@@ -93,8 +93,8 @@ fn found_by_a_read(answer: impl FnOnce(&Server, u64) + Send + 'static) -> Option
 /// What the client finds in a list of which these bytes are all.
 fn found_in_a_list(bytes: &'static [u8]) -> Option<Misbehaviour> {
     let remote = with_server(move |server| {
-        let Some(Message::List { op, .. }) = server.hear() else { panic!("it lists") };
-        server.put_piece(Piece { op, range: 0, at: 0, len: bytes.len() as u64, is_last: true }, bytes);
+        let Some(ReadMessage::List { op, .. }) = server.hear() else { panic!("it lists") };
+        server.put_piece(AnswerPiece { op, range: 0, at: 0, len: bytes.len() as u64, is_last: true }, bytes);
     });
     let mut list = remote.list(b"", Depth::One).unwrap();
     let error = list.find_map(Result::err);
@@ -116,28 +116,28 @@ fn a_block_whose_end_makes_no_sense_ends_the_session() {
 #[test]
 fn what_was_never_asked_for_ends_the_session() {
     let unasked = Some(Misbehaviour::UnaskedAnswer);
-    let piece = |op| Piece { op, range: 0, at: 0, len: 1, is_last: true };
+    let piece = |op| AnswerPiece { op, range: 0, at: 0, len: 1, is_last: true };
     assert_eq!(found_by_a_read(move |server, op| server.put_piece(piece(op + 1), b"x")), unasked);
     assert_eq!(
-        found_by_a_read(move |server, op| server.put_piece(Piece { at: 100, ..piece(op) }, b"x")),
+        found_by_a_read(move |server, op| server.put_piece(AnswerPiece { at: 100, ..piece(op) }, b"x")),
         unasked
     );
-    let messages: [fn(u64) -> Message; 6] = [
-        |op| Message::Digested { op, bytes: 1, digest: vec![0; 32] },
-        |op| Message::Digested { op: op + 1, bytes: 1, digest: vec![0; 32] },
-        |op| Message::Failed { op: op + 1, failure: Failure::new(Code::NotFound, "") },
-        |_| Message::Opened { file: 0, identity: identity(1) },
-        |_| Message::NotOpened { file: 7, failure: Failure::new(Code::NotFound, "") },
+    let messages: [fn(u64) -> ReadMessage; 6] = [
+        |op| ReadMessage::Digested { op, bytes: 1, digest: vec![0; 32] },
+        |op| ReadMessage::Digested { op: op + 1, bytes: 1, digest: vec![0; 32] },
+        |op| ReadMessage::Failed { op: op + 1, failure: Failure::new(Code::NotFound, "") },
+        |_| ReadMessage::Opened { file: 0, identity: identity(1) },
+        |_| ReadMessage::NotOpened { file: 7, failure: Failure::new(Code::NotFound, "") },
         |op| {
-            let entry = Entry {
+            let entry = ListEntry {
                 path: Vec::new(),
-                kind: Kind::File,
+                kind: PathKind::File,
                 mode: 0,
                 links: 1,
                 target: Vec::new(),
                 identity: identity(1),
             };
-            Message::Stated { op, entry }
+            ReadMessage::Stated { op, entry }
         },
     ];
     for message in messages {
@@ -147,7 +147,7 @@ fn what_was_never_asked_for_ends_the_session() {
 
 #[test]
 fn what_a_client_says_is_no_answer() {
-    let found = found_by_a_read(|server, op| server.say(&Message::Cancel { op }));
+    let found = found_by_a_read(|server, op| server.say(&ReadMessage::Cancel { op }));
     assert_eq!(found, Some(Misbehaviour::UnexpectedMessage));
 }
 
@@ -157,7 +157,7 @@ fn a_list_of_what_is_no_record_is_an_error() {
         assert_eq!(found_in_a_list(bytes), Some(Misbehaviour::SenselessRecords), "{bytes:?}");
     }
     let mut path = Vec::new();
-    Records::default().put(&mut path, &Record::Path(b"found".to_vec()));
+    RecordCodec::default().put(&mut path, &StreamRecord::Path(b"found".to_vec()));
     assert_eq!(
         found_in_a_list(path.leak()),
         Some(Misbehaviour::SenselessRecords),
@@ -169,16 +169,16 @@ fn a_list_of_what_is_no_record_is_an_error() {
 fn what_comes_of_an_operation_that_was_cancelled_is_passed_over() {
     let remote = with_server(|server| {
         server.open(1000);
-        let Some(Message::Read { op, .. }) = server.hear() else { panic!("it reads") };
-        assert_eq!(server.hear(), Some(Message::Cancel { op }));
-        server.put_piece(Piece { op, range: 0, at: 0, len: 1, is_last: true }, b"x");
-        server.say(&Message::Failed { op, failure: Failure::new(Code::NotFound, "") });
-        let Some(Message::Stat { op, .. }) = server.hear() else { panic!("it goes on") };
-        server.say(&Message::Failed { op, failure: Failure::new(Code::NotFound, "gone") });
+        let Some(ReadMessage::Read { op, .. }) = server.hear() else { panic!("it reads") };
+        assert_eq!(server.hear(), Some(ReadMessage::Cancel { op }));
+        server.put_piece(AnswerPiece { op, range: 0, at: 0, len: 1, is_last: true }, b"x");
+        server.say(&ReadMessage::Failed { op, failure: Failure::new(Code::NotFound, "") });
+        let Some(ReadMessage::Stat { op, .. }) = server.hear() else { panic!("it goes on") };
+        server.say(&ReadMessage::Failed { op, failure: Failure::new(Code::NotFound, "gone") });
     });
     let file = remote.file(b"file").unwrap();
     let mut queue = file.queue();
-    queue.submit(super::super::messages::Range { offset: 0, len: 10 }).unwrap();
+    queue.submit(super::super::messages::FileRange { offset: 0, len: 10 }).unwrap();
     drop(queue);
     assert!(remote.stat(b"").is_err_and(|error| error.code() == Code::NotFound));
     drop(file);

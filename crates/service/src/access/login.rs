@@ -11,7 +11,7 @@ const SECRET_CHARS: usize = 43;
 
 /// What a secret is for: each has hashes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum SecretUse {
     /// It stands in a cookie.
     Login,
     /// It makes a log-in, once.
@@ -20,26 +20,26 @@ pub(crate) enum Use {
 
 /// 256 random bits, as text.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub(crate) struct LoginSecret(String);
 
 /// Without the secret.
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for LoginSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
     }
 }
 
-impl Secret {
-    pub(crate) fn new() -> Result<Secret, getrandom::Error> {
+impl LoginSecret {
+    pub(crate) fn new() -> Result<LoginSecret, getrandom::Error> {
         let mut bytes = [0; SECRET];
         getrandom::fill(&mut bytes)?;
-        Ok(Secret(URL_SAFE_NO_PAD.encode(bytes)))
+        Ok(LoginSecret(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
     /// What somebody shows, if it can be one at all.
-    pub(crate) fn read(text: &str) -> Option<Secret> {
+    pub(crate) fn read(text: &str) -> Option<LoginSecret> {
         let is_one = text.len() == SECRET_CHARS && URL_SAFE_NO_PAD.decode(text).is_ok();
-        is_one.then(|| Secret(text.to_string()))
+        is_one.then(|| LoginSecret(text.to_string()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -47,10 +47,10 @@ impl Secret {
     }
 
     /// By what it is known again.
-    pub(crate) fn hash(&self, what: Use) -> [u8; 32] {
+    pub(crate) fn hash(&self, what: SecretUse) -> [u8; 32] {
         let context = match what {
-            Use::Login => "farhaul service login v1",
-            Use::Code => "farhaul service login code v1",
+            SecretUse::Login => "farhaul service login v1",
+            SecretUse::Code => "farhaul service login code v1",
         };
         blake3::derive_key(context, self.0.as_bytes())
     }
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn a_secret_is_known_again_by_its_use_and_shows_nothing() {
-        let secret = Secret::new().unwrap();
+        let secret = LoginSecret::new().unwrap();
         let text = secret.as_str().to_string();
-        assert_eq!(Secret::read(&text).as_ref(), Some(&secret));
-        assert_ne!(secret.hash(Use::Login), secret.hash(Use::Code));
-        assert_ne!(Secret::new().unwrap().hash(Use::Code), secret.hash(Use::Code));
+        assert_eq!(LoginSecret::read(&text).as_ref(), Some(&secret));
+        assert_ne!(secret.hash(SecretUse::Login), secret.hash(SecretUse::Code));
+        assert_ne!(LoginSecret::new().unwrap().hash(SecretUse::Code), secret.hash(SecretUse::Code));
         for wrong in ["", "x", &text[1..], &format!("{text}x"), &"!".repeat(43), &"ü".repeat(22)] {
-            assert_eq!(Secret::read(wrong), None, "{wrong}");
+            assert_eq!(LoginSecret::read(wrong), None, "{wrong}");
         }
         assert!(!format!("{secret:?}").contains(&text[..8]));
     }

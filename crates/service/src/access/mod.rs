@@ -1,6 +1,6 @@
 //! Who may do what: a caller is judged once a request, in one place.
 //!
-//! How to read it: [`Caller`] is who asks, whatever proved it; [`Reach`] the files that he may have moved; `token.rs` how a token
+//! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] the files that he may have moved; `token.rs` how a token
 //! is made and known again, `login.rs` what a browser shows in its place. [`Caller::may`] is the one function that judges.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. What lies below a prefix by its name may still lead out of
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{DEFAULT_PORT, Host, Place};
+use farhaul::{DEFAULT_PORT, HostSpec, LocationSpec};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::job::{Rule, Used};
+use crate::job::{OptionRule, UsedOption};
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -57,7 +57,7 @@ impl Scope {
 /// Where a caller may read and write.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Reach {
+pub struct CallerReach {
     /// Directories of this host, as absolute paths; all of it if there is no list.
     #[schema(value_type = Option<Vec<String>>)]
     pub local: Option<Vec<PathBuf>>,
@@ -68,7 +68,7 @@ pub struct Reach {
 
 /// The places of one job, which decide who sees and steers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Places(pub(crate) Vec<Place>);
+pub(crate) struct JobPlaces(pub(crate) Vec<LocationSpec>);
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,26 +76,31 @@ pub(crate) struct Caller {
     /// `local` for the service's own user, `token:ID`.
     pub(crate) subject: String,
     pub(crate) scopes: Vec<Scope>,
-    pub(crate) reach: Reach,
+    pub(crate) reach: CallerReach,
     /// From where; none over the Unix socket.
     pub(crate) address: Option<IpAddr>,
 }
 
 /// What is asked for, as far as it matters who asks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Deed<'a> {
+pub(crate) enum CallerDeed<'a> {
     /// Needs a scope, and nothing that the reach says.
     Any(Scope),
     /// About a job, or files at these places.
-    At(Scope, &'a Places),
+    At(Scope, &'a JobPlaces),
     /// A new job at these places, that asks for this.
-    With(Scope, &'a Places, &'a [Used]),
+    With(Scope, &'a JobPlaces, &'a [UsedOption]),
 }
 
 impl Caller {
     /// The user that the service runs as.
     pub(crate) fn local() -> Caller {
-        Caller { subject: "local".into(), scopes: vec![Scope::Admin], reach: Reach::default(), address: None }
+        Caller {
+            subject: "local".into(),
+            scopes: vec![Scope::Admin],
+            reach: CallerReach::default(),
+            address: None,
+        }
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -103,21 +108,21 @@ impl Caller {
     }
 
     /// The one place that says whether somebody may do something.
-    pub(crate) fn may(&self, deed: Deed<'_>) -> Result<(), Error> {
-        let (Deed::Any(scope) | Deed::At(scope, _) | Deed::With(scope, ..)) = deed;
+    pub(crate) fn may(&self, deed: CallerDeed<'_>) -> Result<(), Error> {
+        let (CallerDeed::Any(scope) | CallerDeed::At(scope, _) | CallerDeed::With(scope, ..)) = deed;
         if !self.has(scope) {
             let what = format!("this needs the scope {}, which the token has not", scope.name());
             return Err(Error::new(Code::OutOfScope, what));
         }
-        if let Deed::With(_, _, used) = deed
-            && let Some((field, _)) = used.iter().find(|(_, option)| option.rule == Rule::Admin)
+        if let CallerDeed::With(_, _, used) = deed
+            && let Some((field, _)) = used.iter().find(|(_, option)| option.rule == OptionRule::Admin)
             && !self.has(Scope::Admin)
         {
             let what = format!("{field}: this needs the scope admin, which the token has not");
             return Err(Error::new(Code::OutOfScope, what));
         }
         match deed {
-            Deed::At(_, places) | Deed::With(_, places, _) => {
+            CallerDeed::At(_, places) | CallerDeed::With(_, places, _) => {
                 match places.0.iter().find(|place| !self.reach.covers(place)) {
                     Some(place) => {
                         let place = farhaul_text::printable(place.path(), 200);
@@ -126,7 +131,7 @@ impl Caller {
                     None => Ok(()),
                 }
             }
-            Deed::Any(_) => Ok(()),
+            CallerDeed::Any(_) => Ok(()),
         }
     }
 
@@ -136,15 +141,15 @@ impl Caller {
     }
 
     /// Whether jobs at these places are there at all for this caller.
-    pub(crate) fn sees(&self, places: &Places) -> bool {
-        self.may(Deed::At(Scope::Read, places)).is_ok()
+    pub(crate) fn sees(&self, places: &JobPlaces) -> bool {
+        self.may(CallerDeed::At(Scope::Read, places)).is_ok()
     }
 }
 
 /// Prefixes of one token.
 const PREFIXES_MAX: usize = 256;
 
-impl Reach {
+impl CallerReach {
     /// The one place that judges what a token is to reach.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
@@ -165,25 +170,25 @@ impl Reach {
     /// Whether some of what there is at the peer of this name, as jobs show it, is within reach.
     pub(crate) fn knows(&self, peer: &str) -> bool {
         let Some(peers) = &self.peers else { return true };
-        let names = match Place::parse_host(peer.as_ref()) {
-            Ok(Place::Daemon(host, _)) => names_of_daemon(&host),
-            Ok(Place::Ssh(host, _)) => vec![name_over_ssh(&host)],
-            Ok(Place::Local(_) | Place::Pipe) | Err(_) => Vec::new(),
+        let names = match LocationSpec::parse_host(peer.as_ref()) {
+            Ok(LocationSpec::Daemon(host, _)) => names_of_daemon(&host),
+            Ok(LocationSpec::Ssh(host, _)) => vec![name_over_ssh(&host)],
+            Ok(LocationSpec::Local(_) | LocationSpec::Pipe) | Err(_) => Vec::new(),
         };
         names.iter().any(|name| peers.contains_key(name))
     }
 
-    fn covers(&self, place: &Place) -> bool {
+    fn covers(&self, place: &LocationSpec) -> bool {
         match place {
-            Place::Pipe => false,
-            Place::Local(path) if place.is_sink() || place.is_made() => path.components().count() == 1,
-            Place::Local(path) => self
+            LocationSpec::Pipe => false,
+            LocationSpec::Local(path) if place.is_sink() || place.is_made() => path.components().count() == 1,
+            LocationSpec::Local(path) => self
                 .local
                 .as_ref()
                 .is_none_or(|prefixes| prefixes.iter().any(|prefix| is_below(path, prefix))),
-            Place::Ssh(host, path) | Place::Daemon(host, path) => {
+            LocationSpec::Ssh(host, path) | LocationSpec::Daemon(host, path) => {
                 let Some(peers) = &self.peers else { return true };
-                let is_daemon = matches!(place, Place::Daemon(..));
+                let is_daemon = matches!(place, LocationSpec::Daemon(..));
                 let names = if is_daemon { names_of_daemon(host) } else { vec![name_over_ssh(host)] };
                 let mut prefixes = names.iter().filter_map(|name| peers.get(name)).flatten();
                 prefixes.any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
@@ -193,7 +198,7 @@ impl Reach {
 }
 
 /// How the prefixes of a token may call a daemon: without its port, if that is the usual one.
-fn names_of_daemon(Host { user, name, port }: &Host) -> Vec<String> {
+fn names_of_daemon(HostSpec { user, name, port }: &HostSpec) -> Vec<String> {
     let name = match user {
         Some(user) => format!("{user}@{}", bracketed(name)),
         None => bracketed(name),
@@ -204,7 +209,7 @@ fn names_of_daemon(Host { user, name, port }: &Host) -> Vec<String> {
 }
 
 /// The same for a host that ssh reaches. Never the name of a daemon: that one's paths begin at its root, and these at the host's.
-fn name_over_ssh(Host { user, name, port }: &Host) -> String {
+fn name_over_ssh(HostSpec { user, name, port }: &HostSpec) -> String {
     let user = user.as_ref().map_or(String::new(), |user| format!("{user}@"));
     let port = port.map_or(String::new(), |port| format!(":{port}"));
     format!("ssh://{user}{}{port}", bracketed(name))
@@ -238,18 +243,18 @@ mod tests {
         let peers =
             [("hpc", "/incoming/a"), ("ssh://u@ssh.host", "/data"), ("hpc:4000", "/"), ("[fd00::1]", "/x")];
         let peers = peers.map(|(peer, prefix)| (peer.to_string(), vec![prefix.to_string()]));
-        let reach = Reach { local: Some(vec!["/projects/a".into()]), peers: Some(peers.into()) };
+        let reach = CallerReach { local: Some(vec!["/projects/a".into()]), peers: Some(peers.into()) };
         Caller { subject: "token:x".into(), scopes: scopes.to_vec(), reach, address: None }
     }
 
-    fn places(names: &[&str]) -> Places {
-        Places(names.iter().map(|name| Place::parse(name.as_ref()).unwrap()).collect())
+    fn places(names: &[&str]) -> JobPlaces {
+        JobPlaces(names.iter().map(|name| LocationSpec::parse(name.as_ref()).unwrap()).collect())
     }
 
     #[test]
     fn a_token_reaches_what_is_below_its_prefixes_and_nothing_else() {
         let caller = caller(&[Scope::Submit]);
-        let may = |name: &str| caller.may(Deed::At(Scope::Submit, &places(&[name]))).is_ok();
+        let may = |name: &str| caller.may(CallerDeed::At(Scope::Submit, &places(&[name]))).is_ok();
         for within in [
             "/projects/a",
             "/projects/a/",
@@ -288,20 +293,22 @@ mod tests {
         ] {
             assert!(!may(outside), "{outside}");
         }
-        assert!(caller.may(Deed::At(Scope::Submit, &places(&["/projects/a/x", "fh://hpc/x"]))).is_err());
+        assert!(
+            caller.may(CallerDeed::At(Scope::Submit, &places(&["/projects/a/x", "fh://hpc/x"]))).is_err()
+        );
     }
 
     #[test]
     fn a_scope_allows_what_it_says_and_admin_everything() {
         for has in Scope::ALL {
             for needed in Scope::ALL {
-                let allowed = caller(&[has]).may(Deed::Any(needed)).is_ok();
+                let allowed = caller(&[has]).may(CallerDeed::Any(needed)).is_ok();
                 assert_eq!(allowed, has == needed || has == Scope::Admin, "{has:?} {needed:?}");
             }
         }
-        assert!(caller(&[]).may(Deed::Any(Scope::Read)).is_err());
+        assert!(caller(&[]).may(CallerDeed::Any(Scope::Read)).is_err());
         assert!(!caller(&[Scope::Submit]).sees(&places(&["/projects/a"])));
         assert!(caller(&[Scope::Read]).sees(&places(&["/projects/a"])));
-        assert!(Caller::local().may(Deed::At(Scope::Admin, &places(&["/etc", "fh://x/y"]))).is_ok());
+        assert!(Caller::local().may(CallerDeed::At(Scope::Admin, &places(&["/etc", "fh://x/y"]))).is_ok());
     }
 }

@@ -17,32 +17,32 @@ const CHECK_CHARS: usize = 4;
 
 /// A new token, which is shown once.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token(String);
+pub(crate) struct NewTokenText(String);
 
 /// Without the secret.
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for NewTokenText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-impl Token {
-    pub(crate) fn new() -> Result<Token, getrandom::Error> {
+impl NewTokenText {
+    pub(crate) fn new() -> Result<NewTokenText, getrandom::Error> {
         let mut secret = [0; SECRET];
         getrandom::fill(&mut secret)?;
         let secret = URL_SAFE_NO_PAD.encode(secret);
         let check = check(&secret);
-        Ok(Token(format!("{MARK}{secret}{check}")))
+        Ok(NewTokenText(format!("{MARK}{secret}{check}")))
     }
 
     /// What a caller shows, if it can be a token at all.
-    pub(crate) fn read(text: &str) -> Option<Token> {
+    pub(crate) fn read(text: &str) -> Option<NewTokenText> {
         let rest = text.strip_prefix(MARK)?;
         if rest.len() != SECRET_CHARS + CHECK_CHARS || !rest.is_ascii() {
             return None;
         }
         let (secret, shown) = rest.split_at(SECRET_CHARS);
-        (check(secret) == shown).then(|| Token(text.to_string()))
+        (check(secret) == shown).then(|| NewTokenText(text.to_string()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -71,18 +71,18 @@ mod tests {
 
     #[test]
     fn a_token_is_known_again_and_nothing_else_is_one() {
-        let token = Token::new().unwrap();
+        let token = NewTokenText::new().unwrap();
         let text = token.as_str().to_string();
-        assert_eq!(Token::read(&text).as_ref(), Some(&token));
+        assert_eq!(NewTokenText::read(&text).as_ref(), Some(&token));
         assert_eq!(text.len(), 51);
-        assert_ne!(Token::new().unwrap().hash(), token.hash());
+        assert_ne!(NewTokenText::new().unwrap().hash(), token.hash());
         for at in 0..text.len() {
             let mut other = text.clone().into_bytes();
             other[at] = if other[at] == b'x' { b'y' } else { b'x' };
-            assert_eq!(Token::read(&String::from_utf8(other).unwrap()), None, "{at}");
+            assert_eq!(NewTokenText::read(&String::from_utf8(other).unwrap()), None, "{at}");
         }
         for wrong in ["", "fhp_", &text[..50], &format!("{text}x"), &format!("fhp_{}", "ü".repeat(24))] {
-            assert_eq!(Token::read(wrong), None);
+            assert_eq!(NewTokenText::read(wrong), None);
         }
         assert!(!format!("{token:?}").contains(&text[4..20]));
     }

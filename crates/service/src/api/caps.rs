@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, At, Document, May, ToAdmin, ToRead};
-use super::problem::Failure;
+use super::extract::{App, JsonBody, May, PathParameters, ToAdmin, ToRead};
+use super::problem::HandlerFailure;
 use crate::caps::spec::Cap;
 use crate::node::CapView;
 
@@ -25,7 +25,7 @@ struct CapList {
 /// All caps, with the rates that hold now.
 #[utoipa::path(get, path = "/caps", tag = "caps",
     responses((status = 200, description = "All of them, by name", body = CapList)))]
-async fn list(may: May<ToRead>) -> Result<Json<CapList>, Failure> {
+async fn list(may: May<ToRead>) -> Result<Json<CapList>, HandlerFailure> {
     let caps = may.act("list caps", "", |node, caller| node.list_caps(caller)).await?;
     Ok(Json(CapList { caps }))
 }
@@ -33,14 +33,21 @@ async fn list(may: May<ToRead>) -> Result<Json<CapList>, Failure> {
 /// One cap.
 #[utoipa::path(get, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
     responses((status = 200, description = "The cap", body = CapView)))]
-async fn show(may: May<ToRead>, At(name): At<String>) -> Result<Json<CapView>, Failure> {
+async fn show(
+    may: May<ToRead>,
+    PathParameters(name): PathParameters<String>,
+) -> Result<Json<CapView>, HandlerFailure> {
     may.act("show cap", name.clone(), move |node, caller| node.show_cap(caller, &name)).await.map(Json)
 }
 
 /// Sets a cap, whether there is one of this name or not. What runs goes on at the new rate.
 #[utoipa::path(put, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)), request_body = Cap,
     responses((status = 200, description = "The cap as it is now", body = CapView)))]
-async fn set(may: May<ToAdmin>, At(name): At<String>, body: Document) -> Result<Json<CapView>, Failure> {
+async fn set(
+    may: May<ToAdmin>,
+    PathParameters(name): PathParameters<String>,
+    body: JsonBody,
+) -> Result<Json<CapView>, HandlerFailure> {
     let cap: Cap = body.read()?;
     may.act("set cap", name.clone(), move |node, caller| node.set_cap(caller, &name, cap)).await.map(Json)
 }
@@ -48,7 +55,10 @@ async fn set(may: May<ToAdmin>, At(name): At<String>, body: Document) -> Result<
 /// Removes a cap. What was in it is in the one that is about it then.
 #[utoipa::path(delete, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
     responses((status = 204, description = "It is gone")))]
-async fn remove(may: May<ToAdmin>, At(name): At<String>) -> Result<StatusCode, Failure> {
+async fn remove(
+    may: May<ToAdmin>,
+    PathParameters(name): PathParameters<String>,
+) -> Result<StatusCode, HandlerFailure> {
     may.act("remove cap", name.clone(), move |node, caller| node.remove_cap(caller, &name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,7 @@ use axum::http::Method;
 use farhaul_session::{Code, Error};
 
 use crate::access::Caller;
-use crate::audit::{Audit, Entry, Outcome};
+use crate::audit::{Audit, AuditEntry, AuditOutcome};
 use crate::clock::Clock;
 
 /// Who writes it down.
@@ -34,14 +34,14 @@ impl Deeds {
 
     /// Nobody was let in by what was shown.
     pub(crate) fn refused_login(&self, address: Option<IpAddr>, how: &str, error: &Error) {
-        self.note("unknown", address, "log in", how, (Outcome::Refused, Some(error.code())));
+        self.note("unknown", address, "log in", how, (AuditOutcome::Refused, Some(error.code())));
     }
 
     fn write(&self, caller: &Caller, action: &str, target: &str, error: Option<&Error>) {
         let outcome = match error.map(Error::code) {
-            None => Outcome::Ok,
-            Some(Code::OutOfScope | Code::Forbidden) => Outcome::Refused,
-            Some(_) => Outcome::Failed,
+            None => AuditOutcome::Ok,
+            Some(Code::OutOfScope | Code::Forbidden) => AuditOutcome::Refused,
+            Some(_) => AuditOutcome::Failed,
         };
         self.note(&caller.subject, caller.address, action, target, (outcome, error.map(Error::code)));
     }
@@ -52,11 +52,11 @@ impl Deeds {
         address: Option<IpAddr>,
         action: &str,
         target: &str,
-        (outcome, code): (Outcome, Option<Code>),
+        (outcome, code): (AuditOutcome, Option<Code>),
     ) {
         let address = address.map(|address| address.to_string());
         let address = address.as_deref();
-        let entry = Entry { caller, address, action, target, outcome, code, details: &[] };
+        let entry = AuditEntry { caller, address, action, target, outcome, code, details: &[] };
         self.audit.note(self.clock.now_ms(), &entry);
     }
 }

@@ -18,14 +18,14 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, May, ToRead, blocking};
+use super::extract::{App, May, QueryParameters, ToRead, blocking};
 use super::jobs::bad_query;
-use super::problem::Failure;
+use super::problem::HandlerFailure;
 use crate::access::Caller;
-use crate::hub::Next;
+use crate::hub::HubRead;
 use crate::job::JobId;
 use crate::node::Node;
-use crate::node::logins::Proof;
+use crate::node::logins::CallerProof;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(follow))
@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct EventQuery {
     /// Only what is about this job, with the lines of its log.
     job: Option<String>,
     /// What has come behind this id; else from now on. A `Last-Event-ID` header is the same.
@@ -50,14 +50,14 @@ struct Which {
 /// What happens from now on: first of all `begin`, whose id is that of the last thing that was heard or has happened,
 /// then `job` (a job as it is now), `progress` (how far those are that run, once a second), `log` (with `job`), `cap`,
 /// `watch`, and `gap` when something was missed: then ask again for what you show.
-#[utoipa::path(get, path = "/events", tag = "events", params(Which,
+#[utoipa::path(get, path = "/events", tag = "events", params(EventQuery,
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was heard")),
     responses((status = 200, description = "Events without end", body = String, content_type = "text/event-stream")))]
 async fn follow(
     may: May<ToRead>,
     headers: HeaderMap,
-    Ask(which): Ask<Which>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    QueryParameters(which): QueryParameters<EventQuery>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, HandlerFailure> {
     let job = which.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
     let job = job.transpose()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
@@ -66,7 +66,7 @@ async fn follow(
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
     // Who asks for something when this has come, and goes on from its id, misses nothing in between.
     let begin = Event::default().id(from.to_string()).event("begin").data("{}");
-    let leave = Leave { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
+    let leave = ReadPermission { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
     let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
     let events = unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
@@ -76,17 +76,17 @@ async fn follow(
 }
 
 /// Whether a reader may still read.
-struct Leave {
-    proof: Proof,
+struct ReadPermission {
+    proof: CallerProof,
     withdrawn: watch::Receiver<u64>,
     looked: Instant,
 }
 
-impl Leave {
+impl ReadPermission {
     /// Whether what the reader has shown is still good; the store is asked when something was withdrawn, and now and then.
     async fn holds(&mut self, node: &Arc<Node>) -> bool {
         let is_other = self.withdrawn.has_changed().unwrap_or(true);
-        if self.proof == Proof::Socket || !is_other && self.looked.elapsed() < LOOK_EVERY {
+        if self.proof == CallerProof::Socket || !is_other && self.looked.elapsed() < LOOK_EVERY {
             return true;
         }
         self.withdrawn.mark_unchanged();
@@ -101,7 +101,7 @@ impl Leave {
 struct Reader {
     node: Arc<Node>,
     caller: Caller,
-    leave: Leave,
+    leave: ReadPermission,
     job: Option<JobId>,
     newest: watch::Receiver<u64>,
     after: u64,
@@ -119,7 +119,7 @@ impl Reader {
                 return Some(event);
             }
             self.newest.mark_unchanged();
-            let Next { news, has_gap } = self.node.hub.after(self.after);
+            let HubRead { news, has_gap } = self.node.hub.after(self.after);
             self.after = match &news {
                 Some(news) => news.id,
                 None if has_gap => *self.newest.borrow(),

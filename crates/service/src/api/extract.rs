@@ -18,12 +18,12 @@ use serde::de::DeserializeOwned;
 
 use super::deeds::Deeds;
 use super::gate::Gate;
-use super::problem::Failure;
-use crate::access::login::{Secret, Use, cookie_name, cookie_value, set_cookie};
-use crate::access::token::Token;
-use crate::access::{Caller, Deed, Scope};
+use super::problem::HandlerFailure;
+use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
+use crate::access::token::NewTokenText;
+use crate::access::{Caller, CallerDeed, Scope};
 use crate::node::Node;
-use crate::node::logins::{Nobody, Proof, Who};
+use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
 /// What all handlers share.
 #[derive(Clone)]
@@ -39,26 +39,26 @@ impl App {
     }
 
     /// Who asks, by what the request shows.
-    async fn who(&self, parts: &Parts) -> Result<Who, Failure> {
-        let origin = Origin::of(parts);
-        if origin == Origin::OwnUser {
-            return Ok(Who::own_user());
+    async fn who(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
+        let origin = RequestOrigin::of(parts);
+        if origin == RequestOrigin::OwnUser {
+            return Ok(CallerIdentity::own_user());
         }
         let address = origin.address();
         self.gate
             .limits
             .may_show_token(address)
-            .map_err(|wait| Failure::too_many("too many wrong tokens", wait))?;
+            .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
         let cookie = Cookie::of(parts);
         let shown = match parts.headers.get(header::AUTHORIZATION) {
             Some(shown) => {
-                let token = shown.to_str().ok().and_then(bearer).and_then(Token::read);
-                token.map(|token| Proof::Token(token.hash()))
+                let token = shown.to_str().ok().and_then(bearer).and_then(NewTokenText::read);
+                token.map(|token| CallerProof::Token(token.hash()))
             }
             None => match &cookie.value {
                 Some(value) => {
                     is_from_own_page(parts)?;
-                    Secret::read(value).map(|secret| Proof::Login(secret.hash(Use::Login)))
+                    LoginSecret::read(value).map(|secret| CallerProof::Login(secret.hash(SecretUse::Login)))
                 }
                 None => return Err(refused("the request has no token")),
             },
@@ -70,8 +70,8 @@ impl App {
         let node = self.node.clone();
         let mut who = match blocking(move || node.who(proof)).await? {
             Ok(who) => who,
-            Err(Nobody::Over(why)) => return Err(cookie.taken_away(refused(&why))),
-            Err(Nobody::Unknown) => {
+            Err(LoginRefusal::Over(why)) => return Err(cookie.taken_away(refused(&why))),
+            Err(LoginRefusal::Unknown) => {
                 self.gate.limits.wrong_token(address);
                 return Err(cookie.taken_away(refused("the token is not known")));
             }
@@ -81,13 +81,13 @@ impl App {
     }
 }
 
-fn refused(what: &str) -> Failure {
-    Failure::from(Error::new(Code::NoToken, what))
+fn refused(what: &str) -> HandlerFailure {
+    HandlerFailure::from(Error::new(Code::NoToken, what))
 }
 
 /// A browser adds the cookie by itself, so what changes something has to say that a page of this node asks for it. Other
 /// sites' pages were refused before.
-fn is_from_own_page(parts: &Parts) -> Result<(), Failure> {
+fn is_from_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
     if parts.method.is_safe() {
         return Ok(());
     }
@@ -109,7 +109,7 @@ pub(crate) struct Cookie {
 
 impl Cookie {
     fn of(parts: &Parts) -> Cookie {
-        let is_tls = matches!(Origin::of(parts), Origin::Tcp { is_tls: true, .. });
+        let is_tls = matches!(RequestOrigin::of(parts), RequestOrigin::Tcp { is_tls: true, .. });
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let name = cookie_name(host, is_tls);
         let all = parts.headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
@@ -125,7 +125,7 @@ impl Cookie {
     }
 
     /// A browser that has shown it does not show it again.
-    fn taken_away(&self, failure: Failure) -> Failure {
+    fn taken_away(&self, failure: HandlerFailure) -> HandlerFailure {
         if self.value.is_some() { failure.with_cookie(self.set("", 0)) } else { failure }
     }
 }
@@ -140,14 +140,14 @@ pub(crate) struct Stranger {
 }
 
 impl FromRequestParts<App> for Stranger {
-    type Rejection = Failure;
+    type Rejection = HandlerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Stranger, Failure> {
-        let address = Origin::of(parts).address();
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Stranger, HandlerFailure> {
+        let address = RequestOrigin::of(parts).address();
         app.gate
             .limits
             .may_show_token(address)
-            .map_err(|wait| Failure::too_many("too many wrong tokens", wait))?;
+            .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
         let (gate, deeds) = (app.gate.clone(), app.deeds.clone());
         Ok(Stranger { node: app.node.clone(), cookie: Cookie::of(parts), address, gate, deeds })
     }
@@ -155,10 +155,10 @@ impl FromRequestParts<App> for Stranger {
 
 impl Stranger {
     /// Nobody is known by what was shown.
-    pub(crate) fn refuse(&self, how: &str, nobody: &Nobody) -> Failure {
+    pub(crate) fn refuse(&self, how: &str, nobody: &LoginRefusal) -> HandlerFailure {
         let what = match nobody {
-            Nobody::Over(why) => why.as_str(),
-            Nobody::Unknown => {
+            LoginRefusal::Over(why) => why.as_str(),
+            LoginRefusal::Unknown => {
                 self.gate.limits.wrong_token(self.address);
                 "that is no token, or no code, that is known"
             }
@@ -181,7 +181,7 @@ fn bearer(text: &str) -> Option<&str> {
 
 /// Where a request has come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum RequestOrigin {
     /// Over the Unix socket, from the user that the service runs as.
     OwnUser,
     /// Over TCP.
@@ -190,15 +190,15 @@ pub(crate) enum Origin {
     Unknown,
 }
 
-impl Origin {
-    fn of(parts: &Parts) -> Origin {
-        parts.extensions.get::<Origin>().copied().unwrap_or(Origin::Unknown)
+impl RequestOrigin {
+    fn of(parts: &Parts) -> RequestOrigin {
+        parts.extensions.get::<RequestOrigin>().copied().unwrap_or(RequestOrigin::Unknown)
     }
 
     fn address(self) -> Option<IpAddr> {
         match self {
-            Origin::Tcp { address, .. } => Some(address),
-            Origin::OwnUser | Origin::Unknown => None,
+            RequestOrigin::Tcp { address, .. } => Some(address),
+            RequestOrigin::OwnUser | RequestOrigin::Unknown => None,
         }
     }
 }
@@ -206,15 +206,15 @@ impl Origin {
 /// Does what waits for a disk or a peer aside.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, HandlerFailure> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(Failure::from),
+        Ok(done) => done.map_err(HandlerFailure::from),
         Err(panic) => Err(Error::bug(format!("a request: {panic}")).into()),
     }
 }
 
 /// What a kind of request needs.
-pub(crate) trait Needs {
+pub(crate) trait Requirement {
     /// Without it the caller gets 403; none for what everybody may who is known.
     const SCOPE: Option<Scope>;
 }
@@ -224,7 +224,7 @@ macro_rules! needs {
         $(
             #[doc = $doc]
             pub(crate) struct $name;
-            impl Needs for $name {
+            impl Requirement for $name {
                 const SCOPE: Option<Scope> = $scope;
             }
         )*
@@ -244,24 +244,24 @@ pub(crate) struct May<N> {
     pub(crate) node: Arc<Node>,
     pub(crate) caller: Caller,
     /// The same, with how he is known.
-    pub(crate) who: Who,
+    pub(crate) who: CallerIdentity,
     pub(crate) cookie: Cookie,
     deeds: Arc<Deeds>,
     needs: PhantomData<N>,
 }
 
-impl<N: Needs> FromRequestParts<App> for May<N> {
-    type Rejection = Failure;
+impl<N: Requirement> FromRequestParts<App> for May<N> {
+    type Rejection = HandlerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, Failure> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, HandlerFailure> {
         let who = app.who(parts).await?;
         let caller = who.caller.clone();
         app.gate
             .limits
             .may_ask(&caller.subject)
-            .map_err(|wait| Failure::too_many("this caller asks too often", wait))?;
+            .map_err(|wait| HandlerFailure::too_many("this caller asks too often", wait))?;
         if let Some(scope) = N::SCOPE
-            && let Err(error) = caller.may(Deed::Any(scope))
+            && let Err(error) = caller.may(CallerDeed::Any(scope))
         {
             app.deeds.refused(&caller, &parts.method, parts.uri.path(), &error);
             return Err(error.into());
@@ -271,14 +271,14 @@ impl<N: Needs> FromRequestParts<App> for May<N> {
     }
 }
 
-impl<N: Needs + Send + 'static> May<N> {
+impl<N: Requirement + Send + 'static> May<N> {
     /// Does something with the node, aside. What changes something, and what is refused, has a line in the audit log.
     pub(crate) async fn act<T: Send + 'static>(
         self,
         deed: &'static str,
         target: impl Into<String>,
         work: impl FnOnce(&Node, &Caller) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, HandlerFailure> {
         let target = target.into();
         blocking(move || {
             let done = work(&self.node, &self.caller);
@@ -293,73 +293,74 @@ impl<N: Needs + Send + 'static> May<N> {
 }
 
 /// What a path names.
-pub(crate) struct At<T>(pub(crate) T);
+pub(crate) struct PathParameters<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParameters<T> {
+    type Rejection = HandlerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<At<T>, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathParameters<T>, HandlerFailure> {
         match Path::<T>::from_request_parts(parts, state).await {
-            Ok(Path(named)) => Ok(At(named)),
+            Ok(Path(named)) => Ok(PathParameters(named)),
             Err(rejection) => Err(no_such_path(&rejection)),
         }
     }
 }
 
-fn no_such_path(rejection: &PathRejection) -> Failure {
+fn no_such_path(rejection: &PathRejection) -> HandlerFailure {
     Error::new(Code::NoSuchThing, format!("there is nothing of this name: {}", rejection.body_text())).into()
 }
 
 /// What a query asks for; what is unknown in it is an error.
-pub(crate) struct Ask<T>(pub(crate) T);
+pub(crate) struct QueryParameters<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Ask<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryParameters<T> {
+    type Rejection = HandlerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Ask<T>, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<QueryParameters<T>, HandlerFailure> {
         match Query::<T>::from_request_parts(parts, state).await {
-            Ok(Query(asked)) => Ok(Ask(asked)),
+            Ok(Query(asked)) => Ok(QueryParameters(asked)),
             Err(rejection) => Err(bad_query(&rejection)),
         }
     }
 }
 
-fn bad_query(rejection: &QueryRejection) -> Failure {
+fn bad_query(rejection: &QueryRejection) -> HandlerFailure {
     let error = Error::new(Code::BadOption, rejection.body_text());
-    Failure::with_status(error, StatusCode::BAD_REQUEST)
+    HandlerFailure::with_status(error, StatusCode::BAD_REQUEST)
 }
 
 /// A body of JSON as it came, whose type was looked at.
-pub(crate) struct Document(pub(crate) Bytes);
+pub(crate) struct JsonBody(pub(crate) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Document {
-    type Rejection = Failure;
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = HandlerFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Document, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<JsonBody, HandlerFailure> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| {
             kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
         });
         if !is_json {
             let error = Error::new(Code::BadOption, "the body is to be application/json");
-            return Err(Failure::with_status(error, StatusCode::UNSUPPORTED_MEDIA_TYPE));
+            return Err(HandlerFailure::with_status(error, StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
-        Bytes::from_request(request, state).await.map(Document).map_err(|rejection| no_body(&rejection))
+        Bytes::from_request(request, state).await.map(JsonBody).map_err(|rejection| no_body(&rejection))
     }
 }
 
-fn no_body(rejection: &BytesRejection) -> Failure {
+fn no_body(rejection: &BytesRejection) -> HandlerFailure {
     match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Error::new(Code::TooLarge, "the body is too large").into(),
-        _ => {
-            Failure::with_status(Error::new(Code::BadOption, rejection.body_text()), StatusCode::BAD_REQUEST)
-        }
+        _ => HandlerFailure::with_status(
+            Error::new(Code::BadOption, rejection.body_text()),
+            StatusCode::BAD_REQUEST,
+        ),
     }
 }
 
-impl Document {
+impl JsonBody {
     /// Reads it; what is no JSON is 400, what does not fit, or is unknown, is 422.
-    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, HandlerFailure> {
         let mut unknown = None;
         let reader = &mut serde_json::Deserializer::from_slice(&self.0);
         let read = serde_ignored::deserialize(&mut *reader, |path| {
@@ -375,7 +376,7 @@ impl Document {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
-            Failure::with_status(Error::new(Code::BadOption, format!("the body: {error}")), status)
+            HandlerFailure::with_status(Error::new(Code::BadOption, format!("the body: {error}")), status)
         })
     }
 }

@@ -6,9 +6,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, May, ToRead};
-use super::problem::Failure;
-use crate::node::Listing;
+use super::extract::{App, May, QueryParameters, ToRead};
+use super::problem::HandlerFailure;
+use crate::node::DirectoryView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
@@ -18,15 +18,18 @@ pub(super) fn router() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct DirectoryQuery {
     /// An absolute path of the node's host, `[user@]host:path`, or `fh://host[:port]/path`.
     place: String,
 }
 
 /// What is in a directory, by name; 10,000 entries at most.
-#[utoipa::path(get, path = "/files", tag = "files", params(Which),
-    responses((status = 200, description = "The entries", body = Listing)))]
-async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Listing>, Failure> {
+#[utoipa::path(get, path = "/files", tag = "files", params(DirectoryQuery),
+    responses((status = 200, description = "The entries", body = DirectoryView)))]
+async fn list(
+    may: May<ToRead>,
+    QueryParameters(which): QueryParameters<DirectoryQuery>,
+) -> Result<Json<DirectoryView>, HandlerFailure> {
     let place = which.place;
     may.act("list files", place.clone(), move |node, caller| node.browse(caller, &place)).await.map(Json)
 }

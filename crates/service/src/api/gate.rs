@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use farhaul_handover::Held as _;
 
-use super::limits::Limits;
+use super::limits::RequestLimits;
 use crate::config::Config;
 
 /// Shared by all requests.
@@ -17,7 +17,7 @@ pub(crate) struct Gate {
     hosts: RwLock<Vec<String>>,
     /// Names that the node has by itself.
     own: RwLock<Vec<String>>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RequestLimits,
     body_max: AtomicUsize,
 }
 
@@ -26,7 +26,7 @@ impl Gate {
         let gate = Gate {
             hosts: RwLock::default(),
             own: RwLock::new(vec!["localhost".into()]),
-            limits: Limits::default(),
+            limits: RequestLimits::default(),
             body_max: AtomicUsize::new(0),
         };
         gate.change(config);

@@ -9,9 +9,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
 
-use super::extract::Origin;
+use super::extract::RequestOrigin;
 use super::gate::Gate;
-use super::problem::Failure;
+use super::problem::HandlerFailure;
 
 /// Names of query parameters in which somebody might send a token, or a one-time code.
 const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];
@@ -25,14 +25,14 @@ pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, 
     }
 }
 
-fn judge(request: &Request, gate: &Gate) -> Result<(), Failure> {
-    let refuse = |status, code, what: &str| Err(Failure::with_status(Error::new(code, what), status));
+fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
+    let refuse = |status, code, what: &str| Err(HandlerFailure::with_status(Error::new(code, what), status));
     if has_secret(request.uri()) {
         let what = "a token never stands in an address: send it as 'Authorization: Bearer ...'";
         return refuse(StatusCode::BAD_REQUEST, Code::BadOption, what);
     }
     // Over the Unix socket no browser comes.
-    if request.extensions().get::<Origin>() == Some(&Origin::OwnUser) {
+    if request.extensions().get::<RequestOrigin>() == Some(&RequestOrigin::OwnUser) {
         return Ok(());
     }
     let header =
@@ -73,35 +73,35 @@ pub(super) async fn after(mut response: Response) -> Response {
 }
 
 /// There is nothing of this name.
-pub(super) async fn no_route(uri: Uri) -> Failure {
+pub(super) async fn no_route(uri: Uri) -> HandlerFailure {
     let path = farhaul_text::printable(uri.path().as_bytes(), 200);
     Error::new(Code::NoSuchThing, format!("there is no {path}")).into()
 }
 
 /// It is there, and takes no such request.
-pub(super) async fn no_method(request: Request) -> Failure {
+pub(super) async fn no_method(request: Request) -> HandlerFailure {
     let what = format!(
         "{} takes no {}",
         farhaul_text::printable(request.uri().path().as_bytes(), 200),
         request.method()
     );
-    Failure::with_status(Error::new(Code::BadOption, what), StatusCode::METHOD_NOT_ALLOWED)
+    HandlerFailure::with_status(Error::new(Code::BadOption, what), StatusCode::METHOD_NOT_ALLOWED)
 }
 
 /// A handler has panicked.
 pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text, "a request ended in a fault of farhaul itself: please report it");
-    Failure::from(Error::bug("a request")).into_response()
+    HandlerFailure::from(Error::bug("a request")).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::values::{Name, Written as _};
+    use crate::config::values::{ApiHostName, TextValue as _};
     use axum::body::Body;
 
-    fn judged(origin: Origin, headers: &[(&str, &str)], uri: &str) -> u16 {
+    fn judged(origin: RequestOrigin, headers: &[(&str, &str)], uri: &str) -> u16 {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -109,7 +109,8 @@ mod tests {
         let mut request = request.body(Body::empty()).unwrap();
         request.extensions_mut().insert(origin);
         let mut config = crate::config::Config::default();
-        config.api.hosts = ["node.example.org", "127.0.0.1"].map(|name| Name::read(name).unwrap()).to_vec();
+        config.api.hosts =
+            ["node.example.org", "127.0.0.1"].map(|name| ApiHostName::read(name).unwrap()).to_vec();
         let gate = Gate::new(&config);
         gate.add_own("::1".parse().unwrap());
         judge(&request, &gate).map_or_else(|failure| failure.status().as_u16(), |()| 200)
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn other_names_other_sites_and_tokens_in_addresses_are_refused() {
-        let tcp = Origin::Tcp { address: "127.0.0.1".parse().unwrap(), is_tls: false };
+        let tcp = RequestOrigin::Tcp { address: "127.0.0.1".parse().unwrap(), is_tls: false };
         let ask = |headers: &[(&str, &str)]| judged(tcp, headers, "/api/v1/jobs");
         assert_eq!(ask(&[("host", "node.example.org")]), 200);
         assert_eq!(ask(&[("host", "NODE.example.org:8443")]), 200);
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(page(&[ours], "/?code=x"), 400);
         for uri in ["/api/v1/jobs?token=x", "/api/v1/jobs?a=b&Access_Token=x"] {
             assert_eq!(judged(tcp, &[ours], uri), 400, "{uri}");
-            assert_eq!(judged(Origin::OwnUser, &[], uri), 400, "{uri}");
+            assert_eq!(judged(RequestOrigin::OwnUser, &[], uri), 400, "{uri}");
         }
-        assert_eq!(judged(Origin::OwnUser, &[], "/api/v1/jobs?state=done"), 200);
+        assert_eq!(judged(RequestOrigin::OwnUser, &[], "/api/v1/jobs?state=done"), 200);
     }
 }

@@ -15,14 +15,14 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, At, May, ToRead};
+use super::extract::{App, May, PathParameters, QueryParameters, ToRead};
 use super::jobs::{bad_query, labels, moment, page};
-use super::problem::Failure;
-use crate::access::{Caller, Deed, Scope};
+use super::problem::HandlerFailure;
+use crate::access::{Caller, CallerDeed, Scope};
 use crate::history::curve::Point;
 use crate::job::JobId;
 use crate::node::Node;
-use crate::store::history::{self, By, Papers, Record, Usage, Wanted};
+use crate::store::history::{self, HistoryRecord, RecordFilter, RecordPapers, UsageKey, UsageRow};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -43,7 +43,7 @@ const SUMS_MAX: usize = 1000;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct RecordQuery {
     /// Runs of this job.
     job: Option<String>,
     /// The other host, as records show it.
@@ -71,11 +71,11 @@ struct Which {
     cursor: Option<i64>,
 }
 
-impl Which {
-    fn wanted(self) -> Result<Wanted, Failure> {
+impl RecordQuery {
+    fn wanted(self) -> Result<RecordFilter, HandlerFailure> {
         let job = self.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
         let states = self.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
-        Ok(Wanted {
+        Ok(RecordFilter {
             job: job.transpose()?,
             peer: self.peer,
             owner: self.owner,
@@ -93,7 +93,7 @@ impl Which {
 /// A page of records, the newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct Records {
-    records: Vec<Record>,
+    records: Vec<HistoryRecord>,
     /// For the next page, if there is one.
     next_cursor: Option<i64>,
     /// How many there are in all, if that was asked for.
@@ -101,7 +101,7 @@ struct Records {
 }
 
 /// Whether the caller may see a record: as it may see the job, or everything.
-fn is_seen(node: &Node, caller: &Caller, record: &Record) -> bool {
+fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
     let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
     match job {
         Some(job) => node.row(caller, job).is_ok(),
@@ -110,9 +110,12 @@ fn is_seen(node: &Node, caller: &Caller, record: &Record) -> bool {
 }
 
 /// What has ended.
-#[utoipa::path(get, path = "/history", tag = "history", params(Which),
+#[utoipa::path(get, path = "/history", tag = "history", params(RecordQuery),
     responses((status = 200, description = "A page of records", body = Records)))]
-async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Records>, Failure> {
+async fn list(
+    may: May<ToRead>,
+    QueryParameters(which): QueryParameters<RecordQuery>,
+) -> Result<Json<Records>, HandlerFailure> {
     let (limit, with_count) = (page(which.limit)?, which.count);
     let mut wanted = which.wanted()?;
     let listed = may.act("list history", "", move |node, caller| {
@@ -125,17 +128,17 @@ async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Records>,
             });
         }
         let mut left_out = std::mem::take(&mut wanted.offset);
-        let is_shown = |record: &Record| {
+        let is_shown = |record: &HistoryRecord| {
             let is_seen = is_seen(node, caller, record);
             let is_before = is_seen && left_out > 0;
             left_out -= usize::from(is_before);
             is_seen && !is_before
         };
         let records = node.store.read(|connection| history::list(connection, &wanted, limit, is_shown))?;
-        let all = Wanted { before: None, ..wanted.clone() };
+        let all = RecordFilter { before: None, ..wanted.clone() };
         let count = || -> Result<u64, Error> {
             let mut count = 0;
-            let counted = |record: &Record| {
+            let counted = |record: &HistoryRecord| {
                 count += u64::from(is_seen(node, caller, record));
                 false
             };
@@ -153,14 +156,14 @@ async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Records>,
 #[derive(Debug, Serialize, ToSchema)]
 struct RecordDetail {
     #[serde(flatten)]
-    record: Record,
+    record: HistoryRecord,
     /// As `farhaul cp --json` has it (docs/reference/report.md).
     #[schema(value_type = Option<Object>)]
     report: Option<Box<serde_json::value::RawValue>>,
 }
 
-fn find(node: &Node, caller: &Caller, id: i64) -> Result<(Record, Papers), Error> {
-    caller.may(Deed::Any(Scope::Read))?;
+fn find(node: &Node, caller: &Caller, id: i64) -> Result<(HistoryRecord, RecordPapers), Error> {
+    caller.may(CallerDeed::Any(Scope::Read))?;
     let no_such = || Error::new(Code::NoSuchThing, format!("there is no record {id}"));
     let record = node.store.read(|connection| history::get(connection, id))?.ok_or_else(no_such)?;
     if !is_seen(node, caller, &record) {
@@ -173,7 +176,10 @@ fn find(node: &Node, caller: &Caller, id: i64) -> Result<(Record, Papers), Error
 /// One record.
 #[utoipa::path(get, path = "/history/{id}", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The record", body = RecordDetail)))]
-async fn show(may: May<ToRead>, At(id): At<i64>) -> Result<Json<RecordDetail>, Failure> {
+async fn show(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<i64>,
+) -> Result<Json<RecordDetail>, HandlerFailure> {
     let (record, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
     let report = papers.report.and_then(|text| serde_json::value::RawValue::from_string(text).ok());
@@ -189,7 +195,10 @@ struct Curve {
 /// The curve of a run: at most 600 points.
 #[utoipa::path(get, path = "/history/{id}/curve", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The points", body = Curve)))]
-async fn curve(may: May<ToRead>, At(id): At<i64>) -> Result<Json<Curve>, Failure> {
+async fn curve(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<i64>,
+) -> Result<Json<Curve>, HandlerFailure> {
     let (_, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
     let points = papers.curve.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
@@ -199,7 +208,10 @@ async fn curve(may: May<ToRead>, At(id): At<i64>) -> Result<Json<Curve>, Failure
 /// What both ends have signed about a run.
 #[utoipa::path(get, path = "/history/{id}/receipt", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The receipt (docs/guide/receipts.md)", body = Object)))]
-async fn receipt(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {
+async fn receipt(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<i64>,
+) -> Result<Response, HandlerFailure> {
     let (record, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
     let none = || {
@@ -213,7 +225,7 @@ async fn receipt(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure>
 }
 
 /// The name under which a browser keeps what it is given.
-fn saved_as(record: &Record, ending: &str) -> (header::HeaderName, String) {
+fn saved_as(record: &HistoryRecord, ending: &str) -> (header::HeaderName, String) {
     let name = match (&record.job, record.run) {
         (Some(job), Some(run)) => format!("{job}-{run}"),
         _ => format!("record-{}", record.id),
@@ -224,7 +236,10 @@ fn saved_as(record: &Record, ending: &str) -> (header::HeaderName, String) {
 /// What became of each entry of a run, as a file of lines (docs/guide/verify.md).
 #[utoipa::path(get, path = "/history/{id}/manifest", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The manifest", body = String, content_type = "application/x-ndjson")))]
-async fn manifest(may: May<ToRead>, At(id): At<i64>) -> Result<Response, Failure> {
+async fn manifest(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<i64>,
+) -> Result<Response, HandlerFailure> {
     let opened = may.act("show record", id.to_string(), move |node, caller| {
         let (record, _) = find(node, caller, id)?;
         let none = || Error::new(Code::NoSuchThing, format!("there is no manifest of record {id}"));
@@ -274,7 +289,7 @@ fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Sums {
+struct UsageQuery {
     /// `peer`, `user`, `day`, or `label:NAME`.
     by: String,
     /// Ended at or after this moment (RFC 3339).
@@ -287,32 +302,35 @@ struct Sums {
 
 /// Sums, the largest first.
 #[derive(Debug, Serialize, ToSchema)]
-struct Used {
-    usage: Vec<Usage>,
+struct UsageSums {
+    usage: Vec<UsageRow>,
 }
 
 /// What was moved, summed up by peer, user, day or label. It is about all transfers, and so needs the scope admin.
-#[utoipa::path(get, path = "/usage", tag = "history", params(Sums),
-    responses((status = 200, description = "The sums", body = Used)))]
-async fn usage(may: May<ToRead>, Ask(asked): Ask<Sums>) -> Result<Json<Used>, Failure> {
+#[utoipa::path(get, path = "/usage", tag = "history", params(UsageQuery),
+    responses((status = 200, description = "The sums", body = UsageSums)))]
+async fn usage(
+    may: May<ToRead>,
+    QueryParameters(asked): QueryParameters<UsageQuery>,
+) -> Result<Json<UsageSums>, HandlerFailure> {
     let by = match asked.by.as_str() {
-        "peer" => By::Peer,
-        "user" => By::Owner,
-        "day" => By::Day,
+        "peer" => UsageKey::Peer,
+        "user" => UsageKey::Owner,
+        "day" => UsageKey::Day,
         other => match other.strip_prefix("label:").filter(|name| !name.is_empty()) {
-            Some(name) => By::Label(name.to_string()),
+            Some(name) => UsageKey::Label(name.to_string()),
             None => return Err(bad_query("by is peer, user, day or label:NAME")),
         },
     };
-    let wanted = Wanted {
+    let wanted = RecordFilter {
         since_ms: moment(asked.since.as_deref())?,
         until_ms: moment(asked.until.as_deref())?,
-        ..Wanted::default()
+        ..RecordFilter::default()
     };
     let usage = may.act("show usage", "", move |node, caller| {
         node.store.settle();
-        caller.may(Deed::Any(Scope::Admin))?;
+        caller.may(CallerDeed::Any(Scope::Admin))?;
         node.store.read(|connection| history::usage(connection, &by, &wanted, SUMS_MAX))
     });
-    Ok(Json(Used { usage: usage.await? }))
+    Ok(Json(UsageSums { usage: usage.await? }))
 }

@@ -13,12 +13,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, At, Document, May, ToControl, ToRead, ToSubmit};
-use super::problem::Failure;
-use crate::history::recent::LiveCurve;
-use crate::job::{JobId, JobSpec, State};
-use crate::node::{Change, JobView, LiveRates, Submission};
-use crate::store::jobs::Wanted;
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToSubmit};
+use super::problem::HandlerFailure;
+use crate::history::recent_curve::LiveCurve;
+use crate::job::{JobId, JobSpec, JobState};
+use crate::node::{JobChange, JobView, LiveRates, Submission};
+use crate::store::jobs::JobFilter;
 use crate::store::log::{self, LogLine};
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -43,7 +43,7 @@ const PAGE_MAX: usize = 1000;
 const KEY_MAX: usize = 128;
 
 /// How many entries a page has.
-pub(super) fn page(limit: Option<usize>) -> Result<usize, Failure> {
+pub(super) fn page(limit: Option<usize>) -> Result<usize, HandlerFailure> {
     match limit {
         None => Ok(PAGE),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
@@ -51,19 +51,19 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-pub(super) fn bad_query(what: &str) -> Failure {
-    Failure::with_status(Error::new(Code::BadOption, what), StatusCode::BAD_REQUEST)
+pub(super) fn bad_query(what: &str) -> HandlerFailure {
+    HandlerFailure::with_status(Error::new(Code::BadOption, what), StatusCode::BAD_REQUEST)
 }
 
 /// `name=value`, separated by commas.
-pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, Failure> {
+pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, HandlerFailure> {
     let pairs = text.into_iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| crate::job::Labels::parse_one(pair).map_err(|error| bad_query(&error.to_string())))
         .collect()
 }
 
-pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, Failure> {
+pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, HandlerFailure> {
     let bad = |_| bad_query("a moment is written as 2027-01-31T06:00:00Z");
     text.map(|text| Timestamp::from_str(text).map(|moment| moment.as_millisecond()).map_err(bad)).transpose()
 }
@@ -72,7 +72,7 @@ pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, Failure> {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct JobQuery {
     /// States, separated by commas.
     state: Option<String>,
     /// Labels that a job has all of: `name=value`, separated by commas.
@@ -122,15 +122,18 @@ struct Jobs {
 }
 
 /// The jobs that the caller may see.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", params(Which),
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobQuery),
     responses((status = 200, description = "A page of jobs", body = Jobs)))]
-async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Jobs>, Failure> {
+async fn list(
+    may: May<ToRead>,
+    QueryParameters(which): QueryParameters<JobQuery>,
+) -> Result<Json<Jobs>, HandlerFailure> {
     let limit = page(which.limit)?;
     let state =
-        |name: &str| State::of_name(name).ok_or_else(|| bad_query(&format!("there is no state '{name}'")));
+        |name: &str| JobState::of_name(name).ok_or_else(|| bad_query(&format!("there is no state '{name}'")));
     let states = which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
     let before = which.cursor.map(|text| JobId::from_str(&text).map_err(|_| bad_query("that is no cursor")));
-    let wanted = Wanted {
+    let wanted = JobFilter {
         states: states.map(state).collect::<Result<_, _>>()?,
         labels: labels(which.label.as_deref())?,
         peer: which.peer,
@@ -163,11 +166,11 @@ async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Jobs>, Fa
     params(("Idempotency-Key" = Option<String>, Header,
         description = "The same key with the same body makes one job, for 24 hours")),
     responses((status = 201, description = "The job", body = JobView, headers(("Location" = String)))))]
-async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: Document) -> Result<Response, Failure> {
+async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Result<Response, HandlerFailure> {
     let spec = JobSpec::read(&body.0).map_err(|error| {
         match serde_json::from_slice::<serde::de::IgnoredAny>(&body.0) {
-            Ok(_) => Failure::from(error),
-            Err(_) => Failure::with_status(error, StatusCode::BAD_REQUEST),
+            Ok(_) => HandlerFailure::from(error),
+            Err(_) => HandlerFailure::with_status(error, StatusCode::BAD_REQUEST),
         }
     })?;
     let idempotency = match headers.get("idempotency-key") {
@@ -198,7 +201,10 @@ struct JobDetail {
 /// One job.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "The job", body = JobDetail)))]
-async fn show(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobDetail>, Failure> {
+async fn show(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobDetail>, HandlerFailure> {
     let detail = may.act("show job", id.to_string(), move |node, caller| {
         let job = node.job(caller, id)?;
         Ok(JobDetail { job, transfer: node.snapshot(id) })
@@ -209,7 +215,10 @@ async fn show(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobDetail>, Fa
 /// The document that a job was submitted with.
 #[utoipa::path(get, path = "/jobs/{id}/document", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The document, with what is usual filled in", body = JobSpec)))]
-async fn document(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobSpec>, Failure> {
+async fn document(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobSpec>, HandlerFailure> {
     let row = may.act("show job", id.to_string(), move |node, caller| node.row(caller, id)).await?;
     Ok(Json(row.spec))
 }
@@ -218,7 +227,10 @@ async fn document(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobSpec>, 
 /// events `progress`; how a run went as a whole is in its record.
 #[utoipa::path(get, path = "/jobs/{id}/curve", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The lists; empty while there is no transfer", body = LiveCurve)))]
-async fn curve(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<LiveCurve>, Failure> {
+async fn curve(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<LiveCurve>, HandlerFailure> {
     may.act("show curve", id.to_string(), move |node, caller| node.live_curve(caller, id)).await.map(Json)
 }
 
@@ -231,16 +243,20 @@ struct Curves {
 /// How fast each transfer was that runs, over its last five minutes.
 #[utoipa::path(get, path = "/curves", tag = "jobs",
     responses((status = 200, description = "One list for each transfer that the caller may see", body = Curves)))]
-async fn curves(may: May<ToRead>) -> Result<Json<Curves>, Failure> {
+async fn curves(may: May<ToRead>) -> Result<Json<Curves>, HandlerFailure> {
     let curves = may.act("show curves", "", |node, caller| node.live_rates(caller)).await?;
     Ok(Json(Curves { curves }))
 }
 
 /// Changes a job, also while it runs.
-#[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), request_body = Change,
+#[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), request_body = JobChange,
     responses((status = 200, description = "The job as it is now", body = JobView)))]
-async fn change(may: May<ToControl>, At(id): At<JobId>, body: Document) -> Result<Json<JobView>, Failure> {
-    let change: Change = body.read()?;
+async fn change(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<JobId>,
+    body: JsonBody,
+) -> Result<Json<JobView>, HandlerFailure> {
+    let change: JobChange = body.read()?;
     may.act("change job", id.to_string(), move |node, caller| node.change(caller, id, &change))
         .await
         .map(Json)
@@ -249,28 +265,40 @@ async fn change(may: May<ToControl>, At(id): At<JobId>, body: Document) -> Resul
 /// Holds a job: nothing new is sent until it is resumed.
 #[utoipa::path(post, path = "/jobs/{id}/pause", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
-async fn pause(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+async fn pause(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobView>, HandlerFailure> {
     may.act("pause job", id.to_string(), move |node, caller| node.pause(caller, id)).await.map(Json)
 }
 
 /// Lets a job go on that was held.
 #[utoipa::path(post, path = "/jobs/{id}/resume", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
-async fn resume(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+async fn resume(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobView>, HandlerFailure> {
     may.act("resume job", id.to_string(), move |node, caller| node.resume(caller, id)).await.map(Json)
 }
 
 /// Ends a job. What has arrived stays.
 #[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now; one that runs is cancelled a moment later", body = JobView)))]
-async fn cancel(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+async fn cancel(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobView>, HandlerFailure> {
     may.act("cancel job", id.to_string(), move |node, caller| node.cancel(caller, id)).await.map(Json)
 }
 
 /// Begins another run of a job that has ended, or the next attempt of one that waits for it.
 #[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
-async fn retry(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+async fn retry(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobView>, HandlerFailure> {
     may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id)).await.map(Json)
 }
 
@@ -278,7 +306,7 @@ async fn retry(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Lines {
+struct LogQuery {
     /// Only those behind this number.
     after: Option<u64>,
     /// Entries of a page, 100 by default.
@@ -293,9 +321,13 @@ struct Log {
 }
 
 /// What has happened to a job, oldest first.
-#[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), Lines),
+#[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), LogQuery),
     responses((status = 200, description = "A page of lines", body = Log)))]
-async fn lines(may: May<ToRead>, At(id): At<JobId>, Ask(asked): Ask<Lines>) -> Result<Json<Log>, Failure> {
+async fn lines(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<JobId>,
+    QueryParameters(asked): QueryParameters<LogQuery>,
+) -> Result<Json<Log>, HandlerFailure> {
     let limit = page(asked.limit)?;
     let after = asked.after.unwrap_or(0);
     let lines = may.act("show log", id.to_string(), move |node, caller| {
@@ -309,7 +341,7 @@ async fn lines(may: May<ToRead>, At(id): At<JobId>, Ask(asked): Ask<Lines>) -> R
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Files {
+struct FileQuery {
     /// What became of them: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated by commas.
     result: Option<String>,
     /// Of which run; the last one by default.
@@ -332,13 +364,13 @@ struct FileList {
 }
 
 /// What became of each entry of a job.
-#[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), Files),
+#[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), FileQuery),
     responses((status = 200, description = "A page of entries", body = FileList)))]
 async fn files(
     may: May<ToRead>,
-    At(id): At<JobId>,
-    Ask(asked): Ask<Files>,
-) -> Result<Json<FileList>, Failure> {
+    PathParameters(id): PathParameters<JobId>,
+    QueryParameters(asked): QueryParameters<FileQuery>,
+) -> Result<Json<FileList>, HandlerFailure> {
     let limit = page(asked.limit)?;
     let results: Vec<String> =
         asked.result.iter().flat_map(|text| text.split(',')).map(ToString::to_string).collect();

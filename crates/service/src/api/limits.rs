@@ -18,7 +18,7 @@ const TABLE_MAX: usize = 4096;
 
 /// The tables.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct RequestLimits {
     /// Requests that a caller may make at once, and a second.
     ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
@@ -88,7 +88,7 @@ fn wait(bucket: &Bucket, per_second: f64) -> u64 {
     ((1.0 - bucket.tokens) / per_second).ceil().max(1.0) as u64
 }
 
-impl Limits {
+impl RequestLimits {
     /// From now on callers may make so many requests.
     pub(crate) fn set_rate(&self, burst: f64, per_second: f64) {
         *self.ask.lock().in_any_case() = (burst.max(1.0), per_second.max(0.01));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_asks_too_often_hears_when_to_come_again_and_others_do_not() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         limits.set_rate(400.0, 200.0);
         let now = Instant::now();
         (0..400).for_each(|_| limits.may_ask_at("a", now).unwrap());
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn who_guesses_is_shut_out_for_a_while() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         let address = |text: &str| Some(text.parse().unwrap());
         (0..20).for_each(|_| limits.wrong_token(address("192.0.2.1")));
         assert!(limits.may_show_token(address("192.0.2.1")).is_err());
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn tables_do_not_grow() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         for n in 0..3 * TABLE_MAX as u32 {
             limits.wrong_token(Some(IpAddr::from(n.to_be_bytes())));
             let _ = limits.may_ask(&format!("token:{n}"));

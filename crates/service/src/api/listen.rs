@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::extract::Origin;
+use super::extract::RequestOrigin;
 
 /// How long a request's head, or a TLS handshake, may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -31,16 +31,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Certificate and key, which can be read anew while all goes on.
 #[derive(Debug, Clone)]
-pub(crate) struct Tls {
+pub(crate) struct ReloadableTls {
     files: Arc<(PathBuf, PathBuf)>,
     config: Arc<RwLock<Arc<rustls::ServerConfig>>>,
 }
 
-impl Tls {
+impl ReloadableTls {
     /// Reads both files.
-    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Tls, Error> {
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<ReloadableTls, Error> {
         let config = Arc::new(RwLock::new(config(certificate, key)?));
-        Ok(Tls { files: Arc::new((certificate.into(), key.into())), config })
+        Ok(ReloadableTls { files: Arc::new((certificate.into(), key.into())), config })
     }
 
     /// Reads them again; if they are no good, the old ones stay.
@@ -76,7 +76,7 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
 
 /// What is answered at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Serves {
+pub(crate) enum AddressScope {
     /// The whole API.
     Everything,
     /// Figures for collectors, and nothing else.
@@ -84,7 +84,7 @@ pub(crate) enum Serves {
 }
 
 /// How a TCP listener comes about.
-pub(crate) enum At {
+pub(crate) enum TcpOrigin {
     /// It is bound here.
     Address(SocketAddr),
     /// Somebody else has bound it.
@@ -92,10 +92,10 @@ pub(crate) enum At {
 }
 
 /// What is to be listened on.
-pub(crate) struct Doors {
+pub(crate) struct ListenAddresses {
     /// Only our user can open them.
     pub(crate) unix: Vec<std::os::unix::net::UnixListener>,
-    pub(crate) tcp: Vec<(Serves, At)>,
+    pub(crate) tcp: Vec<(AddressScope, TcpOrigin)>,
 }
 
 /// What the API listens on.
@@ -107,15 +107,15 @@ pub(crate) struct Listeners {
 
 struct Tcp {
     listener: TcpListener,
-    tls: Option<Tls>,
-    serves: Serves,
+    tls: Option<ReloadableTls>,
+    serves: AddressScope,
 }
 
 impl Listeners {
     /// Takes the addresses. Beyond this host an address needs TLS.
     pub(crate) async fn bind(
-        Doors { unix, tcp }: Doors,
-        tls: Option<&Tls>,
+        ListenAddresses { unix, tcp }: ListenAddresses,
+        tls: Option<&ReloadableTls>,
         connections_max: usize,
     ) -> Result<Listeners, Error> {
         let taken = |unix: std::os::unix::net::UnixListener| {
@@ -132,16 +132,16 @@ impl Listeners {
     }
 
     /// The addresses that were taken, and what is answered there.
-    pub(crate) fn addresses(&self) -> Vec<(SocketAddr, Serves)> {
+    pub(crate) fn addresses(&self) -> Vec<(SocketAddr, AddressScope)> {
         self.tcp.iter().filter_map(|tcp| Some((tcp.listener.local_addr().ok()?, tcp.serves))).collect()
     }
 
     /// Answers until told to stop; requests that have begun are finished, events end.
-    pub(crate) async fn serve(self, router: impl Fn(Serves) -> Router, stop: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, router: impl Fn(AddressScope) -> Router, stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
         let mut tasks = tokio::task::JoinSet::new();
         for unix in self.unix {
-            tasks.spawn(serve_unix(unix, router(Serves::Everything), places.clone(), stop.clone()));
+            tasks.spawn(serve_unix(unix, router(AddressScope::Everything), places.clone(), stop.clone()));
         }
         for Tcp { listener, tls, serves } in self.tcp {
             tasks.spawn(serve_tcp(listener, tls, router(serves), places.clone(), stop.clone()));
@@ -154,10 +154,10 @@ fn cannot(what: String) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::with_source(Code::CannotListen, what, error)
 }
 
-async fn listener(at: At, has_tls: bool) -> Result<TcpListener, Error> {
+async fn listener(at: TcpOrigin, has_tls: bool) -> Result<TcpListener, Error> {
     let address = match &at {
-        At::Address(address) => *address,
-        At::Held(held) => {
+        TcpOrigin::Address(address) => *address,
+        TcpOrigin::Held(held) => {
             held.local_addr().map_err(cannot("cannot use a socket that was handed over".into()))?
         }
     };
@@ -167,8 +167,8 @@ async fn listener(at: At, has_tls: bool) -> Result<TcpListener, Error> {
             .with_hint("give it --tls-cert and --tls-key, or listen on 127.0.0.1"));
     }
     let listener = match at {
-        At::Address(address) => TcpListener::bind(address).await,
-        At::Held(held) => held.set_nonblocking(true).and_then(|()| TcpListener::from_std(held)),
+        TcpOrigin::Address(address) => TcpListener::bind(address).await,
+        TcpOrigin::Held(held) => held.set_nonblocking(true).and_then(|()| TcpListener::from_std(held)),
     };
     listener.map_err(cannot(format!("cannot listen on TCP {address}")))
 }
@@ -189,14 +189,14 @@ async fn serve_unix(
         let is_own = stream.0.peer_cred().is_ok_and(|peer| peer.uid() == own);
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
         if is_own {
-            tokio::spawn(answer(stream.0, Origin::OwnUser, router.clone(), place, stop.clone()));
+            tokio::spawn(answer(stream.0, RequestOrigin::OwnUser, router.clone(), place, stop.clone()));
         }
     }
 }
 
 async fn serve_tcp(
     listener: TcpListener,
-    tls: Option<Tls>,
+    tls: Option<ReloadableTls>,
     router: Router,
     places: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
@@ -209,7 +209,7 @@ async fn serve_tcp(
         let Some((stream, address)) = accepted_or_pause(accepted).await else { continue };
         // Who comes when all places are taken is not answered: there is no place to do it in.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let origin = Origin::Tcp { address: address.ip().to_canonical(), is_tls: tls.is_some() };
+        let origin = RequestOrigin::Tcp { address: address.ip().to_canonical(), is_tls: tls.is_some() };
         let (router, stop) = (router.clone(), stop.clone());
         let _ = stream.set_nodelay(true);
         match &tls {
@@ -242,7 +242,7 @@ async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
 /// Answers the requests of one connection.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    origin: Origin,
+    origin: RequestOrigin,
     router: Router,
     _place: OwnedSemaphorePermit,
     mut stop: watch::Receiver<bool>,

@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Document, May, Stranger, ToAdmin, ToBeKnown, blocking};
-use super::problem::Failure;
-use crate::access::login::Secret;
-use crate::access::token::Token;
-use crate::access::{Reach, Scope};
+use super::extract::{App, JsonBody, May, Stranger, ToAdmin, ToBeKnown, blocking};
+use super::problem::HandlerFailure;
+use crate::access::login::LoginSecret;
+use crate::access::token::NewTokenText;
+use crate::access::{CallerReach, Scope};
 use crate::clock::timestamp;
-use crate::node::logins::{Nobody, Proof, Who};
+use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -28,7 +28,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
 
 /// With what somebody logs in: one of the two.
 #[derive(Deserialize, ToSchema)]
-struct Shown {
+struct LoginWish {
     /// A token.
     #[serde(default)]
     token: Option<String>,
@@ -51,7 +51,7 @@ enum KnownBy {
 
 /// Who somebody is.
 #[derive(Debug, Serialize, ToSchema)]
-struct Me {
+struct CallerView {
     /// `local` for the service's own user, `token:ID`.
     subject: String,
     /// What the token is called.
@@ -59,7 +59,7 @@ struct Me {
     /// What it allows; `admin` allows everything.
     scopes: Vec<Scope>,
     /// Where it reaches.
-    reach: Reach,
+    reach: CallerReach,
     /// How it is known.
     known_by: KnownBy,
     /// When what was shown is worth nothing any more: the log-in, or the token.
@@ -67,14 +67,14 @@ struct Me {
     expires: Option<Timestamp>,
 }
 
-impl From<Who> for Me {
-    fn from(who: Who) -> Me {
+impl From<CallerIdentity> for CallerView {
+    fn from(who: CallerIdentity) -> CallerView {
         let known_by = match who.proof {
-            Proof::Socket => KnownBy::Socket,
-            Proof::Token(_) => KnownBy::Token,
-            Proof::Login(_) => KnownBy::Login,
+            CallerProof::Socket => KnownBy::Socket,
+            CallerProof::Token(_) => KnownBy::Token,
+            CallerProof::Login(_) => KnownBy::Login,
         };
-        Me {
+        CallerView {
             subject: who.caller.subject,
             name: who.name,
             scopes: who.caller.scopes,
@@ -87,19 +87,19 @@ impl From<Who> for Me {
 
 /// Logs in with a browser: a cookie, which no script can read, stands for the token from now on. It needs no token beside what
 /// the body shows.
-#[utoipa::path(post, path = "/login", tag = "log-ins", request_body = Shown, security(()),
-    responses((status = 200, description = "Who has logged in", body = Me, headers(("Set-Cookie" = String)))))]
-async fn log_in(stranger: Stranger, body: Document) -> Result<Response, Failure> {
-    let Shown { token, code } = body.read()?;
+#[utoipa::path(post, path = "/login", tag = "log-ins", request_body = LoginWish, security(()),
+    responses((status = 200, description = "Who has logged in", body = CallerView, headers(("Set-Cookie" = String)))))]
+async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerFailure> {
+    let LoginWish { token, code } = body.read()?;
     let node = stranger.node.clone();
     let (how, found) = match (token, code) {
-        (Some(token), None) => match Token::read(token.trim()) {
+        (Some(token), None) => match NewTokenText::read(token.trim()) {
             Some(token) => ("by token", blocking(move || node.log_in(&token)).await?),
-            None => ("by token", Err(Nobody::Unknown)),
+            None => ("by token", Err(LoginRefusal::Unknown)),
         },
-        (None, Some(code)) => match Secret::read(&code) {
+        (None, Some(code)) => match LoginSecret::read(&code) {
             Some(code) => ("by code", blocking(move || node.log_in_by_code(&code)).await?),
-            None => ("by code", Err(Nobody::Unknown)),
+            None => ("by code", Err(LoginRefusal::Unknown)),
         },
         _ => return Err(Error::new(Code::BadOption, "log in with a token, or with a code").into()),
     };
@@ -108,18 +108,18 @@ async fn log_in(stranger: Stranger, body: Document) -> Result<Response, Failure>
     stranger.note(&who.caller, how);
     let left_ms = who.expires_ms.map_or(0, |end| end - stranger.node.clock.now_ms());
     let cookie = stranger.cookie.set(secret.as_str(), left_ms / 1000);
-    Ok(([(header::SET_COOKIE, cookie)], Json(Me::from(who))).into_response())
+    Ok(([(header::SET_COOKIE, cookie)], Json(CallerView::from(who))).into_response())
 }
 
 /// Ends the log-in that the request is made with.
 #[utoipa::path(post, path = "/logout", tag = "log-ins",
     responses((status = 204, description = "It is over", headers(("Set-Cookie" = String)))))]
-async fn log_out(may: May<ToBeKnown>) -> Result<Response, Failure> {
+async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
     let forget = may.cookie.set("", 0);
     let proof = may.who.proof;
     may.act("log out", "", move |node, _| match proof {
-        Proof::Login(hash) => node.log_out(hash),
-        Proof::Socket | Proof::Token(_) => {
+        CallerProof::Login(hash) => node.log_out(hash),
+        CallerProof::Socket | CallerProof::Token(_) => {
             Err(Error::new(Code::NotNow, "the request is made with no log-in that could end"))
         }
     })
@@ -129,9 +129,9 @@ async fn log_out(may: May<ToBeKnown>) -> Result<Response, Failure> {
 
 /// Who the request is from.
 #[utoipa::path(get, path = "/me", tag = "log-ins",
-    responses((status = 200, description = "Who it is", body = Me)))]
-async fn me(may: May<ToBeKnown>) -> Json<Me> {
-    Json(Me::from(may.who))
+    responses((status = 200, description = "Who it is", body = CallerView)))]
+async fn me(may: May<ToBeKnown>) -> Json<CallerView> {
+    Json(CallerView::from(may.who))
 }
 
 /// What a one-time code is to allow.
@@ -157,7 +157,10 @@ struct NewCode {
 /// Makes a code that logs in once, within a minute, as the service's own user: only over the Unix socket.
 #[utoipa::path(post, path = "/login-codes", tag = "log-ins", request_body = CodeWish,
     responses((status = 201, description = "The code", body = NewCode)))]
-async fn create_code(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<NewCode>), Failure> {
+async fn create_code(
+    may: May<ToAdmin>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<NewCode>), HandlerFailure> {
     let CodeWish { mut scopes } = body.read()?;
     if scopes.is_empty() {
         return Err(

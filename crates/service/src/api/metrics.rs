@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, May, ToRead};
-use super::problem::Failure;
+use super::problem::HandlerFailure;
 use crate::metrics::{Format, Metrics};
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -25,7 +25,7 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[utoipa::path(get, path = "/metrics", tag = "node",
     responses((status = 200, description = "All metrics (docs/reference/metrics.md)",
         content((String = "application/openmetrics-text"), (String = "text/plain")))))]
-async fn metrics(may: May<ToRead>, headers: HeaderMap) -> Result<Response, Failure> {
+async fn metrics(may: May<ToRead>, headers: HeaderMap) -> Result<Response, HandlerFailure> {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = wanted(accept.unwrap_or_default());
     let text = may.act("look at metrics", "", move |node, _| node.metrics.text(node, format)).await?;

@@ -40,7 +40,7 @@ use extract::App;
 
 pub(crate) use gate::Gate;
 
-pub(crate) use listen::{At, Doors, Listeners, Serves, Tls};
+pub(crate) use listen::{AddressScope, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
 pub use problem::Problem;
 
 /// All routes, and their description.
@@ -67,16 +67,16 @@ fn all_routes() -> OpenApiRouter<App> {
 }
 
 /// What answers requests at an address.
-pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serves: Serves) -> Router {
+pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serves: AddressScope) -> Router {
     let counted = node.metrics.clone();
     let deeds = Deeds::new(audit, node.clock.clone());
     let app = App::new(node, gate.clone(), Arc::new(deeds));
     let router = match serves {
-        Serves::Everything => {
+        AddressScope::Everything => {
             let (router, _) = all_routes().split_for_parts();
             router.merge(page::router()).fallback(page::no_route)
         }
-        Serves::Metrics => {
+        AddressScope::Metrics => {
             let (router, _) = metrics::router().split_for_parts();
             router.fallback(guard::no_route)
         }

@@ -8,7 +8,7 @@ use axum::routing::get;
 
 use super::extract::App;
 use super::guard;
-use crate::page::{Built, answer};
+use crate::page::{BuiltPage, answer};
 
 /// Its routes, of one directory's depth.
 pub(super) fn router() -> Router<App> {
@@ -25,14 +25,14 @@ async fn page(request: Request) -> Response {
     if !is_of_page(request.uri()) {
         return guard::no_route(request.uri().clone()).await.into_response();
     }
-    answer(&Built, request.uri().path(), request.headers())
+    answer(&BuiltPage, request.uri().path(), request.headers())
 }
 
 /// There is nothing of this name.
 pub(super) async fn no_route(request: Request) -> Response {
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     if is_of_page(request.uri()) && is_look {
-        return answer(&Built, request.uri().path(), request.headers());
+        return answer(&BuiltPage, request.uri().path(), request.headers());
     }
     guard::no_route(request.uri().clone()).await.into_response()
 }

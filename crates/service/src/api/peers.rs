@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, At, May, ToRead};
-use super::problem::Failure;
+use super::extract::{App, May, PathParameters, ToRead};
+use super::problem::HandlerFailure;
 use crate::node::PeerView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -23,7 +23,7 @@ struct Peers {
 /// The other hosts of the configuration, of jobs and of the history; with a token that has a list of peers, those.
 #[utoipa::path(get, path = "/peers", tag = "peers",
     responses((status = 200, description = "All of them, by name", body = Peers)))]
-async fn list(may: May<ToRead>) -> Result<Json<Peers>, Failure> {
+async fn list(may: May<ToRead>) -> Result<Json<Peers>, HandlerFailure> {
     let peers = may.act("list peers", "", |node, caller| node.list_peers(caller)).await?;
     Ok(Json(Peers { peers }))
 }
@@ -32,6 +32,9 @@ async fn list(may: May<ToRead>) -> Result<Json<Peers>, Failure> {
 #[utoipa::path(get, path = "/peers/{peer}", tag = "peers",
     params(("peer" = String, Path, description = "Its name, such as `fh://hpc:33001` with each slash as `%2F`, or a daemon's host: `hpc`")),
     responses((status = 200, description = "The peer", body = PeerView)))]
-async fn show(may: May<ToRead>, At(peer): At<String>) -> Result<Json<PeerView>, Failure> {
+async fn show(
+    may: May<ToRead>,
+    PathParameters(peer): PathParameters<String>,
+) -> Result<Json<PeerView>, HandlerFailure> {
     may.act("show peer", peer.clone(), move |node, caller| node.show_peer(caller, &peer)).await.map(Json)
 }

@@ -33,29 +33,29 @@ const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/referenc
 
 /// What a handler fails with.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct HandlerFailure {
     pub(crate) error: Error,
     status: StatusCode,
     retry_after_s: Option<u64>,
     set_cookie: Option<HeaderValue>,
 }
 
-impl Failure {
+impl HandlerFailure {
     /// With another status than the code's usual one.
-    pub(crate) fn with_status(error: Error, status: StatusCode) -> Failure {
-        Failure { error, status, retry_after_s: None, set_cookie: None }
+    pub(crate) fn with_status(error: Error, status: StatusCode) -> HandlerFailure {
+        HandlerFailure { error, status, retry_after_s: None, set_cookie: None }
     }
 
     /// Too much was asked for.
-    pub(crate) fn too_many(what: &str, retry_after_s: u64) -> Failure {
+    pub(crate) fn too_many(what: &str, retry_after_s: u64) -> HandlerFailure {
         let error = Error::new(Code::TooMany, what);
         let status = StatusCode::TOO_MANY_REQUESTS;
-        Failure { error, status, retry_after_s: Some(retry_after_s), set_cookie: None }
+        HandlerFailure { error, status, retry_after_s: Some(retry_after_s), set_cookie: None }
     }
 
     /// The browser that asked gets this cookie.
-    pub(crate) fn with_cookie(self, cookie: HeaderValue) -> Failure {
-        Failure { set_cookie: Some(cookie), ..self }
+    pub(crate) fn with_cookie(self, cookie: HeaderValue) -> HandlerFailure {
+        HandlerFailure { set_cookie: Some(cookie), ..self }
     }
 
     #[cfg(test)]
@@ -77,10 +77,10 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<Error> for HandlerFailure {
+    fn from(error: Error) -> HandlerFailure {
         let retry_after_s = (error.code() == Code::TooMany).then_some(10);
-        Failure { status: status_of(error.code()), error, retry_after_s, set_cookie: None }
+        HandlerFailure { status: status_of(error.code()), error, retry_after_s, set_cookie: None }
     }
 }
 
@@ -108,7 +108,7 @@ fn status_of(code: Code) -> StatusCode {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for HandlerFailure {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.problem())).into_response();
         let headers = response.headers_mut();
@@ -144,7 +144,7 @@ mod tests {
             (Code::Unreachable, 502),
             (Code::NoSpace, 507),
         ] {
-            assert_eq!(Failure::from(Error::new(code, "x")).status().as_u16(), status, "{code}");
+            assert_eq!(HandlerFailure::from(Error::new(code, "x")).status().as_u16(), status, "{code}");
         }
     }
 }

@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Document, May, ToAdmin, ToRead};
-use super::problem::Failure;
+use super::extract::{App, JsonBody, May, ToAdmin, ToRead};
+use super::problem::HandlerFailure;
 use crate::host::{self, HostView};
-use crate::job::State;
+use crate::job::JobState;
 use crate::store::jobs;
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -63,7 +63,7 @@ async fn live(_: May<ToRead>) -> StatusCode {
 /// New jobs are taken and begin. A node that was told to end, or whose disk is full, answers 503.
 #[utoipa::path(get, path = "/health/ready", tag = "node",
     responses((status = 200, description = "They are", body = Health)))]
-async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
+async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
     let health = may.act("look at health", "", |node, _| {
         if node.is_draining() {
             let what = "the node is ending: what runs may end by itself, and nothing else begins";
@@ -74,7 +74,7 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
             return Err(Error::new(Code::Busy, what).with_hint("free space on its disk"));
         }
         let counts = node.store.read(jobs::counts)?;
-        let named = counts.into_iter().map(|(state, count): (State, u64)| (state.name(), count));
+        let named = counts.into_iter().map(|(state, count): (JobState, u64)| (state.name(), count));
         Ok(Health { status: "ok".into(), jobs: named.collect() })
     });
     health.await.map(Json)
@@ -84,7 +84,7 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
 /// them.
 #[utoipa::path(get, path = "/host", tag = "node",
     responses((status = 200, description = "The counts", body = HostView)))]
-async fn host(may: May<ToRead>) -> Result<Json<HostView>, Failure> {
+async fn host(may: May<ToRead>) -> Result<Json<HostView>, HandlerFailure> {
     let view = may.act("look at the host", "", |node, caller| {
         let mut view = host::look(Path::new("/"), &host::size_of);
         view.moved = node.metrics.moved();
@@ -110,7 +110,7 @@ struct Backup {
 /// Writes a copy of the store, of one moment, while all goes on.
 #[utoipa::path(post, path = "/store/backup", tag = "node", request_body = Backup,
     responses((status = 204, description = "It is written and synced")))]
-async fn backup(may: May<ToAdmin>, body: Document) -> Result<StatusCode, Failure> {
+async fn backup(may: May<ToAdmin>, body: JsonBody) -> Result<StatusCode, HandlerFailure> {
     let Backup { path } = body.read()?;
     if !path.is_absolute() {
         return Err(Error::new(Code::BadPath, "the path of a backup is absolute").into());
@@ -129,7 +129,7 @@ struct Findings {
 /// Looks through the whole store.
 #[utoipa::path(get, path = "/store/check", tag = "node",
     responses((status = 200, description = "What was found", body = Findings)))]
-async fn check(may: May<ToAdmin>) -> Result<Json<Findings>, Failure> {
+async fn check(may: May<ToAdmin>) -> Result<Json<Findings>, HandlerFailure> {
     let findings = may.act("check the store", "", |node, _| node.store.check()).await?;
     Ok(Json(Findings { findings }))
 }

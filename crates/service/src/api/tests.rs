@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::access::{Reach, Scope, token::Token};
+use crate::access::{CallerReach, Scope, token::NewTokenText};
 use crate::clock::Clock;
-use crate::config::values::{HostPattern, Name, Written as _};
-use crate::job::{JOB_OPTIONS, Rule};
-use crate::node::{Conductor, Identity, Peer, Settings};
+use crate::config::values::{ApiHostName, HostPattern, TextValue as _};
+use crate::job::{JOB_OPTIONS, OptionRule};
+use crate::node::{Conductor, NodeIdentity, NodeSettings, PeerSettings};
 use crate::store::tokens::{self, TokenRow};
-use extract::Origin;
+use extract::RequestOrigin;
 
 /// A node with its API, without a socket.
 struct Fixture {
@@ -27,18 +27,18 @@ impl Fixture {
     fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::shifted_by(folder.path().join("clock"));
-        let (node, signals) = Node::open(folder.path(), clock, Settings::default()).unwrap();
+        let (node, signals) = Node::open(folder.path(), clock, NodeSettings::default()).unwrap();
         let conductor = Some(Conductor::start(&node, signals).unwrap());
         let mut config = crate::config::Config::default();
-        config.api.hosts = vec![Name::read("node").unwrap()];
+        config.api.hosts = vec![ApiHostName::read("node").unwrap()];
         let audit =
             Arc::new(Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off).unwrap());
-        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit, Serves::Everything);
+        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit, AddressScope::Everything);
         Fixture { folder, node, router, conductor }
     }
 
-    fn token(&self, scopes: &[Scope], reach: Reach) -> String {
-        let token = Token::new().unwrap();
+    fn token(&self, scopes: &[Scope], reach: CallerReach) -> String {
+        let token = NewTokenText::new().unwrap();
         let row = TokenRow {
             id: token.id(),
             hash: token.hash(),
@@ -66,7 +66,7 @@ impl Fixture {
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let origin = if token.is_some() || path.contains("nobody") { tcp() } else { Origin::OwnUser };
+        let origin = if token.is_some() || path.contains("nobody") { tcp() } else { RequestOrigin::OwnUser };
         let body = body.map(|body| {
             request = std::mem::take(&mut request).header(header::CONTENT_TYPE, "application/json");
             body.to_string()
@@ -77,7 +77,7 @@ impl Fixture {
     async fn send(
         &self,
         request: axum::http::request::Builder,
-        origin: Origin,
+        origin: RequestOrigin,
         body: String,
     ) -> (StatusCode, Value) {
         let mut request = request.body(Body::from(body)).unwrap();
@@ -98,8 +98,8 @@ impl Drop for Fixture {
     }
 }
 
-fn tcp() -> Origin {
-    Origin::Tcp { address: "192.0.2.7".parse().unwrap(), is_tls: false }
+fn tcp() -> RequestOrigin {
+    RequestOrigin::Tcp { address: "192.0.2.7".parse().unwrap(), is_tls: false }
 }
 
 /// All routes, with the scope that each one needs.
@@ -183,8 +183,10 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
         ROUTES.iter().map(|(method, path, scope)| ((method.to_string(), path.to_string()), *scope)).collect();
     let operations = operations();
     assert_eq!(operations.len(), table.len() + OF_ALL.len() + OF_STRANGERS.len());
-    let tokens: Vec<(Scope, String)> =
-        Scope::ALL.into_iter().map(|scope| (scope, fixture.token(&[scope], Reach::default()))).collect();
+    let tokens: Vec<(Scope, String)> = Scope::ALL
+        .into_iter()
+        .map(|scope| (scope, fixture.token(&[scope], CallerReach::default())))
+        .collect();
     for (method, path) in operations {
         if OF_STRANGERS.contains(&(&method, &path)) {
             continue;
@@ -218,10 +220,10 @@ async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_wrong_expired_or_revoked_lets_nobody_in() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], Reach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::default());
     let ask = async |token: &str| fixture.ask(Method::GET, "/jobs", Some(token), None).await;
     assert_eq!(ask(&token).await.0, StatusCode::OK);
-    for wrong in ["", "fhp_x", &token[1..], Token::new().unwrap().as_str()] {
+    for wrong in ["", "fhp_x", &token[1..], NewTokenText::new().unwrap().as_str()] {
         assert_eq!(ask(wrong).await.0, StatusCode::UNAUTHORIZED, "{wrong}");
     }
     std::fs::write(fixture.folder.path().join("clock"), "3700").unwrap();
@@ -278,7 +280,7 @@ impl Browser<'_> {
         let body = body.map_or(String::new(), |body| body.to_string());
         let mut request = request.body(Body::from(body)).unwrap();
         let address = "192.0.2.8".parse().unwrap();
-        request.extensions_mut().insert(Origin::Tcp { address, is_tls: self.is_tls });
+        request.extensions_mut().insert(RequestOrigin::Tcp { address, is_tls: self.is_tls });
         let response = self.fixture.router.clone().oneshot(request).await.unwrap();
         let status = response.status();
         let set = response.headers().get(header::SET_COOKIE).map(|set| set.to_str().unwrap().to_string());
@@ -301,7 +303,7 @@ const OWN_PAGE: (&str, &str) = ("sec-fetch-site", "same-origin");
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], Reach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::default());
     let browser = Browser::new(&fixture);
     assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
     let (status, me, set) =
@@ -343,7 +345,7 @@ async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_the_cookie_is_one_that_browsers_guard() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], Reach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::default());
     let browser = Browser { is_tls: true, ..Browser::new(&fixture) };
     let (_, _, set) = browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
     let set = set.unwrap();
@@ -354,7 +356,7 @@ async fn over_tls_the_cookie_is_one_that_browsers_guard() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read, Scope::Control], Reach::default());
+    let token = fixture.token(&[Scope::Read, Scope::Control], CallerReach::default());
     let browser = Browser::new(&fixture);
     browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
     let path = "/jobs/0000000000000000/cancel";
@@ -407,7 +409,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
     assert_eq!(browser.own(Method::GET, "/store/check", None).await.0, StatusCode::FORBIDDEN);
     assert_eq!(browser.own(Method::POST, "/login", Some(code)).await.0, StatusCode::UNAUTHORIZED);
     // A token makes none, whatever it may: it logs in by itself.
-    let admin = fixture.token(&[Scope::Admin], Reach::default());
+    let admin = fixture.token(&[Scope::Admin], CallerReach::default());
     let wish = Some(json!({"scopes": ["admin"]}));
     let (status, _) = fixture.ask(Method::POST, "/login-codes", Some(&admin), wish).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
@@ -425,7 +427,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], Reach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::default());
     let browser = Browser::new(&fixture);
     browser.own(Method::POST, "/login", Some(json!({"token": token}))).await;
     let cookie = browser.jar.borrow().clone().unwrap();
@@ -510,7 +512,7 @@ async fn a_token_reaches_what_its_prefixes_say() {
     std::fs::create_dir(&folder).unwrap();
     let own = |name: &str| folder.join(name).display().to_string();
     let beside = format!("{}b", folder.display());
-    let reach = Reach { local: Some(vec![folder.clone()]), peers: Some(BTreeMap::new()) };
+    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(BTreeMap::new()) };
     let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
     let submit = async |from: &str, to: &str| {
         let spec =
@@ -645,7 +647,7 @@ async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     let all = ids_of(&get("").await);
     assert_eq!(ids_of(&get("?offset=3&limit=2").await), all[3..5]);
     assert_eq!(ids_of(&get("?offset=99").await), [""; 0]);
-    let reach = Reach { local: Some(vec!["/srv/own".into()]), peers: None };
+    let reach = CallerReach { local: Some(vec!["/srv/own".into()]), peers: None };
     let token = fixture.token(&[Scope::Read], reach);
     let (_, page) = fixture.ask(Method::GET, "/jobs?counts=true", Some(&token), None).await;
     assert_eq!((ids_of(&page), page["counts"].clone()), (vec![own.clone()], json!({"waiting": 1})));
@@ -720,7 +722,7 @@ async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() 
     let save = async |path: String| {
         let request = Request::builder().uri(format!("/api/v1{path}")).header(header::HOST, "node");
         let mut request = request.body(Body::empty()).unwrap();
-        request.extensions_mut().insert(Origin::OwnUser);
+        request.extensions_mut().insert(RequestOrigin::OwnUser);
         let response = fixture.router.clone().oneshot(request).await.unwrap();
         let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_string());
         let (saved, len) = (header(header::CONTENT_DISPOSITION), header(header::CONTENT_LENGTH));
@@ -738,7 +740,8 @@ async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() 
     let _ = std::fs::remove_file(manifest);
     assert_eq!(get(format!("/history/{bad_id}/manifest")).await, StatusCode::NOT_FOUND);
     // A token that reaches elsewhere sees none of it.
-    let token = fixture.token(&[Scope::Read], Reach { local: Some(vec!["/elsewhere".into()]), peers: None });
+    let token =
+        fixture.token(&[Scope::Read], CallerReach { local: Some(vec!["/elsewhere".into()]), peers: None });
     let (_, page) = fixture.ask(Method::GET, "/history?count=true", Some(&token), None).await;
     assert_eq!((page["count"].as_u64(), page["records"].as_array().map(Vec::len)), (Some(0), Some(0)));
     let path = format!("/history/{good_id}/manifest");
@@ -770,7 +773,8 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
         (all["curves"][0]["job"].as_str(), all["curves"].as_array().map(Vec::len)),
         (Some(id), Some(1))
     );
-    let narrow = fixture.token(&[Scope::Read], Reach { local: Some(vec![]), peers: Some(BTreeMap::new()) });
+    let narrow =
+        fixture.token(&[Scope::Read], CallerReach { local: Some(vec![]), peers: Some(BTreeMap::new()) });
     let seen = fixture.ask(Method::GET, "/host", Some(&narrow), None).await.1;
     assert_eq!(
         (seen["mounts"].clone(), seen["cores"].as_array().is_some_and(|all| !all.is_empty())),
@@ -814,7 +818,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     std::fs::create_dir(&folder).unwrap();
     let own = |name: &str| folder.join(name).display().to_string();
     let peers = [("hpc".to_string(), vec!["/incoming/a".to_string()])];
-    let reach = Reach { local: Some(vec![folder.clone()]), peers: Some(peers.into()) };
+    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(peers.into()) };
     let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
     let usual = json!({"schema": 1, "sources": [own("x")], "destination": "fh://hpc/incoming/a/x",
         "not_before": "2200-01-01T00:00:00Z"});
@@ -851,7 +855,9 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
         "options.files.keep_setuid" | "options.files.devices" => vec![json!(true)],
         other => panic!("what could {other} be used for?"),
     };
-    for option in JOB_OPTIONS.iter().filter(|option| matches!(option.rule, Rule::Reach | Rule::Admin)) {
+    for option in
+        JOB_OPTIONS.iter().filter(|option| matches!(option.rule, OptionRule::Reach | OptionRule::Admin))
+    {
         for field in option.fields {
             for value in attempts(field) {
                 let what = format!("{field} = {value}");
@@ -871,7 +877,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
     // A folder's jobs are judged as others are.
     let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
-    for option in JOB_OPTIONS.iter().filter(|option| option.rule == Rule::Admin) {
+    for option in JOB_OPTIONS.iter().filter(|option| option.rule == OptionRule::Admin) {
         for field in option.fields {
             let wish = with(&watch, field, json!(true));
             let (status, problem) = fixture.ask(Method::POST, "/watches", Some(&token), Some(wish)).await;
@@ -880,7 +886,9 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     }
     // The API has no field for what is not for a job, wherever somebody looks for one.
     let groups = ["", "options", "options.network", "options.files", "options.select", "options.integrity"];
-    let not_taken = |rule: Rule| matches!(rule, Rule::Submitter | Rule::Configuration | Rule::Terminal);
+    let not_taken = |rule: OptionRule| {
+        matches!(rule, OptionRule::Submitter | OptionRule::Configuration | OptionRule::Terminal)
+    };
     for flag in JOB_OPTIONS.iter().filter(|option| not_taken(option.rule)).flat_map(|option| option.flags) {
         let name = flag.trim_start_matches('-').replace('-', "_");
         for field in groups.map(|group| format!("{group}.{name}").trim_start_matches('.').to_string()) {
@@ -940,18 +948,18 @@ async fn a_folder_is_watched_through_the_api() {
 #[tokio::test(flavor = "multi_thread")]
 async fn peers_are_those_that_the_caller_may_know_of() {
     let fixture = Fixture::new();
-    let peer = |host: &str, identity: Option<&str>, fingerprint: Option<&str>| Peer {
+    let peer = |host: &str, identity: Option<&str>, fingerprint: Option<&str>| PeerSettings {
         name: host.into(),
         host: HostPattern::of(host).unwrap(),
         identity: identity.map(Into::into),
         fingerprint: fingerprint.map(Into::into),
         running_max: identity.map(|_| 2),
     };
-    let identity = Identity { key_file: Some("/secret/beam".into()), ..Identity::default() };
-    fixture.node.set_settings(Settings {
+    let identity = NodeIdentity { key_file: Some("/secret/beam".into()), ..NodeIdentity::default() };
+    fixture.node.set_settings(NodeSettings {
         identities: [("beam".to_string(), identity)].into(),
         peers: vec![peer("hpc", Some("beam"), Some("SHA256:x")), peer("*.example.org", None, None)],
-        ..Settings::default()
+        ..NodeSettings::default()
     });
     let cap = json!({"peers": ["hpc"]});
     fixture.ask(Method::PUT, "/caps/link", None, Some(cap)).await;
@@ -959,7 +967,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
         let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
         assert_eq!(fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.0, StatusCode::CREATED);
     }
-    let record = crate::store::history::Record {
+    let record = crate::store::history::HistoryRecord {
         job: Some("0000000000000001".into()),
         run: Some(1),
         owner: "local".into(),
@@ -992,7 +1000,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
     assert_eq!(seen, (Some(1), Some("1970-01-01T00:00:05Z"), None));
     let reach = |peer: &str| {
         let peers = [(peer.to_string(), vec!["/a".to_string()])];
-        Reach { local: None, peers: Some(peers.into()) }
+        CallerReach { local: None, peers: Some(peers.into()) }
     };
     let token = fixture.token(&[Scope::Read], reach("hpc"));
     let ask = async |path: &str, token: &str| fixture.ask(Method::GET, path, Some(token), None).await;
@@ -1045,7 +1053,7 @@ async fn files_are_listed_within_reach() {
     std::fs::write(folder.join("b"), b"12345").unwrap();
     std::fs::create_dir(folder.join("a")).unwrap();
     std::os::unix::fs::symlink("/etc", folder.join("out")).unwrap();
-    let reach = Reach { local: Some(vec![folder.clone()]), peers: None };
+    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: None };
     let token = fixture.token(&[Scope::Read], reach);
     let ask = async |place: &std::path::Path| {
         let path = format!("/files?place={}", place.display());

@@ -9,13 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, At, Document, May, ToAdmin};
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToAdmin};
 use super::jobs::page;
-use super::problem::Failure;
-use crate::access::token::Token;
-use crate::access::{Reach, Scope};
+use super::problem::HandlerFailure;
+use crate::access::token::NewTokenText;
+use crate::access::{CallerReach, Scope};
 use crate::clock::timestamp;
-use crate::job::Span;
+use crate::job::JobSpan;
 use crate::store::tokens::{self, TokenRow};
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -36,11 +36,11 @@ struct Wish {
     scopes: Vec<Scope>,
     /// Where it reaches.
     #[serde(default)]
-    reach: Reach,
+    reach: CallerReach,
     /// How long it is good: `30d`. For ever by default.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
-    expires_in: Option<Span>,
+    expires_in: Option<JobSpan>,
 }
 
 /// A token, without its secret.
@@ -49,7 +49,7 @@ struct TokenView {
     id: String,
     name: String,
     scopes: Vec<Scope>,
-    reach: Reach,
+    reach: CallerReach,
     created_by: String,
     #[schema(value_type = String, format = DateTime)]
     created: Timestamp,
@@ -86,9 +86,9 @@ struct NewToken {
 /// Makes a token.
 #[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = Wish,
     responses((status = 201, description = "The token, with its secret", body = NewToken)))]
-async fn create(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<NewToken>), Failure> {
+async fn create(may: May<ToAdmin>, body: JsonBody) -> Result<(StatusCode, Json<NewToken>), HandlerFailure> {
     let Wish { name, scopes, reach, expires_in } = body.read()?;
-    let bad = |what: &str| Failure::from(Error::new(Code::BadOption, what));
+    let bad = |what: &str| HandlerFailure::from(Error::new(Code::BadOption, what));
     if scopes.is_empty() {
         return Err(bad("a token needs a scope: read, submit, control or admin"));
     }
@@ -101,9 +101,9 @@ async fn create(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<N
     }
     let target = name.clone();
     let made = may.act("create token", target, move |node, caller| {
-        let token = Token::new().map_err(Error::no_random_numbers)?;
+        let token = NewTokenText::new().map_err(Error::no_random_numbers)?;
         let now_ms = node.clock.now_ms();
-        let for_ms = |span: Span| i64::try_from(span.0).unwrap_or(i64::MAX).saturating_mul(1000);
+        let for_ms = |span: JobSpan| i64::try_from(span.0).unwrap_or(i64::MAX).saturating_mul(1000);
         let mut scopes = scopes;
         scopes.sort();
         scopes.dedup();
@@ -129,7 +129,7 @@ async fn create(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<N
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct TokenQuery {
     /// Entries of a page, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -146,9 +146,12 @@ struct Tokens {
 }
 
 /// All tokens, also those that have expired or were revoked.
-#[utoipa::path(get, path = "/tokens", tag = "tokens", params(Which),
+#[utoipa::path(get, path = "/tokens", tag = "tokens", params(TokenQuery),
     responses((status = 200, description = "A page of tokens", body = Tokens)))]
-async fn list(may: May<ToAdmin>, Ask(which): Ask<Which>) -> Result<Json<Tokens>, Failure> {
+async fn list(
+    may: May<ToAdmin>,
+    QueryParameters(which): QueryParameters<TokenQuery>,
+) -> Result<Json<Tokens>, HandlerFailure> {
     let limit = page(which.limit)?;
     let after = which.cursor.unwrap_or_default();
     let rows = may.act("list tokens", "", move |node, _| {
@@ -162,7 +165,10 @@ async fn list(may: May<ToAdmin>, Ask(which): Ask<Which>) -> Result<Json<Tokens>,
 /// A token is worth nothing from now on.
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
     responses((status = 204, description = "It is revoked")))]
-async fn revoke(may: May<ToAdmin>, At(id): At<String>) -> Result<StatusCode, Failure> {
+async fn revoke(
+    may: May<ToAdmin>,
+    PathParameters(id): PathParameters<String>,
+) -> Result<StatusCode, HandlerFailure> {
     may.act("revoke token", id.clone(), move |node, _| {
         let (now_ms, name) = (node.clock.now_ms(), id.clone());
         let there = node.store.write(move |transaction| tokens::revoke(transaction, &name, now_ms))?;

@@ -7,10 +7,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, Ask, At, Document, May, ToControl, ToRead};
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead};
 use super::jobs::{bad_query, page};
-use super::problem::Failure;
-use crate::node::{FileView, WatchSpec, WatchView};
+use super::problem::HandlerFailure;
+use crate::node::{WatchSpec, WatchView, WatchedFileView};
 use crate::watch::STATES;
 
 pub(super) fn router() -> OpenApiRouter<App> {
@@ -30,7 +30,7 @@ struct Watches {
 /// The watched folders that the caller may see.
 #[utoipa::path(get, path = "/watches", tag = "watches",
     responses((status = 200, description = "All of them", body = Watches)))]
-async fn list(may: May<ToRead>) -> Result<Json<Watches>, Failure> {
+async fn list(may: May<ToRead>) -> Result<Json<Watches>, HandlerFailure> {
     let watches = may.act("list watches", "", |node, caller| node.list_watches(caller)).await?;
     Ok(Json(Watches { watches }))
 }
@@ -38,7 +38,10 @@ async fn list(may: May<ToRead>) -> Result<Json<Watches>, Failure> {
 /// Watches a folder: each of its files becomes a job of the caller's when it is whole.
 #[utoipa::path(post, path = "/watches", tag = "watches", request_body = WatchSpec,
     responses((status = 201, description = "It is watched", body = WatchView)))]
-async fn create(may: May<ToControl>, body: Document) -> Result<(StatusCode, Json<WatchView>), Failure> {
+async fn create(
+    may: May<ToControl>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<WatchView>), HandlerFailure> {
     let spec: WatchSpec = body.read()?;
     let target = format!("{} to {}", spec.folder, spec.destination);
     let view = may.act("watch a folder", target, move |node, caller| node.add_watch(caller, spec));
@@ -48,7 +51,10 @@ async fn create(may: May<ToControl>, body: Document) -> Result<(StatusCode, Json
 /// A watched folder as it stands.
 #[utoipa::path(get, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
     responses((status = 200, description = "The watch", body = WatchView)))]
-async fn show(may: May<ToRead>, At(id): At<String>) -> Result<Json<WatchView>, Failure> {
+async fn show(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<String>,
+) -> Result<Json<WatchView>, HandlerFailure> {
     let view = may.act("see a watch", id.clone(), move |node, caller| node.watch_view(caller, &id));
     Ok(Json(view.await?))
 }
@@ -56,7 +62,10 @@ async fn show(may: May<ToRead>, At(id): At<String>) -> Result<Json<WatchView>, F
 /// A folder is not watched any more. Jobs that have its files go on.
 #[utoipa::path(delete, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "It is not watched any more")))]
-async fn remove(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, Failure> {
+async fn remove(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<String>,
+) -> Result<StatusCode, HandlerFailure> {
     may.act("remove a watch", id.clone(), move |node, caller| node.remove_watch(caller, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -64,7 +73,10 @@ async fn remove(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, F
 /// Files that have failed are taken again, when they have stood still for as long as others.
 #[utoipa::path(post, path = "/watches/{id}/retry", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "They are taken again")))]
-async fn retry(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, Failure> {
+async fn retry(
+    may: May<ToControl>,
+    PathParameters(id): PathParameters<String>,
+) -> Result<StatusCode, HandlerFailure> {
     may.act("retry a watch", id.clone(), move |node, caller| node.retry_watch(caller, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -73,7 +85,7 @@ async fn retry(may: May<ToControl>, At(id): At<String>) -> Result<StatusCode, Fa
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct WatchedFileQuery {
     /// Only those of this state: `new`, `settling`, `taken`, `changed`, `done`, `failed`, `gone`.
     state: Option<String>,
     /// Entries of a page, 100 by default.
@@ -86,17 +98,21 @@ struct Which {
 /// A page of files, by their paths.
 #[derive(Debug, Serialize, ToSchema)]
 struct Files {
-    files: Vec<FileView>,
+    files: Vec<WatchedFileView>,
     /// For the next page, if there is one.
     next_cursor: Option<String>,
 }
 
 /// What has become of each file of a watched folder.
-#[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), Which),
+#[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), WatchedFileQuery),
     responses((status = 200, description = "A page of files", body = Files)))]
-async fn files(may: May<ToRead>, At(id): At<String>, Ask(which): Ask<Which>) -> Result<Json<Files>, Failure> {
+async fn files(
+    may: May<ToRead>,
+    PathParameters(id): PathParameters<String>,
+    QueryParameters(which): QueryParameters<WatchedFileQuery>,
+) -> Result<Json<Files>, HandlerFailure> {
     let limit = page(which.limit)?;
-    let Which { state, cursor, .. } = which;
+    let WatchedFileQuery { state, cursor, .. } = which;
     if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
         let state = farhaul_text::printable(state.as_bytes(), 40);
         return Err(bad_query(&format!("files have no state '{state}'; there are {}", STATES.join(", "))));

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use farhaul::{Code, Error};
 
-use super::End;
+use super::FileEnd;
 use super::line::LINE_MAX;
 
 /// As many faults are told.
@@ -18,7 +18,7 @@ const FAULTS_MAX: usize = 100;
 
 /// What a chain's check has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedChain {
     /// Lines in the file.
     pub lines: u64,
     /// Those that have the digest of the line before.
@@ -28,12 +28,12 @@ pub struct Checked {
 }
 
 /// Reads a file and its chain. The first line may follow one of an older file.
-pub fn check(path: &Path) -> Result<Checked, Error> {
+pub fn check(path: &Path) -> Result<CheckedChain, Error> {
     let failed = |error: io::Error| {
         Error::with_source(Code::of_files(&error), format!("cannot read {}", path.display()), error)
     };
     let mut reader = BufReader::new(File::open(path).map_err(failed)?);
-    let mut checked = Checked::default();
+    let mut checked = CheckedChain::default();
     let mut before: Option<blake3::Hash> = None;
     let mut line = Vec::new();
     loop {
@@ -82,17 +82,17 @@ pub fn check(path: &Path) -> Result<Checked, Error> {
 /// The digest that a line has of the one before.
 fn previous_of(line: &[u8]) -> Result<Option<String>, ()> {
     #[derive(serde::Deserialize)]
-    struct Chained {
+    struct ChainedLine {
         #[serde(rename = "time")]
         _time: String,
         previous: Option<String>,
     }
-    let chained: Chained = serde_json::from_slice(line).map_err(|_| ())?;
+    let chained: ChainedLine = serde_json::from_slice(line).map_err(|_| ())?;
     Ok(chained.previous)
 }
 
 /// How a file ends, read from its end.
-pub(super) fn end_of(file: &File) -> io::Result<End> {
+pub(super) fn end_of(file: &File) -> io::Result<FileEnd> {
     let len = file.metadata()?.len();
     let start = len.saturating_sub(2 * LINE_MAX as u64 + 2);
     let mut tail = Vec::new();
@@ -113,5 +113,5 @@ pub(super) fn end_of(file: &File) -> io::Result<End> {
     // The last whole line that is one of ours.
     let whole = tail.rsplit(|&byte| byte == b'\n').skip(1);
     let last = whole.filter(|line| !line.is_empty()).find(|line| previous_of(line).is_ok()).map(blake3::hash);
-    Ok(End { is_torn, last })
+    Ok(FileEnd { is_torn, last })
 }

@@ -22,7 +22,7 @@ pub(super) const LINE_MAX: usize = 6 * TEXT_MAX * (2 * DETAILS_MAX + 5) + 1024;
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum AuditOutcome {
     /// It was done.
     Ok,
     /// Who asked may not.
@@ -33,7 +33,7 @@ pub enum Outcome {
 
 /// Who did what.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct AuditEntry<'a> {
     /// Who asked: a local user, a token's name, a key's fingerprint.
     pub caller: &'a str,
     /// From where, for who came by a network.
@@ -43,7 +43,7 @@ pub struct Entry<'a> {
     /// What it was done to.
     pub target: &'a str,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: AuditOutcome,
     /// Why not.
     pub code: Option<Code>,
     /// More, by names. Never a secret.
@@ -58,7 +58,7 @@ struct Line<'a> {
     address: Option<&'a str>,
     action: &'a str,
     target: &'a str,
-    outcome: Outcome,
+    outcome: AuditOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'static str>,
     #[serde(skip_serializing_if = "Details::is_empty")]
@@ -91,7 +91,7 @@ fn cut(text: &str) -> &str {
 }
 
 /// Without a line end.
-pub(super) fn written(now_ms: i64, entry: &Entry<'_>, previous: Option<&str>) -> String {
+pub(super) fn written(now_ms: i64, entry: &AuditEntry<'_>, previous: Option<&str>) -> String {
     let time = jiff::Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let line = Line {
         time: format!("{time:.3}"),

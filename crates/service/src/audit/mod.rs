@@ -24,8 +24,8 @@ use farhaul_handover::Held as _;
 use rustix::fs::{Mode, OFlags, fchmod, open};
 use rustix::process::geteuid;
 
-pub use chain::{Checked, check};
-pub use line::{Entry, Outcome};
+pub use chain::{CheckedChain, check};
+pub use line::{AuditEntry, AuditOutcome};
 
 /// Lines that were written are on the disk after so long.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -99,16 +99,16 @@ impl Audit {
     }
 
     /// Writes one line. `now_ms` is unix time in milliseconds.
-    pub fn note(&self, now_ms: i64, entry: &Entry<'_>) {
+    pub fn note(&self, now_ms: i64, entry: &AuditEntry<'_>) {
         let mut writer = self.shared.writer.lock().in_any_case();
         if writer.lost_now > 0 {
             let count = writer.lost_now.to_string();
-            let lost = Entry {
+            let lost = AuditEntry {
                 caller: "farhaul",
                 address: None,
                 action: "audit.lost",
                 target: "",
-                outcome: Outcome::Failed,
+                outcome: AuditOutcome::Failed,
                 code: None,
                 details: &[("lines", &count)],
             };
@@ -173,7 +173,7 @@ impl Drop for Audit {
 }
 
 impl Writer {
-    fn put(&mut self, now_ms: i64, entry: &Entry<'_>) -> io::Result<()> {
+    fn put(&mut self, now_ms: i64, entry: &AuditEntry<'_>) -> io::Result<()> {
         let previous = match self.chain {
             Chain::Kept => {
                 Some(self.previous.map_or_else(|| "none".to_string(), |hash| hash.to_hex().to_string()))
@@ -242,12 +242,12 @@ impl Shared {
 }
 
 /// How a file ends.
-struct End {
+struct FileEnd {
     is_torn: bool,
     last: Option<blake3::Hash>,
 }
 
-fn open_file(path: &Path) -> Result<(File, End), Error> {
+fn open_file(path: &Path) -> Result<(File, FileEnd), Error> {
     let failed = |error: io::Error| {
         Error::with_source(
             Code::of_files(&error),

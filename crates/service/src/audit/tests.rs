@@ -9,13 +9,13 @@ use super::*;
 
 const NOW: i64 = 1_790_000_000_123;
 
-fn entry<'a>(action: &'a str, details: &'a [(&'a str, &'a str)]) -> Entry<'a> {
-    Entry {
+fn entry<'a>(action: &'a str, details: &'a [(&'a str, &'a str)]) -> AuditEntry<'a> {
+    AuditEntry {
         caller: "token ci",
         address: Some("192.0.2.7:5000"),
         action,
         target: "job 7",
-        outcome: Outcome::Refused,
+        outcome: AuditOutcome::Refused,
         code: Some(Code::Forbidden),
         details,
     }
@@ -31,12 +31,12 @@ fn a_line_says_who_did_what() {
     let path = folder.path().join("audit.log");
     let audit = Audit::open(&path, Chain::Off).unwrap();
     audit.note(NOW, &entry("job.cancel", &[("reason", "not theirs\n\u{202e}\u{7f}")]));
-    let plain = Entry {
+    let plain = AuditEntry {
         caller: "user 7",
         address: None,
         action: "job.create",
         target: "job 8",
-        outcome: Outcome::Ok,
+        outcome: AuditOutcome::Ok,
         code: None,
         details: &[],
     };
@@ -99,7 +99,7 @@ fn a_chain_shows_what_was_changed_or_removed() {
         }
     }
     let whole = lines(&path);
-    let fine = Checked { lines: 9, chained: 9, faults: vec![] };
+    let fine = CheckedChain { lines: 9, chained: 9, faults: vec![] };
     assert_eq!(check(&path).unwrap(), fine);
     let write = |lines: &[String]| {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -234,7 +234,7 @@ fn many_threads_do_not_mix_their_lines() {
             });
         }
     });
-    assert_eq!(check(&path).unwrap(), Checked { lines: 400, chained: 400, faults: vec![] });
+    assert_eq!(check(&path).unwrap(), CheckedChain { lines: 400, chained: 400, faults: vec![] });
 }
 
 proptest! {
@@ -242,7 +242,7 @@ proptest! {
     fn any_text_is_one_bounded_line_that_reads_back(text in any::<String>(), name in ".{0,8}", count in 0..20usize, repeat in 1..300usize) {
         let long = text.repeat(repeat);
         let details: Vec<(&str, &str)> = std::iter::repeat_n((name.as_str(), long.as_str()), count).collect();
-        let line = line::written(NOW, &Entry { target: &long, ..entry(&text, &details) }, Some("x"));
+        let line = line::written(NOW, &AuditEntry { target: &long, ..entry(&text, &details) }, Some("x"));
         prop_assert!(line.len() <= LINE_MAX && !line.contains(farhaul::is_unprintable));
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         let target = read["target"].as_str().unwrap();

@@ -3,7 +3,7 @@
 //! `spec.rs` says what a cap is and which session is in which, `schedule.rs` when it has another rate. A session is in one cap,
 //! the one that is about it most closely, and in all that this one stands in.
 
-pub(crate) mod live;
+pub(crate) mod live_caps;
 pub(crate) mod schedule;
 pub(crate) mod spec;
 

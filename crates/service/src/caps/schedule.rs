@@ -8,9 +8,9 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-pub(crate) use crate::config::values::Window;
+pub(crate) use crate::config::values::WeeklyWindow;
 
-fn has(window: &Window, day: Weekday, time: Time) -> bool {
+fn has(window: &WeeklyWindow, day: Weekday, time: Time) -> bool {
     let is_on = |day: Weekday| window.days >> day.to_monday_zero_offset() & 1 == 1;
     let minute = i16::from(time.hour()) * 60 + i16::from(time.minute());
     let minute = u16::try_from(minute).unwrap_or(0);
@@ -29,7 +29,7 @@ fn time(minute: u16) -> Time {
 
 /// The rate that holds at `now`; `usual` outside of all windows.
 pub(crate) fn rate_at(
-    windows: &[Window],
+    windows: &[WeeklyWindow],
     usual: Option<u64>,
     now: Timestamp,
     zone: &TimeZone,
@@ -40,7 +40,7 @@ pub(crate) fn rate_at(
 }
 
 /// When the rate may be another one after `now`: the next time of day at which any window begins or ends.
-pub(crate) fn next_change(windows: &[Window], now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+pub(crate) fn next_change(windows: &[WeeklyWindow], now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let here = now.to_zoned(zone.clone());
     let tomorrow = here.date().checked_add(1.day()).ok()?;
     let times = windows.iter().flat_map(|window| [window.from, window.to].map(time));
@@ -56,10 +56,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::values::{Rate, Written as _};
+    use crate::config::values::{RateValue, TextValue as _};
 
-    fn windows(texts: &[&str]) -> Vec<Window> {
-        texts.iter().map(|text| Window::read(text).unwrap()).collect()
+    fn windows(texts: &[&str]) -> Vec<WeeklyWindow> {
+        texts.iter().map(|text| WeeklyWindow::read(text).unwrap()).collect()
     }
 
     fn zurich() -> TimeZone {
@@ -110,9 +110,9 @@ mod tests {
             shares in proptest::collection::vec(0.0..1.0_f64, 8),
         ) {
             let window = |(days, from, to, rate): &(u8, u16, u16, u64)| {
-                Window { days: *days, from: *from, to: *to, rate: Some(Rate(*rate)) }
+                WeeklyWindow { days: *days, from: *from, to: *to, rate: Some(RateValue(*rate)) }
             };
-            let windows: Vec<Window> = list.iter().filter(|one| one.1 != one.2).map(window).collect();
+            let windows: Vec<WeeklyWindow> = list.iter().filter(|one| one.1 != one.2).map(window).collect();
             prop_assume!(!windows.is_empty());
             // Without changes of the clock, which are looked for every day.
             let zone = TimeZone::fixed(jiff::tz::offset(3));

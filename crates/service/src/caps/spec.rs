@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
-use farhaul::{DEFAULT_PORT, Place};
-use farhaul_daemon::FarEnd;
+use farhaul::{DEFAULT_PORT, LocationSpec};
+use farhaul_daemon::ClientEnd;
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::RATE_MIN_BPS;
-use crate::config::values::{HostPattern, Network, Window, Zone};
+use crate::config::values::{HostPattern, NetworkValue, TimeZoneName, WeeklyWindow};
 
 /// The cap above all others, which every session is in.
 pub(crate) const HOST: &str = "host";
@@ -35,18 +35,18 @@ pub struct Cap {
     pub peers: Vec<HostPattern>,
     /// Networks whose hosts' transfers are in it: `10.0.0.0/8`, `2001:db8::/32`.
     #[schema(value_type = Vec<String>)]
-    pub networks: Vec<Network>,
+    pub networks: Vec<NetworkValue>,
     /// Who wanted them: `local`, `token:ID`, a client's key (`SHA256:...`).
     pub principals: Vec<String>,
     /// Its share of what stands above it, beside others. 1 by default.
     pub weight: f64,
     /// Other rates at certain times, such as `mon-fri 09:00-18:00 2G`. Of those that overlap the last one counts.
     #[schema(value_type = Vec<String>)]
-    pub schedule: Vec<Window>,
+    pub schedule: Vec<WeeklyWindow>,
     /// Where the schedule's times hold. The host's zone by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub time_zone: Option<Zone>,
+    pub time_zone: Option<TimeZoneName>,
 }
 
 impl Default for Cap {
@@ -66,7 +66,7 @@ impl Default for Cap {
 
 /// Whose transfer a session is, as far as caps are concerned.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Subject {
+pub(crate) struct CapSubject {
     /// `local`, `token:ID`, or the fingerprint of a client's key.
     pub(crate) principal: String,
     /// The other host, as it is called, and its port if it has one.
@@ -75,25 +75,27 @@ pub(crate) struct Subject {
     pub(crate) address: Option<IpAddr>,
 }
 
-impl Subject {
+impl CapSubject {
     /// What a client of the daemon does with it: its key's fingerprint, and the other end, which is the client or another daemon.
-    pub(crate) fn client(principal: &str, far: &FarEnd<'_>) -> Subject {
+    pub(crate) fn client(principal: &str, far: &ClientEnd<'_>) -> CapSubject {
         let peer = match far.called {
             Some((host, port)) => (host.to_string(), Some(port)),
             None => (far.address.to_canonical().to_string(), None),
         };
-        Subject { principal: principal.into(), peer: Some(peer), address: Some(far.address) }
+        CapSubject { principal: principal.into(), peer: Some(peer), address: Some(far.address) }
     }
 
     /// A job of this owner with this place at the other end.
-    pub(crate) fn of_job(owner: &str, places: &[Place]) -> Subject {
+    pub(crate) fn of_job(owner: &str, places: &[LocationSpec]) -> CapSubject {
         let host = places.iter().find_map(|place| match place {
-            Place::Daemon(host, _) => Some((host.name.clone(), Some(host.port.unwrap_or(DEFAULT_PORT)))),
-            Place::Ssh(host, _) => Some((host.name.clone(), host.port)),
-            Place::Local(_) | Place::Pipe => None,
+            LocationSpec::Daemon(host, _) => {
+                Some((host.name.clone(), Some(host.port.unwrap_or(DEFAULT_PORT))))
+            }
+            LocationSpec::Ssh(host, _) => Some((host.name.clone(), host.port)),
+            LocationSpec::Local(_) | LocationSpec::Pipe => None,
         });
         let address = host.as_ref().and_then(|(name, _)| name.parse().ok());
-        Subject { principal: owner.into(), peer: host, address }
+        CapSubject { principal: owner.into(), peer: host, address }
     }
 
     /// Where the other host is, by its name if nothing else says so.
@@ -143,7 +145,7 @@ impl Cap {
         Ok(())
     }
 
-    fn fits(&self, subject: &Subject) -> Option<Fit> {
+    fn fits(&self, subject: &CapSubject) -> Option<Fit> {
         let principal = self.principals.contains(&subject.principal).then_some(Fit::Principal);
         let is_peer = |pattern: &&HostPattern| {
             subject.peer.as_ref().is_some_and(|(host, port)| pattern.fits(host, *port))
@@ -152,7 +154,8 @@ impl Cap {
             let text = pattern.to_string();
             if text.contains('*') { Fit::PeerLike(text.replace('*', "").len()) } else { Fit::Peer }
         });
-        let in_it = |network: &&Network| subject.address.is_some_and(|address| network.contains(address));
+        let in_it =
+            |network: &&NetworkValue| subject.address.is_some_and(|address| network.contains(address));
         let network = self.networks.iter().filter(in_it).map(|network| Fit::Network(network.parts().1));
         principal.into_iter().chain(peer).chain(network).max()
     }
@@ -163,7 +166,7 @@ pub(crate) type Caps = BTreeMap<String, Cap>;
 
 /// Those that the configuration has.
 pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
-    let cap = |cap: &crate::config::Cap| Cap {
+    let cap = |cap: &crate::config::CapSection| Cap {
         rate_bps: cap.rate.map(|rate| rate.0),
         parent: cap.parent.clone(),
         peers: cap.peers.clone(),
@@ -211,7 +214,7 @@ pub(crate) fn check(caps: &Caps) -> Result<(), Error> {
 
 /// The cap that a session is in: the one that is about it most closely (its principal, its peer, the narrowest network), else the
 /// host's. Of two that fit equally the first by name counts.
-pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &Subject) -> &'a str {
+pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &CapSubject) -> &'a str {
     let fitting = caps.iter().filter_map(|(name, cap)| Some((cap.fits(subject)?, name)));
     let best = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best });
     best.map_or(HOST, |(_, name)| name.as_str())
@@ -220,7 +223,7 @@ pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &Subject) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::values::Written as _;
+    use crate::config::values::TextValue as _;
 
     fn caps(list: &[(&str, Cap)]) -> Caps {
         list.iter().map(|(name, cap)| (name.to_string(), cap.clone())).collect()
@@ -232,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_session_is_in_the_cap_that_is_about_it_most_closely() {
-        let networks = |text: &str| Cap { networks: vec![Network::read(text).unwrap()], ..Cap::default() };
+        let networks =
+            |text: &str| Cap { networks: vec![NetworkValue::read(text).unwrap()], ..Cap::default() };
         let peers = |text: &str| Cap { peers: vec![HostPattern::read(text).unwrap()], ..Cap::default() };
         let caps = caps(&[
             ("host", Cap::default()),
@@ -244,7 +248,7 @@ mod tests {
         ]);
         let of = |principal: &str, host: &str, address: &str| {
             let peer = (!host.is_empty()).then(|| (host.to_string(), Some(33_001)));
-            let subject = Subject { principal: principal.into(), peer, address: address.parse().ok() };
+            let subject = CapSubject { principal: principal.into(), peer, address: address.parse().ok() };
             cap_of(&caps, &subject).to_string()
         };
         assert_eq!(of("local", "", ""), "host");

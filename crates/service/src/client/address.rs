@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 /// Where a service is.
 #[derive(Debug, Clone)]
-pub enum Address {
+pub enum ServiceAddress {
     /// A Unix socket, for the user that the service runs as.
     Unix(PathBuf),
     /// A host, with TLS if there is a configuration for it.
@@ -24,24 +24,24 @@ pub enum Address {
     },
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => path.display().fmt(f),
-            Address::Tcp { tls, .. } => {
+            ServiceAddress::Unix(path) => path.display().fmt(f),
+            ServiceAddress::Tcp { tls, .. } => {
                 write!(f, "{}://{}", if tls.is_some() { "https" } else { "http" }, self.host())
             }
         }
     }
 }
 
-impl Address {
+impl ServiceAddress {
     /// Reads `/path/to/socket`, `http://127.0.0.1:8080` or `https://host[:port]`. Without TLS only this host is spoken to, as the
     /// token would be seen on the way.
-    pub fn parse(text: &str, ca_file: Option<&Path>) -> Result<Address, Error> {
+    pub fn parse(text: &str, ca_file: Option<&Path>) -> Result<ServiceAddress, Error> {
         let bad = |what: &str| Error::new(Code::BadOption, format!("{text}: {what}"));
         if text.starts_with('/') {
-            return Ok(Address::Unix(text.into()));
+            return Ok(ServiceAddress::Unix(text.into()));
         }
         let (scheme, rest) = text
             .split_once("://")
@@ -58,14 +58,14 @@ impl Address {
             return Err(bad("only a host and a port are wanted"));
         }
         match scheme {
-            "https" => Ok(Address::Tcp { host, port: port.unwrap_or(443), tls: Some(tls(ca_file)?) }),
+            "https" => Ok(ServiceAddress::Tcp { host, port: port.unwrap_or(443), tls: Some(tls(ca_file)?) }),
             "http" => {
                 let is_here =
                     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
                 if !is_here {
                     return Err(bad("a token is sent to other hosts over https:// only"));
                 }
-                Ok(Address::Tcp { host, port: port.unwrap_or(80), tls: None })
+                Ok(ServiceAddress::Tcp { host, port: port.unwrap_or(80), tls: None })
             }
             _ => Err(bad("write https://host:port")),
         }
@@ -74,9 +74,9 @@ impl Address {
     /// As it stands in a request's Host.
     pub(super) fn host(&self) -> String {
         match self {
-            Address::Unix(_) => "localhost".into(),
-            Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-            Address::Tcp { host, port, .. } => format!("{host}:{port}"),
+            ServiceAddress::Unix(_) => "localhost".into(),
+            ServiceAddress::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            ServiceAddress::Tcp { host, port, .. } => format!("{host}:{port}"),
         }
     }
 }
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn addresses_are_sockets_or_hosts() {
-        let parse = |text: &str| Address::parse(text, None);
-        assert!(matches!(parse("/run/x.sock"), Ok(Address::Unix(_))));
+        let parse = |text: &str| ServiceAddress::parse(text, None);
+        assert!(matches!(parse("/run/x.sock"), Ok(ServiceAddress::Unix(_))));
         for (text, host) in [
             ("http://127.0.0.1:8080", "127.0.0.1:8080"),
             ("http://[::1]:8080/", "[::1]:8080"),

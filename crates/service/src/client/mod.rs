@@ -1,6 +1,6 @@
 //! The API for programs that wait for its answers: the command line.
 //!
-//! `address.rs` says where a service is looked for. A [`Client`] opens a connection for each request; events have one that stays.
+//! `address.rs` says where a service is looked for. A [`ServiceClient`] opens a connection for each request; events have one that stays.
 
 mod address;
 
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-pub use address::Address;
+pub use address::ServiceAddress;
 
 use crate::api::Problem;
 
@@ -37,8 +37,8 @@ const EVENT_MAX: usize = 16 << 20;
 
 /// One service, as somebody who asks it knows it.
 #[derive(Debug)]
-pub struct Client {
-    address: Address,
+pub struct ServiceClient {
+    address: ServiceAddress,
     /// Shown over TCP.
     token: Option<String>,
     runtime: tokio::runtime::Runtime,
@@ -46,7 +46,7 @@ pub struct Client {
 
 /// One event of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct ServiceEvent {
     /// For resuming.
     pub id: Option<u64>,
     /// `job`, `progress`, `log`, `gap` and so on.
@@ -55,15 +55,15 @@ pub struct Told {
     pub data: String,
 }
 
-impl Client {
+impl ServiceClient {
     /// A client of the service at this address.
-    pub fn new(address: Address, token: Option<String>) -> Result<Client, Error> {
+    pub fn new(address: ServiceAddress, token: Option<String>) -> Result<ServiceClient, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Client { address, token, runtime: runtime.map_err(Error::no_thread)? })
+        Ok(ServiceClient { address, token, runtime: runtime.map_err(Error::no_thread)? })
     }
 
     /// Where the service is.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &ServiceAddress {
         &self.address
     }
 
@@ -146,12 +146,12 @@ impl Client {
         &self,
         path: &str,
         last: Option<u64>,
-        hear: impl FnMut(Told) -> ControlFlow<()>,
+        hear: impl FnMut(ServiceEvent) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
         self.follow(path, last, || {}, hear)
     }
 
-    /// The id of the last thing that has happened. Who asks for something then, and hears [`Client::events`] from here
+    /// The id of the last thing that has happened. Who asks for something then, and hears [`ServiceClient::events`] from here
     /// on, misses nothing in between.
     pub fn last_event(&self) -> Result<u64, Error> {
         let mut last = None;
@@ -167,15 +167,15 @@ impl Client {
         last.ok_or_else(|| no_service(&format!("the service at {} tells no events", self.address)))
     }
 
-    /// As [`Client::events`], and says when they come: from then on nothing is missed.
+    /// As [`ServiceClient::events`], and says when they come: from then on nothing is missed.
     pub fn follow(
         &self,
         path: &str,
         last: Option<u64>,
         opened: impl FnOnce(),
-        mut hear: impl FnMut(Told) -> ControlFlow<()>,
+        mut hear: impl FnMut(ServiceEvent) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
-        let is_news = |told: &Told| told.kind != "begin";
+        let is_news = |told: &ServiceEvent| told.kind != "begin";
         self.hear(path, last, opened, |told| match is_news(&told) {
             true => hear(told),
             false => ControlFlow::Continue(()),
@@ -188,7 +188,7 @@ impl Client {
         path: &str,
         last: Option<u64>,
         opened: impl FnOnce(),
-        mut hear: impl FnMut(Told) -> ControlFlow<()>,
+        mut hear: impl FnMut(ServiceEvent) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
         let last = last.map(|last| last.to_string());
         let headers: Vec<_> = last.iter().map(|last| ("last-event-id", last.as_str())).collect();
@@ -200,7 +200,7 @@ impl Client {
                 return Err(problem(status, &whole(response).await?));
             }
             opened();
-            let mut reader = EventReader::default();
+            let mut reader = SseReader::default();
             // A service that says nothing for so long is gone, or the way to it is.
             while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, response.frame()).await {
                 let Some(bytes) = frame.data_ref() else { continue };
@@ -239,7 +239,7 @@ impl Client {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         match &self.address {
-            Address::Unix(path) => {
+            ServiceAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
                     ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                         no_service(&format!("no service listens on {}", path.display()))
@@ -252,7 +252,7 @@ impl Client {
                 })?;
                 self.send_over(stream, request).await
             }
-            Address::Tcp { host, port, tls } => {
+            ServiceAddress::Tcp { host, port, tls } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 let stream = stream.map_err(|error| {
                     Error::with_source(Code::NoService, format!("cannot connect to {}", self.address), error)
@@ -322,13 +322,13 @@ fn json(body: &impl Serialize) -> Result<String, Error> {
 ///
 /// From: HTML, "Server-sent events". Comments are left out; what has no end yet waits.
 #[derive(Debug, Default)]
-struct EventReader {
+struct SseReader {
     line: Vec<u8>,
-    told: Told,
+    told: ServiceEvent,
 }
 
-impl EventReader {
-    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Told>, Error> {
+impl SseReader {
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<ServiceEvent>, Error> {
         let mut complete = Vec::new();
         for &byte in bytes {
             if byte != b'\n' {
@@ -381,11 +381,12 @@ mod tests {
     fn events_are_read_however_they_are_cut() {
         let text = b": hello\n\nid: 7\nevent: job\ndata: {\"a\":\ndata: 1}\n\n:\n\nevent: gap\r\ndata: {}\r\n\r\nevent: none\n\n";
         for size in 1..text.len() {
-            let mut reader = EventReader::default();
-            let told: Vec<Told> = text.chunks(size).flat_map(|part| reader.take(part).unwrap()).collect();
+            let mut reader = SseReader::default();
+            let told: Vec<ServiceEvent> =
+                text.chunks(size).flat_map(|part| reader.take(part).unwrap()).collect();
             let expected = [
-                Told { id: Some(7), kind: "job".into(), data: "{\"a\":\n1}".into() },
-                Told { id: None, kind: "gap".into(), data: "{}".into() },
+                ServiceEvent { id: Some(7), kind: "job".into(), data: "{\"a\":\n1}".into() },
+                ServiceEvent { id: None, kind: "gap".into(), data: "{}".into() },
             ];
             assert_eq!(told, expected, "{size}");
         }
@@ -400,10 +401,11 @@ mod tests {
     }
 
     /// A service that gives these answers, one to each connection.
-    fn service(answers: &'static [&'static str]) -> (Client, std::thread::JoinHandle<()>) {
+    fn service(answers: &'static [&'static str]) -> (ServiceClient, std::thread::JoinHandle<()>) {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::parse(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let address =
+            ServiceAddress::parse(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         let answer = move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -411,7 +413,7 @@ mod tests {
                 write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 2\r\n\r\n{{}}").unwrap();
             }
         };
-        (Client::new(address, None).unwrap(), std::thread::spawn(answer))
+        (ServiceClient::new(address, None).unwrap(), std::thread::spawn(answer))
     }
 
     #[test]

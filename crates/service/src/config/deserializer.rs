@@ -11,27 +11,27 @@ use serde::de::value::{StrDeserializer, StringDeserializer};
 use serde::de::{self, DeserializeSeed, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::fault::{Fault, nearest, shortened};
+use super::fault::{ConfigFault, nearest, shortened};
 use super::keys::SCHEMA;
-use super::layer::{Node, Origin, Value, shown_key};
+use super::layer::{LayerNode, LayerValue, ValueOrigin, shown_key};
 
 /// Where the value of a key stands that cannot be what it should be.
 #[derive(Debug)]
 pub(crate) struct Misfit {
     message: String,
-    at: Option<(Vec<String>, Origin)>,
+    at: Option<(Vec<String>, ValueOrigin)>,
 }
 
 impl Misfit {
-    fn placed(mut self, key: &[String], origin: &Origin) -> Misfit {
+    fn placed(mut self, key: &[String], origin: &ValueOrigin) -> Misfit {
         self.at.get_or_insert_with(|| (key.to_vec(), origin.clone()));
         self
     }
 
     /// The fault, and the key to take out so that the rest can be read.
-    pub(crate) fn told(self) -> (Fault, Vec<String>) {
-        let (key, origin) = self.at.unwrap_or((Vec::new(), Origin::Default));
-        (Fault::new(&origin, shown_key(&key), self.message), key)
+    pub(crate) fn told(self) -> (ConfigFault, Vec<String>) {
+        let (key, origin) = self.at.unwrap_or((Vec::new(), ValueOrigin::Default));
+        (ConfigFault::new(&origin, shown_key(&key), self.message), key)
     }
 }
 
@@ -92,25 +92,25 @@ impl de::Error for Misfit {
 
 /// What was noted on the way.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct ReadingNotes {
     /// Keys that no struct has.
-    pub(crate) unknown: RefCell<Vec<Fault>>,
+    pub(crate) unknown: RefCell<Vec<ConfigFault>>,
     /// The keys of each struct that was asked for.
     pub(crate) fields: RefCell<BTreeMap<Vec<String>, &'static [&'static str]>>,
 }
 
-pub(crate) struct Reading<'a> {
-    node: &'a Node,
+pub(crate) struct ValueDeserializer<'a> {
+    node: &'a LayerNode,
     key: Vec<String>,
-    notes: &'a Notes,
+    notes: &'a ReadingNotes,
 }
 
-impl<'a> Reading<'a> {
-    pub(crate) fn new(node: &'a Node, notes: &'a Notes) -> Reading<'a> {
-        Reading { node, key: Vec::new(), notes }
+impl<'a> ValueDeserializer<'a> {
+    pub(crate) fn new(node: &'a LayerNode, notes: &'a ReadingNotes) -> ValueDeserializer<'a> {
+        ValueDeserializer { node, key: Vec::new(), notes }
     }
 
-    fn is_unknown(&self, name: &str, node: &Node, fields: &[&str]) {
+    fn is_unknown(&self, name: &str, node: &LayerNode, fields: &[&str]) {
         let mut key = self.key.clone();
         key.push(name.to_string());
         let elsewhere = || SCHEMA.iter().find(|section| section.keys.iter().any(|key| key.name == name));
@@ -123,16 +123,16 @@ impl<'a> Reading<'a> {
             },
         };
         let what = if self.key.is_empty() { "there is no such table" } else { "there is no such key" };
-        self.notes.unknown.borrow_mut().push(Fault::new(
+        self.notes.unknown.borrow_mut().push(ConfigFault::new(
             &node.origin,
             shown_key(&key),
             format!("{what}{meant}"),
         ));
     }
 
-    fn is_table<E: de::Error>(&self) -> Result<&'a BTreeMap<String, Node>, E> {
+    fn is_table<E: de::Error>(&self) -> Result<&'a BTreeMap<String, LayerNode>, E> {
         match &self.node.value {
-            Value::Table(table) => Ok(table),
+            LayerValue::Table(table) => Ok(table),
             other => {
                 let name = match self.key.as_slice() {
                     [section] => format!(" [{section}]"),
@@ -144,14 +144,14 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+fn kind(value: &LayerValue) -> &'static str {
     match value {
-        Value::Table(_) => "a table",
-        Value::List(_) => "a list",
-        Value::String(_) | Value::Text(_) => "a text",
-        Value::Integer(_) | Value::Float(_) => "a number",
-        Value::Boolean(_) => "true or false",
-        Value::Date => "a date",
+        LayerValue::Table(_) => "a table",
+        LayerValue::List(_) => "a list",
+        LayerValue::String(_) | LayerValue::Text(_) => "a text",
+        LayerValue::Integer(_) | LayerValue::Float(_) => "a number",
+        LayerValue::Boolean(_) => "true or false",
+        LayerValue::Date => "a date",
     }
 }
 
@@ -160,7 +160,7 @@ macro_rules! numbers {
         $(
             fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
                 match &self.node.value {
-                    Value::Text(text) => match text.parse::<i64>() {
+                    LayerValue::Text(text) => match text.parse::<i64>() {
                         Ok(number) => visitor.visit_i64(number),
                         Err(_) => Err(de::Error::invalid_value(Unexpected::Str(text), &visitor)),
                     },
@@ -171,24 +171,24 @@ macro_rules! numbers {
     };
 }
 
-impl<'de> Deserializer<'de> for Reading<'_> {
+impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     type Error = Misfit;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match &self.node.value {
-            Value::Table(table) => visitor.visit_map(Entries::of(&self, table, None)),
-            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), reading: &self }),
-            Value::String(text) | Value::Text(text) => visitor.visit_str(text),
-            Value::Integer(number) => visitor.visit_i64(*number),
-            Value::Float(number) => visitor.visit_f64(*number),
-            Value::Boolean(value) => visitor.visit_bool(*value),
-            Value::Date => Err(de::Error::invalid_type(Unexpected::Other("a date"), &visitor)),
+            LayerValue::Table(table) => visitor.visit_map(Entries::of(&self, table, None)),
+            LayerValue::List(items) => visitor.visit_seq(Items { items: items.iter(), reading: &self }),
+            LayerValue::String(text) | LayerValue::Text(text) => visitor.visit_str(text),
+            LayerValue::Integer(number) => visitor.visit_i64(*number),
+            LayerValue::Float(number) => visitor.visit_f64(*number),
+            LayerValue::Boolean(value) => visitor.visit_bool(*value),
+            LayerValue::Date => Err(de::Error::invalid_type(Unexpected::Other("a date"), &visitor)),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match &self.node.value {
-            Value::Text(text) => match text.as_str() {
+            LayerValue::Text(text) => match text.as_str() {
                 "true" | "yes" | "on" | "1" => visitor.visit_bool(true),
                 "false" | "no" | "off" | "0" => visitor.visit_bool(false),
                 text => Err(de::Error::invalid_value(Unexpected::Str(text), &visitor)),
@@ -215,12 +215,14 @@ impl<'de> Deserializer<'de> for Reading<'_> {
     /// A single value stands for a list of it. In the environment commas part them.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match &self.node.value {
-            Value::List(_) | Value::Table(_) => self.deserialize_any(visitor),
-            Value::Text(text) => {
+            LayerValue::List(_) | LayerValue::Table(_) => self.deserialize_any(visitor),
+            LayerValue::Text(text) => {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                let of_part =
-                    |part: &str| Node { value: Value::Text(part.into()), origin: self.node.origin.clone() };
-                let items: Vec<Node> = parts.map(of_part).collect();
+                let of_part = |part: &str| LayerNode {
+                    value: LayerValue::Text(part.into()),
+                    origin: self.node.origin.clone(),
+                };
+                let items: Vec<LayerNode> = parts.map(of_part).collect();
                 visitor.visit_seq(Items { items: items.iter(), reading: &self })
             }
             _ => visitor.visit_seq(Items { items: std::slice::from_ref(self.node).iter(), reading: &self }),
@@ -253,7 +255,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         visitor: V,
     ) -> Result<V::Value, Misfit> {
         match &self.node.value {
-            Value::String(text) | Value::Text(text) => {
+            LayerValue::String(text) | LayerValue::Text(text) => {
                 let text: StrDeserializer<'_, Misfit> = text.as_str().into_deserializer();
                 visitor.visit_enum(text)
             }
@@ -271,16 +273,16 @@ impl<'de> Deserializer<'de> for Reading<'_> {
 
 /// The entries of a table, those of `fields` only if there are any.
 struct Entries<'a, 'r> {
-    reading: &'r Reading<'a>,
-    left: std::collections::btree_map::Iter<'a, String, Node>,
+    reading: &'r ValueDeserializer<'a>,
+    left: std::collections::btree_map::Iter<'a, String, LayerNode>,
     fields: Option<&'static [&'static str]>,
-    now: Option<(&'a String, &'a Node)>,
+    now: Option<(&'a String, &'a LayerNode)>,
 }
 
 impl<'a, 'r> Entries<'a, 'r> {
     fn of(
-        reading: &'r Reading<'a>,
-        table: &'a BTreeMap<String, Node>,
+        reading: &'r ValueDeserializer<'a>,
+        table: &'a BTreeMap<String, LayerNode>,
         fields: Option<&'static [&'static str]>,
     ) -> Entries<'a, 'r> {
         Entries { reading, left: table.iter(), fields, now: None }
@@ -310,14 +312,14 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
             return Err(de::Error::custom("a value without a key"));
         };
         let key = self.key(name);
-        let reading = Reading { node, key: key.clone(), notes: self.reading.notes };
+        let reading = ValueDeserializer { node, key: key.clone(), notes: self.reading.notes };
         seed.deserialize(reading).map_err(|misfit| misfit.placed(&key, &node.origin))
     }
 }
 
 struct Items<'a, 'r> {
-    items: std::slice::Iter<'r, Node>,
-    reading: &'r Reading<'a>,
+    items: std::slice::Iter<'r, LayerNode>,
+    reading: &'r ValueDeserializer<'a>,
 }
 
 impl<'de> SeqAccess<'de> for Items<'_, '_> {
@@ -325,7 +327,7 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
         let Some(node) = self.items.next() else { return Ok(None) };
-        let reading = Reading { node, key: self.reading.key.clone(), notes: self.reading.notes };
+        let reading = ValueDeserializer { node, key: self.reading.key.clone(), notes: self.reading.notes };
         let value = seed.deserialize(reading);
         value.map(Some).map_err(|misfit| misfit.placed(&self.reading.key, &node.origin))
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Config;
-use super::keys::{Key, Reload, SCHEMA, Section};
+use super::keys::{ConfigKey, Reload, SCHEMA, Section};
 use super::show::inline;
 use super::sources::variable_of;
 
@@ -80,7 +80,7 @@ fn name_of(section: &Section) -> &'static str {
     }
 }
 
-fn example_of(section: &Section, key: &Key) -> String {
+fn example_of(section: &Section, key: &ConfigKey) -> String {
     match key.example {
         "" => default_of(section, key).unwrap_or_default(),
         example => example.to_string(),
@@ -88,7 +88,7 @@ fn example_of(section: &Section, key: &Key) -> String {
 }
 
 /// The default as TOML; none if there is none, or it depends on the process.
-fn default_of(section: &Section, key: &Key) -> Option<String> {
+fn default_of(section: &Section, key: &ConfigKey) -> Option<String> {
     let name = name_of(section).to_string();
     let mut config = Config::default();
     config.identities.entry(name.clone()).or_default();

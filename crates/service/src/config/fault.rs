@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 
 use farhaul::{Code, Error, is_unprintable};
 
-use super::layer::Origin;
+use super::layer::ValueOrigin;
 
 /// As many are told; who has more has saved another kind of file.
 pub(crate) const FAULTS_MAX: usize = 100;
@@ -16,16 +16,20 @@ const QUOTED_MAX: usize = 80;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    pub(crate) origin: Origin,
+pub struct ConfigFault {
+    pub(crate) origin: ValueOrigin,
     /// Empty where it is about a file as a whole.
     pub(crate) key: String,
     pub(crate) message: String,
 }
 
-impl Fault {
-    pub(crate) fn new(origin: &Origin, key: impl Into<String>, message: impl Into<String>) -> Fault {
-        Fault { origin: origin.clone(), key: key.into(), message: message.into() }
+impl ConfigFault {
+    pub(crate) fn new(
+        origin: &ValueOrigin,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> ConfigFault {
+        ConfigFault { origin: origin.clone(), key: key.into(), message: message.into() }
     }
 
     /// The key that it is about, empty if it is about a file as a whole.
@@ -34,7 +38,7 @@ impl Fault {
     }
 }
 
-impl Display for Fault {
+impl Display for ConfigFault {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
         formatter.write_str(&plain(&format!("{}: {key}{}", self.origin, self.message)))
@@ -43,38 +47,40 @@ impl Display for Fault {
 
 /// All that is wrong, at most [`FAULTS_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faults(Vec<Fault>);
+pub struct ConfigFaults(Vec<ConfigFault>);
 
-impl Faults {
+impl ConfigFaults {
     /// Nothing, if there are none.
-    pub(crate) fn judge(mut faults: Vec<Fault>) -> Result<(), Faults> {
+    pub(crate) fn judge(mut faults: Vec<ConfigFault>) -> Result<(), ConfigFaults> {
         faults.sort_by(|one, other| (&one.origin, &one.key).cmp(&(&other.origin, &other.key)));
         faults.dedup();
         faults.truncate(FAULTS_MAX);
-        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+        if faults.is_empty() { Ok(()) } else { Err(ConfigFaults(faults)) }
     }
 
     /// By origin and key; never none.
-    pub fn list(&self) -> &[Fault] {
+    pub fn list(&self) -> &[ConfigFault] {
         &self.0
     }
 }
 
 /// The first one, and how many there are.
-impl From<Faults> for Error {
-    fn from(Faults(faults): Faults) -> Error {
+impl From<ConfigFaults> for Error {
+    fn from(ConfigFaults(faults): ConfigFaults) -> Error {
         let rest = match faults.len() {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
         let first = match faults.first() {
             // Who has just typed it knows no keys.
-            Some(Fault { origin: Origin::Flag(flag), message, .. }) => plain(&format!("{flag}: {message}")),
+            Some(ConfigFault { origin: ValueOrigin::Flag(flag), message, .. }) => {
+                plain(&format!("{flag}: {message}"))
+            }
             Some(fault) => fault.to_string(),
             None => String::new(),
         };
         // That command does not see another one's options.
-        let is_listed = faults.iter().any(|fault| !matches!(fault.origin, Origin::Flag(_)));
+        let is_listed = faults.iter().any(|fault| !matches!(fault.origin, ValueOrigin::Flag(_)));
         let error = Error::new(Code::BadConfig, format!("{first}{rest}"));
         error.with_hint_if(is_listed.then_some("`farhaul config check` lists all that is wrong"))
     }
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_one_line() {
-        let fault = Fault::new(&Origin::Default, "a", "x\n\u{1b}[31m");
+        let fault = ConfigFault::new(&ValueOrigin::Default, "a", "x\n\u{1b}[31m");
         assert_eq!(fault.to_string(), "default: a: x\\n\\u{1b}[31m");
     }
 }

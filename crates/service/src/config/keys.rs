@@ -16,7 +16,7 @@ pub enum Reload {
 
 /// One key.
 #[derive(Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// In its table.
     pub name: &'static str,
     /// One line, which begins with a capital letter and has no full stop at its end.
@@ -39,47 +39,87 @@ pub struct Section {
     /// One line.
     pub help: &'static str,
     /// In the order in which they are shown.
-    pub keys: &'static [Key],
+    pub keys: &'static [ConfigKey],
 }
 
 /// All tables, in the order in which they are shown.
 pub const SCHEMA: &[Section] = &[
-    Section { name: "serve", is_named: false, help: sections::Serve::HELP, keys: sections::Serve::KEYS },
-    Section { name: "api", is_named: false, help: sections::Api::HELP, keys: sections::Api::KEYS },
-    Section { name: "jobs", is_named: false, help: sections::Jobs::HELP, keys: sections::Jobs::KEYS },
+    Section {
+        name: "serve",
+        is_named: false,
+        help: sections::ServeSection::HELP,
+        keys: sections::ServeSection::KEYS,
+    },
+    Section {
+        name: "api",
+        is_named: false,
+        help: sections::ApiSection::HELP,
+        keys: sections::ApiSection::KEYS,
+    },
+    Section {
+        name: "jobs",
+        is_named: false,
+        help: sections::JobsSection::HELP,
+        keys: sections::JobsSection::KEYS,
+    },
     Section {
         name: "history",
         is_named: false,
-        help: sections::History::HELP,
-        keys: sections::History::KEYS,
+        help: sections::HistorySection::HELP,
+        keys: sections::HistorySection::KEYS,
     },
-    Section { name: "log", is_named: false, help: sections::Log::HELP, keys: sections::Log::KEYS },
+    Section {
+        name: "log",
+        is_named: false,
+        help: sections::LogSection::HELP,
+        keys: sections::LogSection::KEYS,
+    },
     Section {
         name: "metrics",
         is_named: false,
-        help: sections::Metrics::HELP,
-        keys: sections::Metrics::KEYS,
+        help: sections::MetricsSection::HELP,
+        keys: sections::MetricsSection::KEYS,
     },
     Section {
         name: "webhooks",
         is_named: false,
-        help: sections::Webhooks::HELP,
-        keys: sections::Webhooks::KEYS,
+        help: sections::WebhooksSection::HELP,
+        keys: sections::WebhooksSection::KEYS,
     },
     Section {
         name: "identities",
         is_named: true,
-        help: sections::Identity::HELP,
-        keys: sections::Identity::KEYS,
+        help: sections::IdentitySection::HELP,
+        keys: sections::IdentitySection::KEYS,
     },
-    Section { name: "peers", is_named: true, help: sections::Peer::HELP, keys: sections::Peer::KEYS },
-    Section { name: "caps", is_named: true, help: sections::Cap::HELP, keys: sections::Cap::KEYS },
-    Section { name: "hooks", is_named: true, help: sections::Hook::HELP, keys: sections::Hook::KEYS },
-    Section { name: "watch", is_named: true, help: sections::Watch::HELP, keys: sections::Watch::KEYS },
+    Section {
+        name: "peers",
+        is_named: true,
+        help: sections::PeerSection::HELP,
+        keys: sections::PeerSection::KEYS,
+    },
+    Section {
+        name: "caps",
+        is_named: true,
+        help: sections::CapSection::HELP,
+        keys: sections::CapSection::KEYS,
+    },
+    Section {
+        name: "hooks",
+        is_named: true,
+        help: sections::HookSection::HELP,
+        keys: sections::HookSection::KEYS,
+    },
+    Section {
+        name: "watch",
+        is_named: true,
+        help: sections::WatchSection::HELP,
+        keys: sections::WatchSection::KEYS,
+    },
 ];
 
 /// The table and the key that `key` is, `caps.campus.rate` for example. What lies below a key belongs to it.
-pub fn find(key: &[String]) -> Option<(&'static Section, &'static Key)> {
+pub fn find(key: &[String]) -> Option<(&'static Section, &'static ConfigKey)> {
     let (name, rest) = key.split_first()?;
     let section = SCHEMA.iter().find(|section| section.name == name)?;
     let name = if section.is_named { rest.get(1)? } else { rest.first()? };
@@ -94,6 +134,8 @@ macro_rules! keys {
     })*) => {
         $(
             #[doc = $help]
+            // What is said of a key is text for people, in which [::] is an address.
+            #[allow(rustdoc::broken_intra_doc_links)]
             #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
             #[serde(default)]
             pub struct $section {
@@ -102,8 +144,8 @@ macro_rules! keys {
 
             impl $section {
                 pub(crate) const HELP: &'static str = $help;
-                pub(crate) const KEYS: &'static [$crate::config::keys::Key] = &[
-                    $($crate::config::keys::Key {
+                pub(crate) const KEYS: &'static [$crate::config::keys::ConfigKey] = &[
+                    $($crate::config::keys::ConfigKey {
                         name: stringify!($name),
                         help: $about,
                         unset: $unset,

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::fault::{Fault, shortened};
+use super::fault::{ConfigFault, shortened};
 
 /// Where a value comes from. The order is that of faults: files first, as they are read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A line of a file; 0 is the file as a whole.
     File {
         /// The file.
@@ -30,29 +30,29 @@ pub enum Origin {
     Default,
 }
 
-impl Display for Origin {
+impl Display for ValueOrigin {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { path, line: 0 } => write!(formatter, "{}", path.display()),
-            Origin::File { path, line } => write!(formatter, "{}:{line}", path.display()),
-            Origin::Environment(name) => write!(formatter, "environment {name}"),
-            Origin::Flag(name) => write!(formatter, "command line {name}"),
-            Origin::Default => formatter.write_str("default"),
+            ValueOrigin::File { path, line: 0 } => write!(formatter, "{}", path.display()),
+            ValueOrigin::File { path, line } => write!(formatter, "{}:{line}", path.display()),
+            ValueOrigin::Environment(name) => write!(formatter, "environment {name}"),
+            ValueOrigin::Flag(name) => write!(formatter, "command line {name}"),
+            ValueOrigin::Default => formatter.write_str("default"),
         }
     }
 }
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
-    pub(crate) origin: Origin,
+pub(crate) struct LayerNode {
+    pub(crate) value: LayerValue,
+    pub(crate) origin: ValueOrigin,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Value {
-    Table(BTreeMap<String, Node>),
-    List(Vec<Node>),
+pub(crate) enum LayerValue {
+    Table(BTreeMap<String, LayerNode>),
+    List(Vec<LayerNode>),
     String(String),
     /// Of the environment or the command line: the key's type says how it is read.
     Text(String),
@@ -62,15 +62,15 @@ pub(crate) enum Value {
     Date,
 }
 
-impl Node {
-    pub(crate) fn empty() -> Node {
-        Node { value: Value::Table(BTreeMap::new()), origin: Origin::Default }
+impl LayerNode {
+    pub(crate) fn empty() -> LayerNode {
+        LayerNode { value: LayerValue::Table(BTreeMap::new()), origin: ValueOrigin::Default }
     }
 
     /// Lays a stronger layer over this one.
-    pub(crate) fn merge(&mut self, stronger: Node) {
+    pub(crate) fn merge(&mut self, stronger: LayerNode) {
         match (&mut self.value, stronger.value) {
-            (Value::Table(own), Value::Table(others)) => {
+            (LayerValue::Table(own), LayerValue::Table(others)) => {
                 for (key, other) in others {
                     match own.get_mut(&key) {
                         Some(node) => node.merge(other),
@@ -78,31 +78,32 @@ impl Node {
                     }
                 }
             }
-            (_, value) => *self = Node { value, origin: stronger.origin },
+            (_, value) => *self = LayerNode { value, origin: stronger.origin },
         }
     }
 
     /// Puts a value at a key, with the tables on the way.
-    pub(crate) fn put(&mut self, key: &[&str], node: Node) {
+    pub(crate) fn put(&mut self, key: &[&str], node: LayerNode) {
         let mut node = node;
         for part in key.iter().rev() {
             let origin = node.origin.clone();
-            node = Node { value: Value::Table(BTreeMap::from([((*part).to_string(), node)])), origin };
+            node =
+                LayerNode { value: LayerValue::Table(BTreeMap::from([((*part).to_string(), node)])), origin };
         }
         self.merge(node);
     }
 
-    pub(crate) fn get(&self, key: &[String]) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &[String]) -> Option<&LayerNode> {
         let Some((first, rest)) = key.split_first() else { return Some(self) };
         match &self.value {
-            Value::Table(table) => table.get(first)?.get(rest),
+            LayerValue::Table(table) => table.get(first)?.get(rest),
             _ => None,
         }
     }
 
     /// Takes a key out; says whether it was there.
     pub(crate) fn remove(&mut self, key: &[String]) -> bool {
-        let Value::Table(table) = &mut self.value else { return false };
+        let LayerValue::Table(table) = &mut self.value else { return false };
         match key {
             [] => false,
             [last] => table.remove(last).is_some(),
@@ -111,23 +112,23 @@ impl Node {
     }
 
     /// Where the value of a key stands, or the nearest table on the way that stands anywhere.
-    pub(crate) fn origin_of(&self, key: &[String]) -> Origin {
+    pub(crate) fn origin_of(&self, key: &[String]) -> ValueOrigin {
         let nodes = (1..=key.len()).rev().map(|len| self.get(&key[..len]));
-        nodes.flatten().next().map_or(Origin::Default, |node| node.origin.clone())
+        nodes.flatten().next().map_or(ValueOrigin::Default, |node| node.origin.clone())
     }
 }
 
 /// One file, or all that is wrong with its syntax.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<Node, Vec<Fault>> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<LayerNode, Vec<ConfigFault>> {
     let path: Arc<Path> = path.into();
     let lines = Lines::of(text);
-    let at = |offset: usize| Origin::File { path: path.clone(), line: lines.of_offset(offset) };
+    let at = |offset: usize| ValueOrigin::File { path: path.clone(), line: lines.of_offset(offset) };
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut faults: Vec<Fault> = errors
+    let mut faults: Vec<ConfigFault> = errors
         .iter()
         .map(|error| {
             let message = format!("this is no TOML: {}", error.message().trim().replace('\n', ", "));
-            Fault::new(&at(error.span().map_or(0, |span| span.start)), "", message)
+            ConfigFault::new(&at(error.span().map_or(0, |span| span.start)), "", message)
         })
         .collect();
     // What follows from the first fault of a line says nothing new.
@@ -138,7 +139,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Node, Vec<Fault>> {
     let mut reader = Reader { at: &at, faults: Vec::new(), key: Vec::new() };
     let value = reader.table(table.get_ref());
     match reader.faults.is_empty() {
-        true => Ok(Node { value, origin: Origin::File { path, line: 0 } }),
+        true => Ok(LayerNode { value, origin: ValueOrigin::File { path, line: 0 } }),
         false => Err(reader.faults),
     }
 }
@@ -158,13 +159,13 @@ impl Lines {
 }
 
 struct Reader<'a> {
-    at: &'a dyn Fn(usize) -> Origin,
-    faults: Vec<Fault>,
+    at: &'a dyn Fn(usize) -> ValueOrigin,
+    faults: Vec<ConfigFault>,
     key: Vec<String>,
 }
 
 impl Reader<'_> {
-    fn table(&mut self, table: &DeTable<'_>) -> Value {
+    fn table(&mut self, table: &DeTable<'_>) -> LayerValue {
         let mut nodes = BTreeMap::new();
         for (name, value) in table.iter() {
             let origin = (self.at)(name.span().start);
@@ -172,39 +173,39 @@ impl Reader<'_> {
             self.key.push(name.clone());
             let value = self.value(value.get_ref(), &origin);
             self.key.pop();
-            nodes.insert(name, Node { value, origin });
+            nodes.insert(name, LayerNode { value, origin });
         }
-        Value::Table(nodes)
+        LayerValue::Table(nodes)
     }
 
-    fn value(&mut self, value: &DeValue<'_>, origin: &Origin) -> Value {
+    fn value(&mut self, value: &DeValue<'_>, origin: &ValueOrigin) -> LayerValue {
         match value {
-            DeValue::String(text) => Value::String(text.to_string()),
+            DeValue::String(text) => LayerValue::String(text.to_string()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => Value::Integer(number),
+                Ok(number) => LayerValue::Integer(number),
                 Err(_) => self.fault(origin, number.as_str()),
             },
             DeValue::Float(number) => match number.as_str().parse() {
-                Ok(number) => Value::Float(number),
+                Ok(number) => LayerValue::Float(number),
                 Err(_) => self.fault(origin, number.as_str()),
             },
-            DeValue::Boolean(value) => Value::Boolean(*value),
-            DeValue::Datetime(_) => Value::Date,
+            DeValue::Boolean(value) => LayerValue::Boolean(*value),
+            DeValue::Datetime(_) => LayerValue::Date,
             DeValue::Array(items) => {
                 let items = items.iter().map(|item| {
                     let origin = (self.at)(item.span().start);
-                    Node { value: self.value(item.get_ref(), &origin), origin }
+                    LayerNode { value: self.value(item.get_ref(), &origin), origin }
                 });
-                Value::List(items.collect())
+                LayerValue::List(items.collect())
             }
             DeValue::Table(table) => self.table(table),
         }
     }
 
-    fn fault(&mut self, origin: &Origin, number: &str) -> Value {
+    fn fault(&mut self, origin: &ValueOrigin, number: &str) -> LayerValue {
         let message = format!("{} is too large a number", shortened(number));
-        self.faults.push(Fault::new(origin, shown_key(&self.key), message));
-        Value::Integer(0)
+        self.faults.push(ConfigFault::new(origin, shown_key(&self.key), message));
+        LayerValue::Integer(0)
     }
 }
 

@@ -2,9 +2,9 @@
 //! whose keys know their origins.
 //!
 //! How to read it: [`keys`] has what a key is and [`sections`] a row for each; [`values`] the types of what
-//! stands there. [`Sources`] says where the layers are (`surroundings.rs`, `sources.rs`); each is a tree
+//! stands there. [`ConfigSources`] says where the layers are (`environment.rs`, `sources.rs`); each is a tree
 //! (`layer.rs`), they are merged, read by serde once (`deserializer.rs`) and judged ([`Config::checked`],
-//! `rules.rs`). [`Loaded`] is shown by `show.rs`.
+//! `rules.rs`). [`LoadedConfig`] is shown by `show.rs`.
 //!
 //! Always true: all that is wrong is told at once, a line each; a secret is named by where it lies and never
 //! read here.
@@ -13,16 +13,16 @@ pub mod keys;
 pub mod sections;
 pub mod values;
 
-mod below;
 mod deserializer;
+mod environment;
 #[cfg(test)]
 mod example;
 mod fault;
+mod forbidden_roots;
 mod layer;
 mod rules;
 mod show;
 mod sources;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 
@@ -31,20 +31,21 @@ use std::collections::BTreeMap;
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-pub use below::OwnFile;
-pub(crate) use below::lies_in;
-pub use fault::{Fault, Faults};
+pub use environment::Surroundings;
+pub use fault::{ConfigFault, ConfigFaults};
+pub use forbidden_roots::OwnFile;
+pub(crate) use forbidden_roots::lies_in;
 pub use keys::Reload;
-pub use layer::Origin;
+pub use layer::ValueOrigin;
 pub use sections::{
-    Api, Cap, History, Hook, HookEvent, Identity, Jobs, Log, LogLevel, Metrics, Peer, Serve, Watch, Webhooks,
+    ApiSection, CapSection, HistorySection, HookEvent, HookSection, IdentitySection, JobsSection, LogLevel,
+    LogSection, MetricsSection, PeerSection, ServeSection, WatchSection, WebhooksSection,
 };
 pub use show::Origins;
-pub use sources::{Loaded, Sources};
-pub use surroundings::Surroundings;
+pub use sources::{ConfigSources, LoadedConfig};
 
 use layer::shown_key;
-use values::{HostPattern, Written as _};
+use values::{HostPattern, TextValue as _};
 
 /// Values by keys.
 type Leaves = BTreeMap<Vec<String>, toml::Value>;
@@ -54,38 +55,38 @@ type Leaves = BTreeMap<Vec<String>, toml::Value>;
 #[serde(default)]
 pub struct Config {
     /// What clients open.
-    pub serve: Serve,
+    pub serve: ServeSection,
     /// The API.
-    pub api: Api,
+    pub api: ApiSection,
     /// How many run, and retries.
-    pub jobs: Jobs,
+    pub jobs: JobsSection,
     /// What is kept of what has been.
-    pub history: History,
+    pub history: HistorySection,
     /// The log and the audit file.
-    pub log: Log,
+    pub log: LogSection,
     /// Figures for Prometheus.
-    pub metrics: Metrics,
+    pub metrics: MetricsSection,
     /// Calls of other programs.
-    pub webhooks: Webhooks,
+    pub webhooks: WebhooksSection,
     /// How outgoing connections authenticate.
-    pub identities: BTreeMap<String, Identity>,
+    pub identities: BTreeMap<String, IdentitySection>,
     /// Other hosts.
-    pub peers: BTreeMap<String, Peer>,
+    pub peers: BTreeMap<String, PeerSection>,
     /// Limits of rate.
-    pub caps: BTreeMap<String, Cap>,
+    pub caps: BTreeMap<String, CapSection>,
     /// Programs that run when something has happened.
-    pub hooks: BTreeMap<String, Hook>,
+    pub hooks: BTreeMap<String, HookSection>,
     /// Directories whose files are sent.
-    pub watch: BTreeMap<String, Watch>,
+    pub watch: BTreeMap<String, WatchSection>,
 }
 
 impl Config {
     /// The one place that judges it.
-    pub fn checked(self) -> Result<Config, Faults> {
-        let faults = rules::violations(&self)
-            .into_iter()
-            .map(|violation| Fault::new(&Origin::Default, shown_key(&violation.key), violation.message));
-        Faults::judge(faults.collect())?;
+    pub fn checked(self) -> Result<Config, ConfigFaults> {
+        let faults = rules::violations(&self).into_iter().map(|violation| {
+            ConfigFault::new(&ValueOrigin::Default, shown_key(&violation.key), violation.message)
+        });
+        ConfigFaults::judge(faults.collect())?;
         Ok(self)
     }
 
@@ -102,8 +103,8 @@ impl Config {
     }
 
     /// The first table of peers that a host fits, and its name.
-    pub fn peer_of(&self, host: &str, port: Option<u16>) -> Option<(&str, &Peer)> {
-        let fits = |name: &str, peer: &Peer| match &peer.host {
+    pub fn peer_of(&self, host: &str, port: Option<u16>) -> Option<(&str, &PeerSection)> {
+        let fits = |name: &str, peer: &PeerSection| match &peer.host {
             Some(pattern) => pattern.fits(host, port),
             None => HostPattern::read(name).is_some_and(|pattern| pattern.fits(host, port)),
         };

@@ -9,10 +9,12 @@ use farhaul::MEMORY_MIN;
 use farhaul_session::options::RATE_MIN_BPS;
 
 use super::Config;
-use super::below;
 use super::fault::{nearest, shortened};
-use super::sections::{Api, Cap, Hook, Identity, Jobs, Peer, Watch};
-use super::values::{Address, After, Rate, Size, Span};
+use super::forbidden_roots;
+use super::sections::{
+    ApiSection, CapSection, HookSection, IdentitySection, JobsSection, PeerSection, WatchSection,
+};
+use super::values::{AfterValue, ListenAddress, RateValue, SizeValue, TimeSpan};
 
 /// Something that does not hold, and the key that is to be changed.
 pub(super) struct Violation {
@@ -49,7 +51,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     list.api(&config.api);
     list.listeners(config);
     list.jobs(&config.jobs);
-    list.least(&["history", "size_max"], Some(config.history.size_max), Size(1 << 20));
+    list.least(&["history", "size_max"], Some(config.history.size_max), SizeValue(1 << 20));
     for (name, identity) in &config.identities {
         list.identity(name, identity);
     }
@@ -65,7 +67,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     for (name, watch) in &config.watch {
         list.watch(name, watch);
     }
-    for (key, message) in below::faults(config) {
+    for (key, message) in forbidden_roots::faults(config) {
         list.0.push(Violation { key, message, cause: Some(["serve", "root"]) });
     }
     list.0
@@ -96,9 +98,9 @@ impl List {
         if serve.root.is_some() && serve.listen.is_empty() {
             self.add(&["serve", "listen"], "a root is served, and there is no address to serve it at");
         }
-        self.least(&["serve", "max_rate"], serve.max_rate, Rate(RATE_MIN_BPS));
-        self.least(&["serve", "memory"], serve.memory, Size(MEMORY_MIN));
-        self.least(&["serve", "memory_per_key"], serve.memory_per_key, Size(MEMORY_MIN));
+        self.least(&["serve", "max_rate"], serve.max_rate, RateValue(RATE_MIN_BPS));
+        self.least(&["serve", "memory"], serve.memory, SizeValue(MEMORY_MIN));
+        self.least(&["serve", "memory_per_key"], serve.memory_per_key, SizeValue(MEMORY_MIN));
         if let (Some(all), Some(key)) = (serve.memory, serve.memory_per_key)
             && key > all
         {
@@ -106,17 +108,17 @@ impl List {
         }
     }
 
-    fn api(&mut self, api: &Api) {
+    fn api(&mut self, api: &ApiSection) {
         match (&api.tls_cert, &api.tls_key) {
             (Some(_), None) => self.add(&["api", "tls_cert"], "needs tls_key beside it"),
             (None, Some(_)) => self.add(&["api", "tls_key"], "needs tls_cert beside it"),
             (Some(_), Some(_)) | (None, None) => {}
         }
-        self.least(&["api", "max_body"], Some(api.max_body), Size(BODY_MIN));
-        self.most(&["api", "max_body"], Some(api.max_body), Size(BODY_MAX));
+        self.least(&["api", "max_body"], Some(api.max_body), SizeValue(BODY_MIN));
+        self.most(&["api", "max_body"], Some(api.max_body), SizeValue(BODY_MAX));
         let minute = Duration::from_secs(60);
-        self.least(&["api", "login_time"], Some(api.login_time), Span(minute));
-        self.most(&["api", "login_time"], Some(api.login_time), Span(LOGIN_DAYS_MAX * 24 * 60 * minute));
+        self.least(&["api", "login_time"], Some(api.login_time), TimeSpan(minute));
+        self.most(&["api", "login_time"], Some(api.login_time), TimeSpan(LOGIN_DAYS_MAX * 24 * 60 * minute));
         if api.requests_burst < api.requests_per_second {
             let least = api.requests_per_second;
             self.add(
@@ -137,7 +139,7 @@ impl List {
         ];
         let mut taken: BTreeMap<SocketAddr, &str> = BTreeMap::new();
         for (table, addresses) in tables {
-            for Address(address) in addresses {
+            for ListenAddress(address) in addresses {
                 let key = [table, "listen"];
                 // Port 0 lets the system choose, a different one each time.
                 if address.port() != 0
@@ -157,8 +159,8 @@ impl List {
         }
     }
 
-    fn jobs(&mut self, jobs: &Jobs) {
-        self.least(&["jobs", "retry_first"], Some(jobs.retry_first), Span(Duration::from_secs(1)));
+    fn jobs(&mut self, jobs: &JobsSection) {
+        self.least(&["jobs", "retry_first"], Some(jobs.retry_first), TimeSpan(Duration::from_secs(1)));
         if jobs.retry_longest < jobs.retry_first {
             let first = jobs.retry_first;
             self.add(&["jobs", "retry_longest"], format!("is shorter than retry_first, which is {first}"));
@@ -188,9 +190,9 @@ impl List {
         self.add(key, format!("there is no [{section}.{}]{meant}", shortened(name)));
     }
 
-    fn identity(&mut self, name: &str, identity: &Identity) {
+    fn identity(&mut self, name: &str, identity: &IdentitySection) {
         self.name("identities", name);
-        let Identity { key, ssh_identity, ssh_config, ssh_program, ssh_user } = identity;
+        let IdentitySection { key, ssh_identity, ssh_config, ssh_program, ssh_user } = identity;
         let has_ssh =
             !ssh_identity.is_empty() || ssh_config.is_some() || ssh_program.is_some() || ssh_user.is_some();
         if key.is_none() && !has_ssh {
@@ -204,11 +206,11 @@ impl List {
         }
     }
 
-    fn peer(&mut self, name: &str, peer: &Peer, config: &Config) {
+    fn peer(&mut self, name: &str, peer: &PeerSection, config: &Config) {
         self.name("peers", name);
         self.refers(&["peers", name, "identity"], peer.identity.as_ref(), "identities", &config.identities);
         self.refers(&["peers", name, "cap"], peer.cap.as_ref(), "caps", &config.caps);
-        let pattern = |name: &str, peer: &Peer| {
+        let pattern = |name: &str, peer: &PeerSection| {
             peer.host.as_ref().map_or_else(|| name.to_ascii_lowercase(), ToString::to_string)
         };
         let own = pattern(name, peer);
@@ -218,11 +220,11 @@ impl List {
         }
     }
 
-    fn cap(&mut self, name: &str, cap: &Cap, caps: &BTreeMap<String, Cap>) {
+    fn cap(&mut self, name: &str, cap: &CapSection, caps: &BTreeMap<String, CapSection>) {
         self.name("caps", name);
-        self.least(&["caps", name, "rate"], cap.rate, Rate(RATE_MIN_BPS));
+        self.least(&["caps", name, "rate"], cap.rate, RateValue(RATE_MIN_BPS));
         for window in &cap.schedule {
-            self.least(&["caps", name, "schedule"], window.rate, Rate(RATE_MIN_BPS));
+            self.least(&["caps", name, "schedule"], window.rate, RateValue(RATE_MIN_BPS));
         }
         self.most(
             &["caps", name, "weight"],
@@ -246,7 +248,7 @@ impl List {
         }
     }
 
-    fn hook(&mut self, name: &str, hook: &Hook) {
+    fn hook(&mut self, name: &str, hook: &HookSection) {
         self.name("hooks", name);
         if hook.program.is_none() {
             self.add(&["hooks", name, "program"], "a hook needs a program");
@@ -266,7 +268,7 @@ impl List {
         self.most(&["hooks", name, "batch_files"], Some(hook.batch_files), BATCH_FILES_MAX);
     }
 
-    fn watch(&mut self, name: &str, watch: &Watch) {
+    fn watch(&mut self, name: &str, watch: &WatchSection) {
         self.name("watch", name);
         if watch.path.is_none() {
             self.add(&["watch", name, "path"], "a watch needs a directory");
@@ -277,7 +279,7 @@ impl List {
         let day = Duration::from_secs(86_400);
         self.span(&["watch", name, "settle"], watch.settle.0, Duration::from_secs(1), day);
         self.span(&["watch", name, "rescan"], watch.rescan.0, Duration::from_secs(1), day);
-        if let (After::Move(target), Some(path)) = (&watch.after, &watch.path)
+        if let (AfterValue::Move(target), Some(path)) = (&watch.after, &watch.path)
             && target.as_path() == path.as_path()
         {
             self.add(&["watch", name, "after"], "moves files to where they are");
@@ -285,7 +287,7 @@ impl List {
     }
 
     fn span(&mut self, key: &[&str], value: Duration, least: Duration, most: Duration) {
-        self.least(key, Some(Span(value)), Span(least));
-        self.most(key, Some(Span(value)), Span(most));
+        self.least(key, Some(TimeSpan(value)), TimeSpan(least));
+        self.most(key, Some(TimeSpan(value)), TimeSpan(most));
     }
 }

@@ -10,10 +10,10 @@ use toml::Value;
 use farhaul::is_unprintable;
 
 use super::Leaves;
-use super::fault::{Fault, Faults};
-use super::keys::{Key, SCHEMA, Section};
-use super::layer::{Origin, shown_key};
-use super::sources::Loaded;
+use super::fault::{ConfigFault, ConfigFaults};
+use super::keys::{ConfigKey, SCHEMA, Section};
+use super::layer::{ValueOrigin, shown_key};
+use super::sources::LoadedConfig;
 
 /// Whether origins are shown behind the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Origins {
     Hidden,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Effective values as TOML. A key without a value is a comment that says what holds.
     pub fn shown(&self, origins: Origins) -> String {
         let leaves = self.config.leaves();
@@ -89,29 +89,34 @@ impl Loaded {
         }
     }
 
-    fn value_of<'a>(&self, leaves: &'a Leaves, table: &[String], key: &Key) -> (Option<&'a Value>, Origin) {
+    fn value_of<'a>(
+        &self,
+        leaves: &'a Leaves,
+        table: &[String],
+        key: &ConfigKey,
+    ) -> (Option<&'a Value>, ValueOrigin) {
         let mut path = table.to_vec();
         path.push(key.name.to_string());
         (leaves.get(&path), self.origin(&path))
     }
 }
 
-impl Faults {
-    /// For programs, as [`Loaded::shown_json`].
+impl ConfigFaults {
+    /// For programs, as [`LoadedConfig::shown_json`].
     pub fn json(&self) -> serde_json::Value {
-        let of_fault = |fault: &Fault| json!({ "key": fault.key, "message": fault.message, "origin": told(&fault.origin) });
+        let of_fault = |fault: &ConfigFault| json!({ "key": fault.key, "message": fault.message, "origin": told(&fault.origin) });
         json!({ "schema": 1, "ok": false, "faults": self.list().iter().map(of_fault).collect::<Vec<_>>() })
     }
 }
 
-fn told(origin: &Origin) -> serde_json::Value {
+fn told(origin: &ValueOrigin) -> serde_json::Value {
     match origin {
-        Origin::File { path, line } => {
+        ValueOrigin::File { path, line } => {
             json!({ "kind": "file", "file": path.to_string_lossy(), "line": line })
         }
-        Origin::Environment(name) => json!({ "kind": "environment", "name": name }),
-        Origin::Flag(name) => json!({ "kind": "flag", "name": name }),
-        Origin::Default => json!({ "kind": "default" }),
+        ValueOrigin::Environment(name) => json!({ "kind": "environment", "name": name }),
+        ValueOrigin::Flag(name) => json!({ "kind": "flag", "name": name }),
+        ValueOrigin::Default => json!({ "kind": "default" }),
     }
 }
 

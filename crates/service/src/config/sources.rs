@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use serde::Deserialize as _;
 
-use super::deserializer::{Notes, Reading};
-use super::fault::{FAULTS_MAX, Fault, Faults, nearest};
+use super::deserializer::{ReadingNotes, ValueDeserializer};
+use super::environment::Surroundings;
+use super::fault::{ConfigFault, ConfigFaults, FAULTS_MAX, nearest};
 use super::keys::{SCHEMA, Section};
-use super::layer::{self, Node, Origin, Value, shown_key};
-use super::surroundings::Surroundings;
-use super::{Config, below, rules};
+use super::layer::{self, LayerNode, LayerValue, ValueOrigin, shown_key};
+use super::{Config, forbidden_roots, rules};
 
 /// A longer file is another kind of file: ten thousand tables have less.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const FILES_MAX: usize = 256;
 
 /// Where to look.
 #[derive(Debug, Clone)]
-pub struct Sources {
+pub struct ConfigSources {
     surroundings: Surroundings,
     file: Option<PathBuf>,
     flags: Vec<(&'static str, &'static str, Vec<String>)>,
@@ -33,51 +33,52 @@ pub struct Sources {
 
 /// A configuration that has been judged, and where its values come from.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What the service works with.
     pub config: Config,
     /// The files that were read, the weakest first.
     pub files: Vec<PathBuf>,
-    pub(super) tree: Node,
+    pub(super) tree: LayerNode,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Those of this process; `file` stands in place of all other files.
-    pub fn of_process(file: Option<PathBuf>) -> Sources {
-        Sources::new(Surroundings::of_process(), file)
+    pub fn of_process(file: Option<PathBuf>) -> ConfigSources {
+        ConfigSources::new(Surroundings::of_process(), file)
     }
 
     /// The same with other surroundings.
-    pub fn new(surroundings: Surroundings, file: Option<PathBuf>) -> Sources {
-        Sources { surroundings, file, flags: Vec::new() }
+    pub fn new(surroundings: Surroundings, file: Option<PathBuf>) -> ConfigSources {
+        ConfigSources { surroundings, file, flags: Vec::new() }
     }
 
     /// Lays what was given on the command line over all else: `key` is one such as `serve.max_rate`, `flag`
     /// how the user has named it.
     #[must_use]
-    pub fn with_flag(mut self, key: &'static str, flag: &'static str, values: Vec<String>) -> Sources {
+    pub fn with_flag(mut self, key: &'static str, flag: &'static str, values: Vec<String>) -> ConfigSources {
         self.flags.push((key, flag, values));
         self
     }
 
     /// Reads all layers, and judges what comes out.
-    pub fn load(&self) -> Result<Loaded, Faults> {
+    pub fn load(&self) -> Result<LoadedConfig, ConfigFaults> {
         let mut faults = Vec::new();
         let (mut tree, files) = self.read_files(&mut faults);
         // Of a file that could not be read whole, no other fault makes sense.
-        Faults::judge(std::mem::take(&mut faults))?;
+        ConfigFaults::judge(std::mem::take(&mut faults))?;
         tree.merge(of_environment(&self.surroundings, &mut faults));
         for (key, flag, values) in &self.flags {
             let path: Vec<&str> = key.split('.').collect();
-            let origin = Origin::Flag((*flag).to_string());
-            let texts =
-                values.iter().map(|text| Node { value: Value::Text(text.clone()), origin: origin.clone() });
-            let mut texts: Vec<Node> = texts.collect();
+            let origin = ValueOrigin::Flag((*flag).to_string());
+            let texts = values
+                .iter()
+                .map(|text| LayerNode { value: LayerValue::Text(text.clone()), origin: origin.clone() });
+            let mut texts: Vec<LayerNode> = texts.collect();
             let node = match (texts.len(), texts.pop()) {
                 (1, Some(one)) => one,
                 (_, last) => {
                     texts.extend(last);
-                    Node { value: Value::List(texts), origin }
+                    LayerNode { value: LayerValue::List(texts), origin }
                 }
             };
             tree.put(&path, node);
@@ -94,21 +95,21 @@ impl Sources {
                 let cause = violation.cause.filter(|_| tree.get(&violation.key).is_none());
                 let cause = cause.map(|key| key.map(str::to_string).to_vec());
                 let origin = tree.origin_of(cause.as_ref().unwrap_or(&violation.key));
-                faults.push(Fault::new(&origin, shown_key(&violation.key), violation.message));
+                faults.push(ConfigFault::new(&origin, shown_key(&violation.key), violation.message));
             }
         }
         for path in &files {
-            if let Some(message) = below::fault_of(&config, path, "a file of the configuration") {
-                let origin = Origin::File { path: path.as_path().into(), line: 0 };
-                faults.push(Fault::new(&origin, "", message));
+            if let Some(message) = forbidden_roots::fault_of(&config, path, "a file of the configuration") {
+                let origin = ValueOrigin::File { path: path.as_path().into(), line: 0 };
+                faults.push(ConfigFault::new(&origin, "", message));
             }
         }
-        Faults::judge(faults)?;
-        Ok(Loaded { config, files, tree })
+        ConfigFaults::judge(faults)?;
+        Ok(LoadedConfig { config, files, tree })
     }
 
     /// Defaults that follow from where the process is started and from other keys.
-    fn settle(&self, config: &mut Config, tree: &Node) {
+    fn settle(&self, config: &mut Config, tree: &LayerNode) {
         let is_given = |section: &str, key: &str| tree.get(&[section.to_string(), key.to_string()]).is_some();
         if !is_given("serve", "authorized_keys") {
             config.serve.authorized_keys = self.surroundings.authorized_keys();
@@ -127,13 +128,13 @@ impl Sources {
         }
     }
 
-    fn read_files(&self, faults: &mut Vec<Fault>) -> (Node, Vec<PathBuf>) {
-        let mut tree = Node::empty();
+    fn read_files(&self, faults: &mut Vec<ConfigFault>) -> (LayerNode, Vec<PathBuf>) {
+        let mut tree = LayerNode::empty();
         let mut read = Vec::new();
         for (path, is_needed) in self.files(faults) {
             let of_file = |message: String| {
-                let origin = Origin::File { path: path.as_path().into(), line: 0 };
-                vec![Fault::new(&origin, "", message)]
+                let origin = ValueOrigin::File { path: path.as_path().into(), line: 0 };
+                vec![ConfigFault::new(&origin, "", message)]
             };
             let text = match read_file(&path) {
                 Ok(Some(text)) => text,
@@ -157,7 +158,7 @@ impl Sources {
     }
 
     /// The weakest first, and whether it has to be there.
-    fn files(&self, faults: &mut Vec<Fault>) -> Vec<(PathBuf, bool)> {
+    fn files(&self, faults: &mut Vec<ConfigFault>) -> Vec<(PathBuf, bool)> {
         if let Some(file) = &self.file {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             return vec![(path, true)];
@@ -168,8 +169,8 @@ impl Sources {
         match parts(&folder) {
             Ok(parts) => files.extend(parts.into_iter().map(|path| (path, false))),
             Err(message) => {
-                let origin = Origin::File { path: folder.as_path().into(), line: 0 };
-                faults.push(Fault::new(&origin, "", message));
+                let origin = ValueOrigin::File { path: folder.as_path().into(), line: 0 };
+                faults.push(ConfigFault::new(&origin, "", message));
             }
         }
         files.push((self.surroundings.config_folder().join("farhaul.toml").as_path().to_path_buf(), false));
@@ -235,8 +236,8 @@ fn read_file(path: &Path) -> Result<Option<String>, String> {
 }
 
 /// `FARHAUL_SERVE_MAX_RATE` is `serve.max_rate`. An empty one counts as not set.
-fn of_environment(surroundings: &Surroundings, faults: &mut Vec<Fault>) -> Node {
-    let mut tree = Node::empty();
+fn of_environment(surroundings: &Surroundings, faults: &mut Vec<ConfigFault>) -> LayerNode {
+    let mut tree = LayerNode::empty();
     for (variable, text) in surroundings.environment.iter().filter(|(_, text)| !text.is_empty()) {
         let Some(rest) = variable.strip_prefix("FARHAUL_") else { continue };
         let is_of = |section: &&Section| {
@@ -245,22 +246,25 @@ fn of_environment(surroundings: &Surroundings, faults: &mut Vec<Fault>) -> Node 
         };
         // Others are for other parts of the program.
         let Some(section) = SCHEMA.iter().find(is_of) else { continue };
-        let origin = Origin::Environment(variable.clone());
+        let origin = ValueOrigin::Environment(variable.clone());
         if section.is_named {
             let message = format!("tables of {} stand in files only", section.name);
-            faults.push(Fault::new(&origin, "", message));
+            faults.push(ConfigFault::new(&origin, "", message));
             continue;
         }
         let named = section.keys.iter().map(|key| (key, variable_of(section.name, key.name)));
         let named: Vec<_> = named.collect();
         match named.iter().find(|(_, name)| name == variable) {
             Some((key, _)) => {
-                tree.put(&[section.name, key.name], Node { value: Value::Text(text.clone()), origin });
+                tree.put(
+                    &[section.name, key.name],
+                    LayerNode { value: LayerValue::Text(text.clone()), origin },
+                );
             }
             None => {
                 let meant = nearest(variable, named.iter().map(|(_, name)| name.as_str()));
                 let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
-                faults.push(Fault::new(
+                faults.push(ConfigFault::new(
                     &origin,
                     "",
                     format!("there is no such key in [{}]{meant}", section.name),
@@ -276,10 +280,10 @@ pub(super) fn variable_of(section: &str, key: &str) -> String {
 }
 
 /// One deserialisation, and another one without it for each key that is not what it should be.
-fn typed(tree: &mut Node, faults: &mut Vec<Fault>) -> Config {
+fn typed(tree: &mut LayerNode, faults: &mut Vec<ConfigFault>) -> Config {
     loop {
-        let notes = Notes::default();
-        let misfit = match Config::deserialize(Reading::new(tree, &notes)) {
+        let notes = ReadingNotes::default();
+        let misfit = match Config::deserialize(ValueDeserializer::new(tree, &notes)) {
             Ok(config) => {
                 faults.extend(notes.unknown.into_inner());
                 return config;
@@ -294,9 +298,9 @@ fn typed(tree: &mut Node, faults: &mut Vec<Fault>) -> Config {
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Where the value of a key comes from: `["serve", "max_rate"]`.
-    pub fn origin(&self, key: &[String]) -> Origin {
-        self.tree.get(key).map_or(Origin::Default, |node| node.origin.clone())
+    pub fn origin(&self, key: &[String]) -> ValueOrigin {
+        self.tree.get(key).map_or(ValueOrigin::Default, |node| node.origin.clone())
     }
 }

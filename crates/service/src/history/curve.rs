@@ -26,7 +26,7 @@ pub struct Point {
 
 /// A curve that grows.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Curve {
+pub(crate) struct HistoryCurve {
     points: Vec<Point>,
     /// Looks that make a point, and those that the next one has.
     looks_each: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Curve {
     pub(crate) peak_bps: f64,
 }
 
-impl Curve {
+impl HistoryCurve {
     /// What a look, a second after the last one, has found.
     pub(crate) fn add(&mut self, look: Point) {
         self.peak_bps = self.peak_bps.max(look.goodput_bps);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_long_transfer_has_no_more_points_than_a_short_one_and_the_same_mean() {
-        let mut curve = Curve::default();
+        let mut curve = HistoryCurve::default();
         for second in 1..=10_000 {
             let goodput_bps = if second == 5000 { 1e9 } else { 1e6 * f64::from(second % 10) };
             curve.add(Point { at_s: f64::from(second), goodput_bps, ..Point::default() });

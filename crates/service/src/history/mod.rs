@@ -1,4 +1,4 @@
 //! What is kept of transfers that have ended.
 
 pub(crate) mod curve;
-pub(crate) mod recent;
+pub(crate) mod recent_curve;

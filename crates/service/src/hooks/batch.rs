@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// What may wait in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Bounds {
+pub struct BatchBounds {
     /// Files in a batch, at most. 1 to 10,000.
     pub count: usize,
     /// Their JSON together, in bytes, at most. 1,024 to 4 MiB; that is the memory which a batch takes.
@@ -20,13 +20,13 @@ pub struct Bounds {
     pub wait_s: u32,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { count: 1000, bytes: 256 << 10, wait_s: 5 }
+impl Default for BatchBounds {
+    fn default() -> BatchBounds {
+        BatchBounds { count: 1000, bytes: 256 << 10, wait_s: 5 }
     }
 }
 
-impl Bounds {
+impl BatchBounds {
     /// What is wrong with them, if anything is.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         match self {
@@ -40,7 +40,7 @@ impl Bounds {
 
 /// Items that are told of together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch<T> {
+pub struct HookBatch<T> {
     /// The first batch of a run is 1; the delivery's id is made of it.
     pub number: u64,
     /// At least one.
@@ -49,8 +49,8 @@ pub struct Batch<T> {
 
 /// Makes batches of items. `now` is the time since any moment, by a clock that does not go back.
 #[derive(Debug)]
-pub struct Batcher<T> {
-    bounds: Bounds,
+pub struct HookBatcher<T> {
+    bounds: BatchBounds,
     items: Vec<T>,
     bytes: usize,
     /// When the first of the items has waited long enough.
@@ -58,15 +58,15 @@ pub struct Batcher<T> {
     next: u64,
 }
 
-impl<T> Batcher<T> {
+impl<T> HookBatcher<T> {
     /// `told` batches of this run have been told of before, by an earlier process.
-    pub fn new(bounds: Bounds, told: u64) -> Batcher<T> {
-        Batcher { bounds, items: Vec::new(), bytes: 0, due: None, next: told + 1 }
+    pub fn new(bounds: BatchBounds, told: u64) -> HookBatcher<T> {
+        HookBatcher { bounds, items: Vec::new(), bytes: 0, due: None, next: told + 1 }
     }
 
     /// Takes an item whose JSON has so many bytes; yields the batch that it completes, or for which it came
     /// too late.
-    pub fn push(&mut self, now: Duration, item: T, bytes: usize) -> Option<Batch<T>> {
+    pub fn push(&mut self, now: Duration, item: T, bytes: usize) -> Option<HookBatch<T>> {
         let full = self.bytes.saturating_add(bytes) > self.bounds.bytes;
         let before = if full { self.finish() } else { None };
         self.due.get_or_insert(now.saturating_add(Duration::from_secs(self.bounds.wait_s.into())));
@@ -86,18 +86,18 @@ impl<T> Batcher<T> {
     }
 
     /// Yields what has waited long enough.
-    pub fn handle_timeout(&mut self, now: Duration) -> Option<Batch<T>> {
+    pub fn handle_timeout(&mut self, now: Duration) -> Option<HookBatch<T>> {
         self.poll_timeout().filter(|due| now >= *due).and_then(|_| self.finish())
     }
 
     /// Yields the rest.
-    pub fn finish(&mut self) -> Option<Batch<T>> {
+    pub fn finish(&mut self) -> Option<HookBatch<T>> {
         self.bytes = 0;
         self.due = None;
         if self.items.is_empty() {
             return None;
         }
-        let batch = Batch { number: self.next, items: std::mem::take(&mut self.items) };
+        let batch = HookBatch { number: self.next, items: std::mem::take(&mut self.items) };
         self.next += 1;
         Some(batch)
     }
@@ -116,18 +116,21 @@ mod tests {
 
     #[test]
     fn count_bytes_and_time_end_a_batch() {
-        let mut batcher = Batcher::new(Bounds { count: 3, bytes: 100, wait_s: 5 }, 4);
+        let mut batcher = HookBatcher::new(BatchBounds { count: 3, bytes: 100, wait_s: 5 }, 4);
         assert_eq!(batcher.push(second(0), 'a', 10), None);
         assert_eq!(batcher.push(second(1), 'b', 10), None);
         assert_eq!(batcher.poll_timeout(), Some(second(5)));
-        assert_eq!(batcher.push(second(2), 'c', 10), Some(Batch { number: 5, items: vec!['a', 'b', 'c'] }));
+        assert_eq!(
+            batcher.push(second(2), 'c', 10),
+            Some(HookBatch { number: 5, items: vec!['a', 'b', 'c'] })
+        );
         assert_eq!(batcher.poll_timeout(), None);
 
         assert_eq!(batcher.push(second(3), 'd', 60), None);
-        assert_eq!(batcher.push(second(4), 'e', 60), Some(Batch { number: 6, items: vec!['d'] }));
+        assert_eq!(batcher.push(second(4), 'e', 60), Some(HookBatch { number: 6, items: vec!['d'] }));
         assert_eq!(batcher.handle_timeout(second(8)), None);
-        assert_eq!(batcher.handle_timeout(second(9)), Some(Batch { number: 7, items: vec!['e'] }));
-        assert_eq!(batcher.push(second(10), 'f', 1000), Some(Batch { number: 8, items: vec!['f'] }));
+        assert_eq!(batcher.handle_timeout(second(9)), Some(HookBatch { number: 7, items: vec!['e'] }));
+        assert_eq!(batcher.push(second(10), 'f', 1000), Some(HookBatch { number: 8, items: vec!['f'] }));
         assert_eq!(batcher.finish(), None);
     }
 
@@ -136,12 +139,12 @@ mod tests {
         fn each_item_is_told_of_once_and_in_time(
             items in vec((0_u64..4, 1_usize..80), 0..200), count in 1_usize..10, bytes in 50_usize..200,
         ) {
-            let bounds = Bounds { count, bytes, wait_s: 5 };
-            let mut batcher = Batcher::new(bounds, 0);
+            let bounds = BatchBounds { count, bytes, wait_s: 5 };
+            let mut batcher = HookBatcher::new(bounds, 0);
             let mut told = Vec::new();
             let mut batches = 0;
             let mut now = 0;
-            let mut take = |now: u64, batch: Option<Batch<(usize, u64, usize)>>| {
+            let mut take = |now: u64, batch: Option<HookBatch<(usize, u64, usize)>>| {
                 let Some(batch) = batch else { return Ok(()) };
                 batches += 1;
                 prop_assert_eq!(batch.number, batches);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-use super::{Bounds, Program};
+use super::{BatchBounds, Program};
 
 /// A program may run for so long, if the configuration says nothing.
 const LIMIT_S: u32 = 60;
@@ -17,7 +17,7 @@ const LIMIT_S_MAX: u32 = 86_400;
 /// When something is told to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum When {
+pub enum HookMoment {
     /// Before a run begins: a program that fails keeps it from beginning.
     Pre,
     /// Files have arrived or failed, several at a time.
@@ -28,22 +28,22 @@ pub enum When {
     Fail,
 }
 
-impl When {
+impl HookMoment {
     /// Each of them.
-    pub const ALL: [When; 4] = [When::Pre, When::File, When::Post, When::Fail];
+    pub const ALL: [HookMoment; 4] = [HookMoment::Pre, HookMoment::File, HookMoment::Post, HookMoment::Fail];
 
     /// The word for it in the configuration and in messages.
     pub fn name(self) -> &'static str {
         match self {
-            When::Pre => "pre",
-            When::File => "file",
-            When::Post => "post",
-            When::Fail => "fail",
+            HookMoment::Pre => "pre",
+            HookMoment::File => "file",
+            HookMoment::Post => "post",
+            HookMoment::Fail => "fail",
         }
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for HookMoment {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
@@ -54,7 +54,7 @@ impl fmt::Display for When {
 #[serde(deny_unknown_fields)]
 pub struct Hook {
     /// When it is run.
-    pub on: When,
+    pub on: HookMoment,
     /// An absolute path: no shell and no search.
     pub program: std::path::PathBuf,
     /// Its arguments, as they are.
@@ -68,7 +68,7 @@ pub struct Hook {
     pub labels: BTreeMap<String, String>,
     /// How many files are told of together, for `file`.
     #[serde(default)]
-    pub batch: Bounds,
+    pub batch: BatchBounds,
 }
 
 fn limit_s() -> u32 {
@@ -129,7 +129,7 @@ mod tests {
         let text =
             "[[hook]]\non = 'file'\nprogram = '/x'\nargs = ['-']\nbatch = { count = 200, wait_s = 10 }";
         let hooks = hooks(text).expect("it is right");
-        assert_eq!((hooks[0].on, hooks[0].batch.count, hooks[0].limit_s), (When::File, 200, 60));
+        assert_eq!((hooks[0].on, hooks[0].batch.count, hooks[0].limit_s), (HookMoment::File, 200, 60));
     }
 
     #[test]

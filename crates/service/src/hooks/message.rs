@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-use super::When;
+use super::HookMoment;
 
 /// The version of the document's form.
 pub const MESSAGE_SCHEMA: u32 = 1;
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+pub struct HookMessage {
     /// [`MESSAGE_SCHEMA`].
     pub schema: u32,
     /// What it is about.
-    pub event: When,
+    pub event: HookMoment,
     /// The same whenever this message is given again, and of no other message.
     pub delivery: String,
     /// When it happened, in unix milliseconds.
@@ -111,7 +111,7 @@ impl ErrorWords {
     }
 }
 
-impl Message {
+impl HookMessage {
     /// What programs find in their environment, for those that need no JSON.
     pub fn variables(&self) -> Vec<(String, String)> {
         let variable = |name: &str, value: &str| (format!("FARHAUL_{name}"), value.to_string());
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn the_document_is_as_the_page_says() {
-        let message = Message {
+        let message = HookMessage {
             schema: MESSAGE_SCHEMA,
-            event: When::File,
+            event: HookMoment::File,
             delivery: "4k2m.1.file.9f3a60c1.7".into(),
             at_ms: 1_764_288_000_000,
             job: JobWords {
@@ -170,7 +170,7 @@ mod tests {
         let (shown, _) = rest.split_once("```").expect("the message ends");
         let shown: serde_json::Value = serde_json::from_str(shown).expect("the page shows JSON");
         assert_eq!(serde_json::to_value(&message).unwrap(), shown);
-        assert_eq!(serde_json::from_value::<Message>(shown).unwrap(), message);
+        assert_eq!(serde_json::from_value::<HookMessage>(shown).unwrap(), message);
         for (name, value) in message.variables() {
             assert!(page.contains(&format!("`{name}`")) && !value.is_empty(), "{name}");
         }

@@ -13,7 +13,7 @@ mod message;
 mod program;
 pub mod webhook;
 
-pub use batch::{Batch, Batcher, Bounds};
-pub use config::{Hook, When};
-pub use message::{ErrorWords, FileResult, FileWords, JobWords, MESSAGE_SCHEMA, Message};
-pub use program::{Finished, Program, Stop, run};
+pub use batch::{BatchBounds, HookBatch, HookBatcher};
+pub use config::{Hook, HookMoment};
+pub use message::{ErrorWords, FileResult, FileWords, HookMessage, JobWords, MESSAGE_SCHEMA};
+pub use program::{Program, ProgramEnd, ProgramStop, run};

@@ -52,14 +52,14 @@ pub struct Program {
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
+pub struct ProgramEnd {
     /// What it exited with; none if a signal ended it.
     pub status: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
     /// It was ended since it ran longer than it may.
     pub timed_out: bool,
-    /// It was ended since it was not wanted any more ([`Stop`]).
+    /// It was ended since it was not wanted any more ([`ProgramStop`]).
     pub stopped: bool,
     /// The last of what it said on standard output and standard error, in the order in which it came.
     pub output: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Finished {
     pub took: Duration,
 }
 
-impl Finished {
+impl ProgramEnd {
     /// It exited with 0 by itself.
     pub fn is_success(&self) -> bool {
         self.status == Some(0) && !self.timed_out && !self.stopped
@@ -90,12 +90,12 @@ impl Finished {
 
 /// Ends a running program early, from another thread. Copies stop the same runs.
 #[derive(Debug, Clone)]
-pub struct Stop(Arc<OwnedFd>);
+pub struct ProgramStop(Arc<OwnedFd>);
 
-impl Stop {
+impl ProgramStop {
     /// One that nobody has used yet.
-    pub fn new() -> io::Result<Stop> {
-        Ok(Stop(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    pub fn new() -> io::Result<ProgramStop> {
+        Ok(ProgramStop(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     /// The program gets SIGTERM now, and SIGKILL later if it must. Holds for programs that are started
@@ -141,14 +141,14 @@ fn cannot_run(program: &Path, error: io::Error) -> Error {
 
 /// Runs a program to its end. `variables` are put into its environment; their names begin with `FARHAUL_`.
 ///
-/// An error is that it could not be started; whatever it does then is a [`Finished`].
+/// An error is that it could not be started; whatever it does then is a [`ProgramEnd`].
 pub fn run(
     program: &Program,
     input: &serde_json::Value,
     variables: &[(String, String)],
     limit: Duration,
-    stop: Option<&Stop>,
-) -> Result<Finished, Error> {
+    stop: Option<&ProgramStop>,
+) -> Result<ProgramEnd, Error> {
     program.check()?;
     program.look()?;
     let mut input = serde_json::to_vec(input).map_err(|error| Error::bug(format!("hooks: {error}")))?;
@@ -158,7 +158,7 @@ pub fn run(
     let (output, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let started = Instant::now();
     let mut child = start(program, variables, writer)?;
-    let finished = Running::new(&mut child, output, input, started)
+    let finished = RunningProgram::new(&mut child, output, input, started)
         .map_err(|error| Error::of_host(format!("cannot run {}", program.program.display()), error))
         .map(|running| running.attend(limit, stop));
     match finished {
@@ -217,9 +217,9 @@ fn group_of(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
-fn reap(mut child: Child, tail: Attended, started: Instant) -> Result<Finished, Error> {
+fn reap(mut child: Child, tail: ProgramResult, started: Instant) -> Result<ProgramEnd, Error> {
     let status = child.wait().map_err(Error::io("cannot learn how a hook ended"))?;
-    Ok(Finished {
+    Ok(ProgramEnd {
         status: status.code(),
         signal: status.signal(),
         timed_out: tail.timed_out,
@@ -265,13 +265,13 @@ enum Phase {
 }
 
 /// What is known when a program has ended, and is not reaped yet.
-struct Attended {
+struct ProgramResult {
     output: Tail,
     timed_out: bool,
     stopped: bool,
 }
 
-struct Running {
+struct RunningProgram {
     group: Pid,
     process: OwnedFd,
     stdin: Option<OwnedFd>,
@@ -280,23 +280,28 @@ struct Running {
     /// So much of the input has been taken.
     written: usize,
     started: Instant,
-    tail: Attended,
+    tail: ProgramResult,
 }
 
-impl Running {
-    fn new(child: &mut Child, output: OwnedFd, input: Vec<u8>, started: Instant) -> io::Result<Running> {
+impl RunningProgram {
+    fn new(
+        child: &mut Child,
+        output: OwnedFd,
+        input: Vec<u8>,
+        started: Instant,
+    ) -> io::Result<RunningProgram> {
         let group = group_of(child).ok_or(io::ErrorKind::InvalidData)?;
         let process = pidfd_open(group, PidfdFlags::empty())?;
         let stdin = child.stdin.take().map(OwnedFd::from);
         for end in stdin.iter().chain([&output]) {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
         }
-        let tail = Attended { output: Tail::default(), timed_out: false, stopped: false };
-        Ok(Running { group, process, stdin, output: Some(output), input, written: 0, started, tail })
+        let tail = ProgramResult { output: Tail::default(), timed_out: false, stopped: false };
+        Ok(RunningProgram { group, process, stdin, output: Some(output), input, written: 0, started, tail })
     }
 
     /// Feeds it and listens to it until it has ended, then clears its group.
-    fn attend(mut self, limit: Duration, stop: Option<&Stop>) -> Attended {
+    fn attend(mut self, limit: Duration, stop: Option<&ProgramStop>) -> ProgramResult {
         // A limit beyond all clocks is no limit.
         let far = self.started + Duration::from_secs(365 * 24 * 3600);
         let mut phase = Phase::Running(self.started.checked_add(limit).unwrap_or(far).min(far));
@@ -339,7 +344,7 @@ impl Running {
     }
 
     /// Sleeps until something can be done.
-    fn wait(&self, phase: Phase, stop: Option<&Stop>) -> Seen {
+    fn wait(&self, phase: Phase, stop: Option<&ProgramStop>) -> PollResult {
         let timeout = match phase {
             Phase::Running(until) | Phase::Asked(until) => {
                 Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
@@ -365,7 +370,7 @@ impl Running {
         let is =
             |place: Option<usize>| ready && place.is_some_and(|place| !polled[place].revents().is_empty());
         let [process, writable, readable, stopped] = places.map(is);
-        Seen { ended: process && self.has_ended(), writable, readable, stopped }
+        PollResult { ended: process && self.has_ended(), writable, readable, stopped }
     }
 
     /// Looks without reaping it.
@@ -407,7 +412,7 @@ impl Running {
 }
 
 /// What a look at the descriptors has shown.
-struct Seen {
+struct PollResult {
     ended: bool,
     writable: bool,
     readable: bool,

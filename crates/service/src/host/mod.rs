@@ -17,9 +17,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(crate) use energy::{Energy, Power, Temperature};
-pub(crate) use network::Interface;
-pub(crate) use processors::{Core, Memory};
-pub(crate) use storage::{Disk, Mount};
+pub(crate) use network::InterfaceView;
+pub(crate) use processors::{Core, MemoryView};
+pub(crate) use storage::{DiskView, MountView};
 
 /// How the host stands.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
@@ -27,17 +27,17 @@ pub struct HostView {
     /// When all this was read, in seconds of a clock that only goes forward.
     pub at_s: f64,
     /// Content bytes that this node has sent and received since it was started.
-    pub moved: Moved,
+    pub moved: ContentBytes,
     /// By name, without those of this host alone.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceView>,
     /// Each that is on.
     pub cores: Vec<Core>,
     /// Whole disks; partitions count in theirs.
-    pub disks: Vec<Disk>,
+    pub disks: Vec<DiskView>,
     /// The file systems that the node keeps its files on, and those that jobs may be about.
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<MountView>,
     /// Memory of the host.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryView>,
     /// What is measured, by chip and label.
     pub temperatures: Vec<Temperature>,
     /// What has been used, by part of the host.
@@ -50,7 +50,7 @@ pub struct HostView {
 
 /// Content bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct Moved {
+pub struct ContentBytes {
     /// Sent to other hosts.
     pub sent_bytes: u64,
     /// Received from other hosts.
@@ -60,11 +60,11 @@ pub struct Moved {
 }
 
 /// Reads what there is below `root`, which is `/` but for tests. Mounts are looked at where `size_of` says how much they hold.
-pub(crate) fn look(root: &Path, size_of: &dyn Fn(&str) -> Option<storage::Size>) -> HostView {
+pub(crate) fn look(root: &Path, size_of: &dyn Fn(&str) -> Option<storage::FileSystemSize>) -> HostView {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     HostView {
         at_s: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
-        moved: Moved::default(),
+        moved: ContentBytes::default(),
         interfaces: network::interfaces(root),
         cores: processors::cores(root),
         disks: storage::disks(root),
@@ -78,9 +78,9 @@ pub(crate) fn look(root: &Path, size_of: &dyn Fn(&str) -> Option<storage::Size>)
 }
 
 /// The size of what is mounted there.
-pub(crate) fn size_of(point: &str) -> Option<storage::Size> {
+pub(crate) fn size_of(point: &str) -> Option<storage::FileSystemSize> {
     let stat = rustix::fs::statvfs(point).ok()?;
-    Some(storage::Size {
+    Some(storage::FileSystemSize {
         bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
         free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
     })

@@ -9,7 +9,7 @@ use super::files;
 
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Interface {
+pub struct InterfaceView {
     /// Such as `eth0`.
     pub name: String,
     /// It works, and a cable is in it.
@@ -29,14 +29,14 @@ pub struct Interface {
 }
 
 /// All but the loopback. From: the kernel's Documentation/ABI/testing/sysfs-class-net.
-pub(super) fn interfaces(root: &Path) -> Vec<Interface> {
+pub(super) fn interfaces(root: &Path) -> Vec<InterfaceView> {
     let all = files::entries(&root.join("sys/class/net"));
     let read = |(name, folder): &(String, std::path::PathBuf)| {
         let count = |file: &str| files::count(&folder.join("statistics").join(file));
         let state = files::text(&folder.join("operstate")).unwrap_or_default();
         // Tunnels and the like do not know whether they are up.
         let has_carrier = || files::count(&folder.join("carrier")) == Some(1);
-        Some(Interface {
+        Some(InterfaceView {
             name: name.clone(),
             is_up: state == "up" || state == "unknown" && has_carrier(),
             is_physical: folder.join("device").exists(),

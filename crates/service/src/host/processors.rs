@@ -25,7 +25,7 @@ pub struct Core {
 
 /// Memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct Memory {
+pub struct MemoryView {
     /// All of it.
     pub bytes: u64,
     /// What programs could still have, caches given up.
@@ -57,13 +57,13 @@ pub(super) fn cores(root: &Path) -> Vec<Core> {
 }
 
 /// From: proc_meminfo(5).
-pub(super) fn memory(root: &Path) -> Option<Memory> {
+pub(super) fn memory(root: &Path) -> Option<MemoryView> {
     let text = files::text(&root.join("proc/meminfo"))?;
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
     };
-    Some(Memory {
+    Some(MemoryView {
         bytes: value("MemTotal")?,
         available_bytes: value("MemAvailable")?,
         cached_bytes: value("Cached").unwrap_or(0),

@@ -14,7 +14,7 @@ const MOUNTS_MAX: usize = 64;
 
 /// One disk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Disk {
+pub struct DiskView {
     /// Such as `nvme0n1`.
     pub name: String,
     /// What its maker calls it.
@@ -31,7 +31,7 @@ pub struct Disk {
 
 /// What is mounted somewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct Mount {
+pub struct MountView {
     /// Where.
     pub point: String,
     /// From where.
@@ -46,13 +46,13 @@ pub struct Mount {
 
 /// How much a file system holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct FileSystemSize {
     pub(crate) bytes: u64,
     pub(crate) free_bytes: u64,
 }
 
 /// Whole disks that were ever used. From: the kernel's Documentation/admin-guide/iostats.rst.
-pub(super) fn disks(root: &Path) -> Vec<Disk> {
+pub(super) fn disks(root: &Path) -> Vec<DiskView> {
     let text = files::text(&root.join("proc/diskstats")).unwrap_or_default();
     let read = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -67,7 +67,7 @@ pub(super) fn disks(root: &Path) -> Vec<Disk> {
         let bytes = |sectors: &str| sectors.parse::<u64>().ok().map(|sectors| sectors.saturating_mul(SECTOR));
         let (read_bytes, written_bytes) = (bytes(sectors_read)?, bytes(sectors_written)?);
         let model = files::text(&folder.join("device/model")).map(|model| model.trim().to_string());
-        (read_bytes + written_bytes > 0).then(|| Disk {
+        (read_bytes + written_bytes > 0).then(|| DiskView {
             name: name.into(),
             model: model.filter(|model| !model.is_empty()),
             read_bytes,
@@ -80,7 +80,7 @@ pub(super) fn disks(root: &Path) -> Vec<Disk> {
 }
 
 /// File systems on disks and of other hosts, each once. From: proc_pid_mountinfo(5).
-pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<Size>) -> Vec<Mount> {
+pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<FileSystemSize>) -> Vec<MountView> {
     let text = files::text(&root.join("proc/self/mountinfo")).unwrap_or_default();
     let mut seen: Vec<String> = Vec::new();
     let read = |line: &str| {
@@ -102,8 +102,8 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<Size>) -> Vec
         all.push(mount);
     }
     let sized = all.into_iter().filter_map(|(point, device, file_system)| {
-        let Size { bytes, free_bytes } = size_of(&point)?;
-        (bytes > 0).then_some(Mount { point, device, file_system, bytes, free_bytes })
+        let FileSystemSize { bytes, free_bytes } = size_of(&point)?;
+        (bytes > 0).then_some(MountView { point, device, file_system, bytes, free_bytes })
     });
     sized.collect()
 }

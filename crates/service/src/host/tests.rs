@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::storage::Size;
+use super::storage::FileSystemSize;
 use super::*;
 
 /// The recorded files, below a folder of their own.
@@ -26,8 +26,8 @@ fn server() -> tempfile::TempDir {
     folder
 }
 
-fn sized(point: &str) -> Option<Size> {
-    (point != "/gone").then_some(Size { bytes: 1000, free_bytes: 10 })
+fn sized(point: &str) -> Option<FileSystemSize> {
+    (point != "/gone").then_some(FileSystemSize { bytes: 1000, free_bytes: 10 })
 }
 
 #[test]

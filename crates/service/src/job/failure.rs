@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 /// For people, and for programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Failure {
+pub struct JobFailure {
     /// What has happened, where, in one line.
     #[serde(default)]
     pub text: String,
@@ -25,9 +25,9 @@ pub struct Failure {
     pub misbehaviour: Option<String>,
 }
 
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Failure {
+impl From<&Error> for JobFailure {
+    fn from(error: &Error) -> JobFailure {
         let ErrorDetail { code, blame, exit_code, retryable, hint, misbehaviour } = error.into();
-        Failure { text: error.to_string(), code, blame, exit_code, retryable, hint, misbehaviour }
+        JobFailure { text: error.to_string(), code, blame, exit_code, retryable, hint, misbehaviour }
     }
 }

@@ -41,14 +41,14 @@ impl JobId {
 /// The text is no name of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job's id has {LEN} letters and digits")]
-pub struct NoJobId;
+pub struct JobIdError;
 
 impl FromStr for JobId {
-    type Err = NoJobId;
+    type Err = JobIdError;
 
-    fn from_str(text: &str) -> Result<JobId, NoJobId> {
-        let bytes: [u8; LEN] = text.as_bytes().try_into().map_err(|_| NoJobId)?;
-        if bytes.iter().all(|byte| ALPHABET.contains(byte)) { Ok(JobId(bytes)) } else { Err(NoJobId) }
+    fn from_str(text: &str) -> Result<JobId, JobIdError> {
+        let bytes: [u8; LEN] = text.as_bytes().try_into().map_err(|_| JobIdError)?;
+        if bytes.iter().all(|byte| ALPHABET.contains(byte)) { Ok(JobId(bytes)) } else { Err(JobIdError) }
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         for wrong in
             ["", "0", "0123456789abcdefg", "0123456789abcdeu", "0123456789ABCDEF", "0123456789abcde/"]
         {
-            assert_eq!(wrong.parse::<JobId>(), Err(NoJobId), "{wrong}");
+            assert_eq!(wrong.parse::<JobId>(), Err(JobIdError), "{wrong}");
         }
     }
 }

@@ -6,16 +6,16 @@
 mod failure;
 mod id;
 mod labels;
-mod moment;
 mod options;
 mod spec;
 mod state;
+mod times;
 
-pub use failure::Failure;
+pub use failure::JobFailure;
 pub use id::JobId;
 pub use labels::Labels;
-pub use moment::{FinishBy, Span};
-pub(crate) use options::Used;
-pub use options::{JOB_OPTIONS, JobOption, Rule};
-pub use spec::{JOB_SCHEMA, JobOptions, JobSpec, Kind, Repeat, RetryRule, SelectRules};
-pub use state::{Refused, State, Step};
+pub(crate) use options::UsedOption;
+pub use options::{JOB_OPTIONS, JobOption, OptionRule};
+pub use spec::{JOB_SCHEMA, JobKind, JobOptions, JobSpec, RepeatRule, RetryRule, SelectRules};
+pub use state::{JobState, JobStep, StepRefusal};
+pub use times::{FinishBy, JobSpan};

@@ -13,7 +13,7 @@ use super::JobSpec;
 
 /// Who may ask for an option in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum OptionRule {
     /// Everybody who may submit jobs.
     Anyone,
     /// It names files of this host or of a peer: the caller has to reach them.
@@ -36,16 +36,16 @@ pub struct JobOption {
     /// As the document has it: names of fields, joined by dots.
     pub fields: &'static [&'static str],
     /// Who may ask for it.
-    pub rule: Rule,
+    pub rule: OptionRule,
     /// What to do instead, where it is not for a job.
     pub instead: &'static str,
 }
 
-const fn row(flags: &'static [&'static str], fields: &'static [&'static str], rule: Rule) -> JobOption {
+const fn row(flags: &'static [&'static str], fields: &'static [&'static str], rule: OptionRule) -> JobOption {
     JobOption { flags, fields, rule, instead: "" }
 }
 
-const fn not(flags: &'static [&'static str], rule: Rule, instead: &'static str) -> JobOption {
+const fn not(flags: &'static [&'static str], rule: OptionRule, instead: &'static str) -> JobOption {
     JobOption { flags, fields: &[], rule, instead }
 }
 
@@ -53,102 +53,118 @@ const SSH: &str = "set it in the service's configuration: [identities] and [peer
 
 /// All of them.
 pub const JOB_OPTIONS: &[JobOption] = &[
-    row(&["LOCATION"], &["sources", "destination"], Rule::Reach),
-    row(&["--spread"], &["options.spread"], Rule::Reach),
-    row(&["-p"], &["options.files.keep_setuid"], Rule::Admin),
-    row(&["--devices"], &["options.files.devices"], Rule::Admin),
+    row(&["LOCATION"], &["sources", "destination"], OptionRule::Reach),
+    row(&["--spread"], &["options.spread"], OptionRule::Reach),
+    row(&["-p"], &["options.files.keep_setuid"], OptionRule::Admin),
+    row(&["--devices"], &["options.files.devices"], OptionRule::Admin),
     // The job itself.
-    row(&[], &["schema", "kind", "priority", "not_before", "finish_by", "labels", "receipt"], Rule::Anyone),
-    row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], Rule::Anyone),
-    row(&[], &["repeat.every", "repeat.cron", "repeat.time_zone"], Rule::Anyone),
+    row(
+        &[],
+        &["schema", "kind", "priority", "not_before", "finish_by", "labels", "receipt"],
+        OptionRule::Anyone,
+    ),
+    row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], OptionRule::Anyone),
+    row(&[], &["repeat.every", "repeat.cron", "repeat.time_zone"], OptionRule::Anyone),
     // Where it leads is judged when it is delivered (`hooks/webhook`).
-    row(&[], &["webhook"], Rule::Anyone),
+    row(&[], &["webhook"], OptionRule::Anyone),
     // A name of the configuration, and no key.
-    row(&[], &["identity"], Rule::Anyone),
+    row(&[], &["identity"], OptionRule::Anyone),
     // It can only narrow whom a job talks to: what the configuration says of a peer's key, and what is known of it, holds too.
-    row(&["--fingerprint"], &["fingerprint"], Rule::Anyone),
-    row(&["--dry-run"], &["options.dry_run"], Rule::Anyone),
+    row(&["--fingerprint"], &["fingerprint"], OptionRule::Anyone),
+    row(&["--dry-run"], &["options.dry_run"], OptionRule::Anyone),
     // How it travels.
-    row(&["--cipher"], &["options.network.cipher"], Rule::Anyone),
-    row(&["--policy"], &["options.network.policy"], Rule::Anyone),
-    row(&["--rate", "-l"], &["options.network.rate_bps"], Rule::Anyone),
-    row(&["--min-rate"], &["options.network.rate_min_bps"], Rule::Anyone),
-    row(&["--flows"], &["options.network.flows"], Rule::Anyone),
-    row(&["--path"], &["options.network.paths", "options.network.auto_paths"], Rule::Anyone),
-    row(&[], &["options.network.further_paths"], Rule::Anyone),
-    row(&["--mtu"], &["options.network.mtu"], Rule::Anyone),
-    row(&["--memory"], &["options.network.memory_bytes"], Rule::Anyone),
-    row(&["--udp-only"], &["options.network.udp_only"], Rule::Anyone),
-    row(&["--udp-ports"], &["options.network.udp_ports"], Rule::Anyone),
+    row(&["--cipher"], &["options.network.cipher"], OptionRule::Anyone),
+    row(&["--policy"], &["options.network.policy"], OptionRule::Anyone),
+    row(&["--rate", "-l"], &["options.network.rate_bps"], OptionRule::Anyone),
+    row(&["--min-rate"], &["options.network.rate_min_bps"], OptionRule::Anyone),
+    row(&["--flows"], &["options.network.flows"], OptionRule::Anyone),
+    row(&["--path"], &["options.network.paths", "options.network.auto_paths"], OptionRule::Anyone),
+    row(&[], &["options.network.further_paths"], OptionRule::Anyone),
+    row(&["--mtu"], &["options.network.mtu"], OptionRule::Anyone),
+    row(&["--memory"], &["options.network.memory_bytes"], OptionRule::Anyone),
+    row(&["--udp-only"], &["options.network.udp_only"], OptionRule::Anyone),
+    row(&["--udp-ports"], &["options.network.udp_ports"], OptionRule::Anyone),
     // How files are made.
-    row(&["--overwrite"], &["options.files.overwrite"], Rule::Anyone),
-    row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], Rule::Anyone),
-    row(&["--inplace"], &["options.files.in_place"], Rule::Anyone),
-    row(&["--follow-growth"], &["options.files.follow_growth_secs"], Rule::Anyone),
-    row(&["--announce"], &["options.files.announce"], Rule::Anyone),
-    row(&["--modify-window"], &["options.files.modify_window_secs"], Rule::Anyone),
-    row(&["--no-perms"], &["options.files.no_perms"], Rule::Anyone),
-    row(&["--no-times"], &["options.files.no_times"], Rule::Anyone),
-    row(&["--omit-dir-times"], &["options.files.omit_dir_times"], Rule::Anyone),
-    row(&["--xattrs"], &["options.files.xattrs"], Rule::Anyone),
-    row(&["--acls"], &["options.files.acls"], Rule::Anyone),
-    row(&["--specials"], &["options.files.specials"], Rule::Anyone),
-    row(&["--follow"], &["options.files.follow"], Rule::Anyone),
-    row(&["--safe-links"], &["options.files.safe_links"], Rule::Anyone),
-    row(&["--no-links"], &["options.files.no_links"], Rule::Anyone),
-    row(&["--keep-dirlinks"], &["options.files.keep_dirlinks"], Rule::Anyone),
+    row(&["--overwrite"], &["options.files.overwrite"], OptionRule::Anyone),
+    row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], OptionRule::Anyone),
+    row(&["--inplace"], &["options.files.in_place"], OptionRule::Anyone),
+    row(&["--follow-growth"], &["options.files.follow_growth_secs"], OptionRule::Anyone),
+    row(&["--announce"], &["options.files.announce"], OptionRule::Anyone),
+    row(&["--modify-window"], &["options.files.modify_window_secs"], OptionRule::Anyone),
+    row(&["--no-perms"], &["options.files.no_perms"], OptionRule::Anyone),
+    row(&["--no-times"], &["options.files.no_times"], OptionRule::Anyone),
+    row(&["--omit-dir-times"], &["options.files.omit_dir_times"], OptionRule::Anyone),
+    row(&["--xattrs"], &["options.files.xattrs"], OptionRule::Anyone),
+    row(&["--acls"], &["options.files.acls"], OptionRule::Anyone),
+    row(&["--specials"], &["options.files.specials"], OptionRule::Anyone),
+    row(&["--follow"], &["options.files.follow"], OptionRule::Anyone),
+    row(&["--safe-links"], &["options.files.safe_links"], OptionRule::Anyone),
+    row(&["--no-links"], &["options.files.no_links"], OptionRule::Anyone),
+    row(&["--keep-dirlinks"], &["options.files.keep_dirlinks"], OptionRule::Anyone),
     // What is taken.
-    row(&["--include", "--exclude"], &["options.select.rules"], Rule::Anyone),
-    row(&[], &["options.select.names"], Rule::Anyone),
-    row(&["--min-size"], &["options.select.size_min"], Rule::Anyone),
-    row(&["--max-size"], &["options.select.size_max"], Rule::Anyone),
-    row(&["--min-age"], &["options.select.age_min"], Rule::Anyone),
-    row(&["--max-age"], &["options.select.age_max"], Rule::Anyone),
-    row(&["--one-file-system"], &["options.select.one_file_system"], Rule::Anyone),
-    row(&["--files-from", "--from0", "--include-from", "--exclude-from"], &[], Rule::Submitter),
+    row(&["--include", "--exclude"], &["options.select.rules"], OptionRule::Anyone),
+    row(&[], &["options.select.names"], OptionRule::Anyone),
+    row(&["--min-size"], &["options.select.size_min"], OptionRule::Anyone),
+    row(&["--max-size"], &["options.select.size_max"], OptionRule::Anyone),
+    row(&["--min-age"], &["options.select.age_min"], OptionRule::Anyone),
+    row(&["--max-age"], &["options.select.age_max"], OptionRule::Anyone),
+    row(&["--one-file-system"], &["options.select.one_file_system"], OptionRule::Anyone),
+    row(&["--files-from", "--from0", "--include-from", "--exclude-from"], &[], OptionRule::Submitter),
     // `merge FILE` is a rule, too; a document has none.
-    row(&["--filter"], &[], Rule::Submitter),
+    row(&["--filter"], &[], OptionRule::Submitter),
     // How it is made sure that all is right.
-    row(&["--verify"], &["options.integrity.verify"], Rule::Anyone),
-    row(&["--durable"], &["options.integrity.durable"], Rule::Anyone),
-    row(&["--checksum-extra"], &["options.integrity.manifest.extra"], Rule::Anyone),
-    row(&["--checksum-unchanged"], &["options.integrity.manifest.unchanged"], Rule::Anyone),
+    row(&["--verify"], &["options.integrity.verify"], OptionRule::Anyone),
+    row(&["--durable"], &["options.integrity.durable"], OptionRule::Anyone),
+    row(&["--checksum-extra"], &["options.integrity.manifest.extra"], OptionRule::Anyone),
+    row(&["--checksum-unchanged"], &["options.integrity.manifest.unchanged"], OptionRule::Anyone),
     JobOption {
         flags: &[],
         fields: &["options.integrity.receipt"],
-        rule: Rule::Terminal,
+        rule: OptionRule::Terminal,
         instead: "a job asks for a receipt by its field receipt",
     },
     // What a sync does beyond a copy.
-    row(&["--checksum"], &["options.sync.checksum"], Rule::Anyone),
-    row(&["--detect-renames"], &["options.sync.detect_renames"], Rule::Anyone),
-    row(&["--delete", "--delete-before", "--delete-after"], &["options.sync.delete.when"], Rule::Anyone),
-    row(&["--delete-excluded"], &["options.sync.delete.excluded"], Rule::Anyone),
-    row(&["--max-delete"], &["options.sync.delete.max"], Rule::Anyone),
-    row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], Rule::Anyone),
+    row(&["--checksum"], &["options.sync.checksum"], OptionRule::Anyone),
+    row(&["--detect-renames"], &["options.sync.detect_renames"], OptionRule::Anyone),
+    row(
+        &["--delete", "--delete-before", "--delete-after"],
+        &["options.sync.delete.when"],
+        OptionRule::Anyone,
+    ),
+    row(&["--delete-excluded"], &["options.sync.delete.excluded"], OptionRule::Anyone),
+    row(&["--max-delete"], &["options.sync.delete.max"], OptionRule::Anyone),
+    row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], OptionRule::Anyone),
     // What is so in every job: directories are copied, nobody is asked, and how it is told is the service's.
-    row(&["-r", "-B", "--json", "--quiet"], &[], Rule::Anyone),
-    not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], Rule::Configuration, SSH),
-    not(&["-C", "-4", "-6"], Rule::Configuration, SSH),
-    not(&["--answer-wait"], Rule::Terminal, "a job whose far end does not answer is tried again: --retry"),
+    row(&["-r", "-B", "--json", "--quiet"], &[], OptionRule::Anyone),
+    not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], OptionRule::Configuration, SSH),
+    not(&["-C", "-4", "-6"], OptionRule::Configuration, SSH),
+    not(
+        &["--answer-wait"],
+        OptionRule::Terminal,
+        "a job whose far end does not answer is tried again: --retry",
+    ),
     not(
         &["--accept-new", "--known-hosts"],
-        Rule::Configuration,
+        OptionRule::Configuration,
         "the service knows the keys in its user's known_hosts and those of [peers]",
     ),
-    not(&["--cpus"], Rule::Configuration, "start the service with --cpus"),
-    not(&["-P"], Rule::Terminal, "write the port in the location: fh://host:4000/path, ssh://host:22/path"),
-    not(&["--busy-wait"], Rule::Terminal, "a job that finds a daemon busy is tried again: --retry"),
+    not(&["--cpus"], OptionRule::Configuration, "start the service with --cpus"),
+    not(
+        &["-P"],
+        OptionRule::Terminal,
+        "write the port in the location: fh://host:4000/path, ssh://host:22/path",
+    ),
+    not(&["--busy-wait"], OptionRule::Terminal, "a job that finds a daemon busy is tried again: --retry"),
     not(
         &["--manifest"],
-        Rule::Terminal,
+        OptionRule::Terminal,
         "the service keeps the manifest of each job: farhaul job ID --files",
     ),
-    not(&["--receipt"], Rule::Terminal, "with --with-receipt the service keeps it: farhaul receipt ID"),
-    not(&["--retry-failed"], Rule::Terminal, "farhaul retry ID tries a job again"),
-    not(&["--events"], Rule::Terminal, "farhaul logs ID -f shows what happens"),
-    not(&["--verbose"], Rule::Terminal, "farhaul job ID --files shows what became of each file"),
-    not(&["--fault", "--epoch-bits"], Rule::Terminal, "these are for tests of one process"),
+    not(&["--receipt"], OptionRule::Terminal, "with --with-receipt the service keeps it: farhaul receipt ID"),
+    not(&["--retry-failed"], OptionRule::Terminal, "farhaul retry ID tries a job again"),
+    not(&["--events"], OptionRule::Terminal, "farhaul logs ID -f shows what happens"),
+    not(&["--verbose"], OptionRule::Terminal, "farhaul job ID --files shows what became of each file"),
+    not(&["--fault", "--epoch-bits"], OptionRule::Terminal, "these are for tests of one process"),
 ];
 
 impl JobOption {
@@ -165,8 +181,8 @@ impl JobOption {
     /// An error if it is not for a job; `name` is what the user has called it.
     pub fn check(&self, name: &str) -> Result<(), Error> {
         match self.rule {
-            Rule::Anyone | Rule::Reach | Rule::Admin | Rule::Submitter => Ok(()),
-            Rule::Configuration | Rule::Terminal => {
+            OptionRule::Anyone | OptionRule::Reach | OptionRule::Admin | OptionRule::Submitter => Ok(()),
+            OptionRule::Configuration | OptionRule::Terminal => {
                 Err(Error::new(Code::BadOption, format!("{name} is not for a job")).with_hint(self.instead))
             }
         }
@@ -174,21 +190,21 @@ impl JobOption {
 }
 
 /// A field that a document sets to something else than what is usual, and its rule.
-pub(crate) type Used = (String, &'static JobOption);
+pub(crate) type UsedOption = (String, &'static JobOption);
 
 impl JobSpec {
     /// The fields that say something else than what is usual.
-    pub(crate) fn used(&self) -> Result<Vec<Used>, Error> {
+    pub(crate) fn used(&self) -> Result<Vec<UsedOption>, Error> {
         let value =
             |spec: &JobSpec| serde_json::to_value(spec).map_err(|error| Error::bug(error.to_string()));
-        let usual = JobSpec::new(super::Kind::default(), Vec::new(), String::new());
+        let usual = JobSpec::new(super::JobKind::default(), Vec::new(), String::new());
         let mut used = Vec::new();
         compare(&value(self)?, &value(&usual)?, String::new(), &mut used)?;
         Ok(used)
     }
 }
 
-fn compare(value: &Value, usual: &Value, path: String, used: &mut Vec<Used>) -> Result<(), Error> {
+fn compare(value: &Value, usual: &Value, path: String, used: &mut Vec<UsedOption>) -> Result<(), Error> {
     if value == usual || value.is_null() {
         return Ok(());
     }
@@ -215,44 +231,44 @@ mod tests {
     };
     use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-    use super::super::{JobOptions, Repeat, RetryRule, SelectRules};
+    use super::super::{JobOptions, RepeatRule, RetryRule, SelectRules};
     use super::*;
 
     /// Tells the names of a struct's fields, and reads nothing.
-    struct Names;
+    struct FieldNames;
 
     /// The names, as an error: that is how a deserializer hands something back.
     #[derive(Debug)]
-    struct Found(Vec<&'static str>);
+    struct FoundFields(Vec<&'static str>);
 
-    impl std::fmt::Display for Found {
+    impl std::fmt::Display for FoundFields {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("found")
         }
     }
 
-    impl std::error::Error for Found {}
+    impl std::error::Error for FoundFields {}
 
-    impl serde::de::Error for Found {
-        fn custom<T: std::fmt::Display>(_: T) -> Found {
-            Found(Vec::new())
+    impl serde::de::Error for FoundFields {
+        fn custom<T: std::fmt::Display>(_: T) -> FoundFields {
+            FoundFields(Vec::new())
         }
     }
 
-    impl<'de> Deserializer<'de> for Names {
-        type Error = Found;
+    impl<'de> Deserializer<'de> for FieldNames {
+        type Error = FoundFields;
 
         fn deserialize_struct<V: Visitor<'de>>(
             self,
             _: &'static str,
             fields: &'static [&'static str],
             _: V,
-        ) -> Result<V::Value, Found> {
-            Err(Found(fields.to_vec()))
+        ) -> Result<V::Value, FoundFields> {
+            Err(FoundFields(fields.to_vec()))
         }
 
-        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Found> {
-            Err(Found(Vec::new()))
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, FoundFields> {
+            Err(FoundFields(Vec::new()))
         }
 
         serde::forward_to_deserialize_any! {
@@ -262,8 +278,8 @@ mod tests {
     }
 
     fn names<T: DeserializeOwned>() -> Vec<&'static str> {
-        match T::deserialize(Names) {
-            Err(Found(names)) => names,
+        match T::deserialize(FieldNames) {
+            Err(FoundFields(names)) => names,
             Ok(_) => panic!("nothing was there to be read"),
         }
     }
@@ -273,7 +289,7 @@ mod tests {
         let groups = [
             ("", names::<JobSpec>()),
             ("retry", names::<RetryRule>()),
-            ("repeat", names::<Repeat>()),
+            ("repeat", names::<RepeatRule>()),
             ("options", names::<JobOptions>()),
             ("options.network", names::<NetworkOptions>()),
             ("options.files", names::<FileOptions>()),
@@ -317,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_is_usual_is_not_asked_for() {
-        let spec = JobSpec::new(super::super::Kind::Copy, vec!["/a".into()], "/b".into());
+        let spec = JobSpec::new(super::super::JobKind::Copy, vec!["/a".into()], "/b".into());
         let used = |spec: &JobSpec| spec.used().unwrap().into_iter().map(|used| used.0).collect::<Vec<_>>();
         assert_eq!(used(&spec), ["destination", "sources"]);
         let mut other = spec.clone();
@@ -332,13 +348,13 @@ mod tests {
     /// What is a map of names of the user's own is one field.
     #[test]
     fn labels_are_one_field() {
-        let mut spec = JobSpec::new(super::super::Kind::Copy, vec!["/a".into()], "/b".into());
+        let mut spec = JobSpec::new(super::super::JobKind::Copy, vec!["/a".into()], "/b".into());
         spec.labels.0.insert("run".into(), "7".into());
         assert!(
             spec.used()
                 .unwrap()
                 .iter()
-                .any(|(field, option)| field == "labels" && option.rule == Rule::Anyone)
+                .any(|(field, option)| field == "labels" && option.rule == OptionRule::Anyone)
         );
     }
 }

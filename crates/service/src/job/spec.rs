@@ -4,15 +4,15 @@
 //! is silently not heard; a document that was accepted is kept as it was understood.
 
 use farhaul::{
-    CopyJob, FileOptions, IntegrityOptions, Location, ManifestOptions, NetworkOptions, Place, ReceiptOptions,
-    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, unescape,
+    CopyJob, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions, NetworkOptions,
+    ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, unescape,
 };
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{FinishBy, Labels, Span};
+use super::{FinishBy, JobSpan, Labels};
 
 /// Version of the document's shape; raised when a field changes its meaning or goes.
 pub const JOB_SCHEMA: u32 = 1;
@@ -26,7 +26,7 @@ const URL_MAX: usize = 2048;
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum JobKind {
     /// As `farhaul cp`.
     #[default]
     Copy,
@@ -34,12 +34,12 @@ pub enum Kind {
     Sync,
 }
 
-impl Kind {
+impl JobKind {
     /// As in JSON and in the store.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Copy => "copy",
-            Kind::Sync => "sync",
+            JobKind::Copy => "copy",
+            JobKind::Sync => "sync",
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct JobSpec {
     pub schema: u32,
     /// Copy or sync. Default copy.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: JobKind,
     /// Where content comes from: absolute paths of the node's host, `[user@]host:path` over SSH, `fh://host[:port]/path` at a
     /// daemon. Bytes that are no UTF-8 are written as in reports, `\xff`.
     #[schema(min_items = 1, max_items = 1024)]
@@ -86,7 +86,7 @@ pub struct JobSpec {
     pub webhook: Option<String>,
     /// It runs again and again, until it is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repeat: Option<Repeat>,
+    pub repeat: Option<RepeatRule>,
     /// By which of the identities of the node's configuration it shows itself to the far end. Default: the peer's, or the
     /// node's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,26 +112,26 @@ pub struct RetryRule {
     pub attempts: u32,
     /// Default `5s`.
     #[schema(value_type = String)]
-    pub first_delay: Span,
+    pub first_delay: JobSpan,
     /// Default `10m`.
     #[schema(value_type = String)]
-    pub longest_delay: Span,
+    pub longest_delay: JobSpan,
 }
 
 impl Default for RetryRule {
     fn default() -> RetryRule {
-        RetryRule { attempts: 8, first_delay: Span(5), longest_delay: Span(600) }
+        RetryRule { attempts: 8, first_delay: JobSpan(5), longest_delay: JobSpan(600) }
     }
 }
 
 /// When a job runs again. Exactly one of `every` and `cron`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Repeat {
+pub struct RepeatRule {
     /// So long after the last run has begun, or at once if that has taken longer. A minute or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub every: Option<Span>,
+    pub every: Option<JobSpan>,
     /// Minute, hour, day of month, month, day of week.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
@@ -179,18 +179,18 @@ pub struct SelectRules {
     /// Only files that were not changed for so long when the run begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub age_min: Option<Span>,
+    pub age_min: Option<JobSpan>,
     /// Only files that were changed within so long before the run begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub age_max: Option<Span>,
+    pub age_max: Option<JobSpan>,
     /// Directories on which something is mounted are taken without what is in them.
     pub one_file_system: bool,
 }
 
 impl JobSpec {
     /// A job with what is usual in all else.
-    pub fn new(kind: Kind, sources: Vec<String>, destination: String) -> JobSpec {
+    pub fn new(kind: JobKind, sources: Vec<String>, destination: String) -> JobSpec {
         JobSpec {
             schema: JOB_SCHEMA,
             kind,
@@ -247,8 +247,8 @@ impl JobSpec {
             return bad("retry: at most 1000 attempts, and the first delay not above the longest".into());
         }
         match (self.kind, &self.options.sync) {
-            (Kind::Copy, Some(_)) => return bad("options.sync is for jobs of the kind sync".into()),
-            (Kind::Sync, _) if self.sources.len() != 1 => return bad("a sync has one source".into()),
+            (JobKind::Copy, Some(_)) => return bad("options.sync is for jobs of the kind sync".into()),
+            (JobKind::Sync, _) if self.sources.len() != 1 => return bad("a sync has one source".into()),
             _ => {}
         }
         if self.webhook.as_ref().is_some_and(|url| url.len() > URL_MAX || !is_http(url)) {
@@ -273,7 +273,7 @@ impl JobSpec {
     }
 
     /// Sources and destination, as they are written.
-    pub fn places(&self) -> Result<(Vec<Place>, Place), Error> {
+    pub fn places(&self) -> Result<(Vec<LocationSpec>, LocationSpec), Error> {
         let sources = self.sources.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
         Ok((sources, place(&self.destination)?))
     }
@@ -281,7 +281,7 @@ impl JobSpec {
     /// The options of a run that begins at `now_s` (seconds since 1970).
     pub fn transfer_options(&self, now_s: i64) -> Result<TransferOptions, Error> {
         let JobOptions { network, files, select, integrity, spread: _, sync, dry_run } = &self.options;
-        let ago = |span: Span| now_s.saturating_sub_unsigned(span.0);
+        let ago = |span: JobSpan| now_s.saturating_sub_unsigned(span.0);
         let select_options = SelectOptions {
             rules: select.rules.iter().map(|rule| bytes(rule)).collect::<Result<_, _>>()?,
             size_min: select.size_min,
@@ -301,8 +301,8 @@ impl JobSpec {
             integrity,
             spread: SpreadOptions::default(),
             sync: match self.kind {
-                Kind::Copy => None,
-                Kind::Sync => Some(sync.unwrap_or_default()),
+                JobKind::Copy => None,
+                JobKind::Sync => Some(sync.unwrap_or_default()),
             },
             dry_run: *dry_run,
         })
@@ -313,7 +313,7 @@ impl JobSpec {
         let (sources, destination) = self.places()?;
         let lists = |list: &Vec<String>| list.iter().map(|name| bytes(name)).collect::<Result<Vec<_>, _>>();
         Ok(CopyJob {
-            sources: sources.iter().map(Place::to_location).collect::<Vec<Location>>(),
+            sources: sources.iter().map(LocationSpec::to_location).collect::<Vec<Location>>(),
             destination: destination.to_location(),
             names: self.options.select.names.as_ref().map(lists).transpose()?,
             retry: None,
@@ -329,7 +329,7 @@ impl JobSpec {
     }
 }
 
-impl Repeat {
+impl RepeatRule {
     fn check(&self) -> Result<(), Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
         match (&self.every, &self.cron) {
@@ -347,17 +347,17 @@ fn is_http(url: &str) -> bool {
 }
 
 /// A place of a job. Paths of this host are absolute: a job has no current directory.
-fn place(text: &str) -> Result<Place, Error> {
+fn place(text: &str) -> Result<LocationSpec, Error> {
     use std::os::unix::ffi::OsStringExt;
-    let place = Place::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
+    let place = LocationSpec::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
     let bad = |what: &str| Err(Error::new(Code::BadLocation, format!("{text}: {what}")));
     match &place {
-        Place::Pipe => bad("a job has no standard input or output"),
+        LocationSpec::Pipe => bad("a job has no standard input or output"),
         place if place.is_input() => bad("a job has no standard input"),
-        Place::Local(path) if !path.is_absolute() && !place.is_sink() && !place.is_made() => {
+        LocationSpec::Local(path) if !path.is_absolute() && !place.is_sink() && !place.is_made() => {
             bad("a job has no current directory; write an absolute path")
         }
-        Place::Local(_) | Place::Ssh(..) | Place::Daemon(..) => Ok(place),
+        LocationSpec::Local(_) | LocationSpec::Ssh(..) | LocationSpec::Daemon(..) => Ok(place),
     }
 }
 
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_small_document_has_what_is_usual() {
         let spec = read(SMALL).unwrap();
-        assert_eq!((spec.kind, spec.priority, spec.retry), (Kind::Copy, 5, None));
+        assert_eq!((spec.kind, spec.priority, spec.retry), (JobKind::Copy, 5, None));
         let job = spec.copy_job(0).unwrap();
         assert!(job.options.sync.is_none() && job.options.integrity.manifest.is_some());
         assert!(

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum JobState {
     /// It runs as soon as there is room for it.
     Queued,
     /// Its time has not come.
@@ -32,7 +32,7 @@ pub enum State {
 
 /// What happens to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum JobStep {
     /// The time that it waited for has come, or somebody does not want to wait for it.
     Due,
     /// It has got a place.
@@ -62,122 +62,122 @@ pub enum Step {
 /// A step that a job in this state does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {} cannot be {}", .state.words(), .step.words())]
-pub struct Refused {
-    pub state: State,
-    pub step: Step,
+pub struct StepRefusal {
+    pub state: JobState,
+    pub step: JobStep,
 }
 
-impl State {
+impl JobState {
     /// Each of them.
-    pub const ALL: [State; 9] = [
-        State::Queued,
-        State::Waiting,
-        State::Running,
-        State::Paused,
-        State::Retrying,
-        State::Done,
-        State::PartlyFailed,
-        State::Failed,
-        State::Cancelled,
+    pub const ALL: [JobState; 9] = [
+        JobState::Queued,
+        JobState::Waiting,
+        JobState::Running,
+        JobState::Paused,
+        JobState::Retrying,
+        JobState::Done,
+        JobState::PartlyFailed,
+        JobState::Failed,
+        JobState::Cancelled,
     ];
 
     /// Nothing more happens by itself.
     pub fn is_final(self) -> bool {
-        matches!(self, State::Done | State::PartlyFailed | State::Failed | State::Cancelled)
+        matches!(self, JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled)
     }
 
     /// As in JSON and in the store.
     pub fn name(self) -> &'static str {
         match self {
-            State::Queued => "queued",
-            State::Waiting => "waiting",
-            State::Running => "running",
-            State::Paused => "paused",
-            State::Retrying => "retrying",
-            State::Done => "done",
-            State::PartlyFailed => "partly_failed",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
+            JobState::Queued => "queued",
+            JobState::Waiting => "waiting",
+            JobState::Running => "running",
+            JobState::Paused => "paused",
+            JobState::Retrying => "retrying",
+            JobState::Done => "done",
+            JobState::PartlyFailed => "partly_failed",
+            JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
         }
     }
 
     /// The state of this name.
-    pub fn of_name(name: &str) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.name() == name)
+    pub fn of_name(name: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.name() == name)
     }
 
     /// As people say it.
     pub fn words(self) -> &'static str {
         match self {
-            State::PartlyFailed => "partly failed",
+            JobState::PartlyFailed => "partly failed",
             other => other.name(),
         }
     }
 
     /// The one function that says what becomes of a job.
-    pub fn after(self, step: Step) -> Result<State, Refused> {
-        use State::{Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Waiting};
+    pub fn after(self, step: JobStep) -> Result<JobState, StepRefusal> {
+        use JobState::{Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Waiting};
         let next = match (self, step) {
-            (Waiting | Retrying, Step::Due) => Queued,
-            (Queued, Step::Start) => Running,
-            (Queued | Waiting | Retrying | Running, Step::Pause) => Paused,
-            (Paused, Step::Resume { is_alive: true }) => Running,
-            (Paused, Step::Resume { is_alive: false }) => Queued,
-            (Queued | Waiting | Retrying | Running | Paused, Step::Cancel) => Cancelled,
+            (Waiting | Retrying, JobStep::Due) => Queued,
+            (Queued, JobStep::Start) => Running,
+            (Queued | Waiting | Retrying | Running, JobStep::Pause) => Paused,
+            (Paused, JobStep::Resume { is_alive: true }) => Running,
+            (Paused, JobStep::Resume { is_alive: false }) => Queued,
+            (Queued | Waiting | Retrying | Running | Paused, JobStep::Cancel) => Cancelled,
             // A transfer can end while it is held.
-            (Running | Paused, Step::Arrived) => Done,
-            (Running | Paused, Step::ArrivedPartly) => PartlyFailed,
-            (Running | Paused, Step::Broke) => Failed,
-            (Running, Step::BrokeForNow) => Retrying,
-            (Running | Paused, Step::Repeat) => Waiting,
-            (Running, Step::Interrupted) => Queued,
+            (Running | Paused, JobStep::Arrived) => Done,
+            (Running | Paused, JobStep::ArrivedPartly) => PartlyFailed,
+            (Running | Paused, JobStep::Broke) => Failed,
+            (Running, JobStep::BrokeForNow) => Retrying,
+            (Running | Paused, JobStep::Repeat) => Waiting,
+            (Running, JobStep::Interrupted) => Queued,
             // Who holds it decides when it goes on.
-            (Paused, Step::BrokeForNow | Step::Interrupted) => Paused,
-            (Done | PartlyFailed | Failed | Cancelled, Step::Retry) => Queued,
-            (Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled, Step::Due)
+            (Paused, JobStep::BrokeForNow | JobStep::Interrupted) => Paused,
+            (Done | PartlyFailed | Failed | Cancelled, JobStep::Retry) => Queued,
+            (Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled, JobStep::Due)
             | (
                 Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled,
-                Step::Start,
+                JobStep::Start,
             )
-            | (Paused | Done | PartlyFailed | Failed | Cancelled, Step::Pause)
+            | (Paused | Done | PartlyFailed | Failed | Cancelled, JobStep::Pause)
             | (
                 Queued | Waiting | Running | Retrying | Done | PartlyFailed | Failed | Cancelled,
-                Step::Resume { .. },
+                JobStep::Resume { .. },
             )
-            | (Done | PartlyFailed | Failed | Cancelled, Step::Cancel)
+            | (Done | PartlyFailed | Failed | Cancelled, JobStep::Cancel)
             | (
                 Queued | Waiting | Retrying | Done | PartlyFailed | Failed | Cancelled,
-                Step::Arrived
-                | Step::ArrivedPartly
-                | Step::Broke
-                | Step::BrokeForNow
-                | Step::Repeat
-                | Step::Interrupted,
+                JobStep::Arrived
+                | JobStep::ArrivedPartly
+                | JobStep::Broke
+                | JobStep::BrokeForNow
+                | JobStep::Repeat
+                | JobStep::Interrupted,
             )
-            | (Queued | Waiting | Running | Paused | Retrying, Step::Retry) => {
-                return Err(Refused { state: self, step });
+            | (Queued | Waiting | Running | Paused | Retrying, JobStep::Retry) => {
+                return Err(StepRefusal { state: self, step });
             }
         };
         Ok(next)
     }
 }
 
-impl Step {
+impl JobStep {
     /// What a job is that has taken it.
     pub fn words(self) -> &'static str {
         match self {
-            Step::Due => "made due",
-            Step::Start => "started",
-            Step::Pause => "paused",
-            Step::Resume { .. } => "resumed",
-            Step::Cancel => "cancelled",
-            Step::Arrived => "done",
-            Step::ArrivedPartly => "partly failed",
-            Step::Broke => "failed",
-            Step::BrokeForNow => "tried again",
-            Step::Repeat => "repeated",
-            Step::Interrupted => "interrupted",
-            Step::Retry => "retried",
+            JobStep::Due => "made due",
+            JobStep::Start => "started",
+            JobStep::Pause => "paused",
+            JobStep::Resume { .. } => "resumed",
+            JobStep::Cancel => "cancelled",
+            JobStep::Arrived => "done",
+            JobStep::ArrivedPartly => "partly failed",
+            JobStep::Broke => "failed",
+            JobStep::BrokeForNow => "tried again",
+            JobStep::Repeat => "repeated",
+            JobStep::Interrupted => "interrupted",
+            JobStep::Retry => "retried",
         }
     }
 }
@@ -186,25 +186,25 @@ impl Step {
 mod tests {
     use super::*;
 
-    const STEPS: [Step; 13] = [
-        Step::Due,
-        Step::Start,
-        Step::Pause,
-        Step::Resume { is_alive: true },
-        Step::Resume { is_alive: false },
-        Step::Cancel,
-        Step::Arrived,
-        Step::ArrivedPartly,
-        Step::Broke,
-        Step::BrokeForNow,
-        Step::Repeat,
-        Step::Interrupted,
-        Step::Retry,
+    const STEPS: [JobStep; 13] = [
+        JobStep::Due,
+        JobStep::Start,
+        JobStep::Pause,
+        JobStep::Resume { is_alive: true },
+        JobStep::Resume { is_alive: false },
+        JobStep::Cancel,
+        JobStep::Arrived,
+        JobStep::ArrivedPartly,
+        JobStep::Broke,
+        JobStep::BrokeForNow,
+        JobStep::Repeat,
+        JobStep::Interrupted,
+        JobStep::Retry,
     ];
 
     /// All pairs; `-` is refused. The columns are those of [`STEPS`].
-    const TABLE: [(State, [&str; 13]); 9] = {
-        use State::*;
+    const TABLE: [(JobState, [&str; 13]); 9] = {
+        use JobState::*;
         [
             (Queued, ["-", "running", "paused", "-", "-", "cancelled", "-", "-", "-", "-", "-", "-", "-"]),
             (Waiting, ["queued", "-", "paused", "-", "-", "cancelled", "-", "-", "-", "-", "-", "-", "-"]),
@@ -256,7 +256,7 @@ mod tests {
     fn every_pair_of_state_and_step_is_decided() {
         for (state, row) in TABLE {
             for (step, expected) in STEPS.into_iter().zip(row) {
-                let next = state.after(step).map_or("-", State::name);
+                let next = state.after(step).map_or("-", JobState::name);
                 assert_eq!(next, expected, "{state:?} {step:?}");
             }
         }
@@ -264,12 +264,12 @@ mod tests {
 
     #[test]
     fn names_are_those_of_json() {
-        for state in State::ALL {
+        for state in JobState::ALL {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
-            assert_eq!(State::of_name(state.name()), Some(state));
+            assert_eq!(JobState::of_name(state.name()), Some(state));
         }
         assert_eq!(
-            State::Done.after(Step::Pause).unwrap_err().to_string(),
+            JobState::Done.after(JobStep::Pause).unwrap_err().to_string(),
             "a job that is done cannot be paused"
         );
     }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// How the process stands.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub(super) struct ProcessFigures {
     pub(super) cpu_s: Option<f64>,
     pub(super) resident_bytes: Option<u64>,
     pub(super) virtual_bytes: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Process {
 }
 
 /// Looks now.
-pub(super) fn process() -> Process {
+pub(super) fn process() -> ProcessFigures {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let boot = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut process = of_stat(&stat, &boot).unwrap_or_default();
@@ -30,19 +30,19 @@ pub(super) fn process() -> Process {
 }
 
 /// From: proc_pid_stat(5). The name, in brackets, may have anything in it.
-fn of_stat(stat: &str, boot: &str) -> Option<Process> {
+fn of_stat(stat: &str, boot: &str) -> Option<ProcessFigures> {
     let (_, behind) = stat.rsplit_once(") ")?;
     // The third field of the page is the first one here.
     let field = |number: usize| behind.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
     let ticks = clock_ticks_per_second() as f64;
     let booted = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<f64>().ok();
-    Some(Process {
+    Some(ProcessFigures {
         cpu_s: field(14).zip(field(15)).map(|(user, system)| (user + system) as f64 / ticks),
         threads: field(20),
         start_s: booted.zip(field(22)).map(|(boot, start)| boot + start as f64 / ticks),
         virtual_bytes: field(23),
         resident_bytes: field(24).map(|pages| pages * page_size() as u64),
-        ..Process::default()
+        ..ProcessFigures::default()
     })
 }
 

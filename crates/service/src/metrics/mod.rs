@@ -1,14 +1,14 @@
 //! What the service counts, for those who collect: OpenMetrics (docs/reference/metrics.md).
 //!
-//! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `door.rs` what clients
+//! How to read it: [`Metrics`] has every metric, `running_transfers.rs` what runs and how its figures become counters, `client_metrics.rs` what clients
 //! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
 //!
 //! Always true: a label's value is one of a closed list, or the name of a cap; counters never go back; figures are taken when
 //! somebody asks, or a transfer ends, and never by a timer.
 
-mod door;
+mod client_metrics;
 mod host;
-mod running;
+mod running_transfers;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,20 +24,20 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::host::Moved;
-use crate::job::State;
+use crate::host::ContentBytes;
+use crate::job::JobState;
 use crate::node::Node;
-use running::Flows;
+use running_transfers::RunningTransfers;
 
-pub(crate) use door::Door;
-pub(crate) use running::Watching;
+pub(crate) use client_metrics::ClientMetrics;
+pub(crate) use running_transfers::WatchGuard;
 
 /// Whole numbers and shares.
 type Level = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// Which way content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Direction {
+pub(crate) enum DirectionLabel {
     /// From this node to another.
     Sent,
     /// From another node to this one.
@@ -48,107 +48,108 @@ pub(crate) enum Direction {
     Third,
 }
 
-impl Direction {
-    const ALL: [Direction; 4] = [Direction::Sent, Direction::Received, Direction::Local, Direction::Third];
+impl DirectionLabel {
+    const ALL: [DirectionLabel; 4] =
+        [DirectionLabel::Sent, DirectionLabel::Received, DirectionLabel::Local, DirectionLabel::Third];
 
     fn name(self) -> &'static str {
         match self {
-            Direction::Sent => "sent",
-            Direction::Received => "received",
-            Direction::Local => "local",
-            Direction::Third => "third",
+            DirectionLabel::Sent => "sent",
+            DirectionLabel::Received => "received",
+            DirectionLabel::Local => "local",
+            DirectionLabel::Third => "third",
         }
     }
 
     /// Of a job, by the word that records have.
-    pub(crate) fn of_job(word: &str) -> Direction {
+    pub(crate) fn of_job(word: &str) -> DirectionLabel {
         match word {
-            "push" => Direction::Sent,
-            "pull" => Direction::Received,
-            "third" => Direction::Third,
-            _ => Direction::Local,
+            "push" => DirectionLabel::Sent,
+            "pull" => DirectionLabel::Received,
+            "third" => DirectionLabel::Third,
+            _ => DirectionLabel::Local,
         }
     }
 }
 
 /// Who began a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Origin {
+pub(crate) enum OriginLabel {
     /// A job of this node.
     Job,
     /// A client that has come to the daemon.
     Client,
 }
 
-impl Origin {
-    const ALL: [Origin; 2] = [Origin::Job, Origin::Client];
+impl OriginLabel {
+    const ALL: [OriginLabel; 2] = [OriginLabel::Job, OriginLabel::Client];
 
     fn name(self) -> &'static str {
         match self {
-            Origin::Job => "job",
-            Origin::Client => "client",
+            OriginLabel::Job => "job",
+            OriginLabel::Client => "client",
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfDirection {
+struct DirectionLabels {
     direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfState {
+struct StateLabels {
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfFiles {
+struct FileLabels {
     direction: &'static str,
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfTransfers {
+struct TransferLabels {
     origin: &'static str,
     direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfEnds {
+struct EndLabels {
     origin: &'static str,
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCode {
+struct CodeLabels {
     code: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfStatistic {
+struct StatisticLabels {
     statistic: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfStage {
+struct StageLabels {
     end: &'static str,
     stage: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCap {
+struct CapLabels {
     cap: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfRequest {
+struct RequestLabels {
     method: &'static str,
     route: String,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfBuild {
+struct BuildLabels {
     version: &'static str,
 }
 
@@ -180,44 +181,44 @@ const DURATIONS: [f64; 10] = [0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_60
 /// Every metric.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    flows: Mutex<Flows>,
+    flows: Mutex<RunningTransfers>,
     /// Who writes them has them for himself: gauges are set anew each time.
     registry: Mutex<Registry>,
-    counted: Counted,
-    shown: Shown,
+    counted: CounterMetrics,
+    shown: GaugeMetrics,
     /// What of each cap is counted.
     cap_bytes: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What only grows.
 #[derive(Debug)]
-struct Counted {
-    bytes: Family<OfDirection, Counter>,
+struct CounterMetrics {
+    bytes: Family<DirectionLabels, Counter>,
     wire_bytes: Counter,
-    files: Family<OfFiles, Counter>,
+    files: Family<FileLabels, Counter>,
     retransmitted: Counter,
-    errors: Family<OfCode, Counter>,
-    ended: Family<OfEnds, Counter>,
-    seconds: Family<OfDirection, Histogram>,
+    errors: Family<CodeLabels, Counter>,
+    ended: Family<EndLabels, Counter>,
+    seconds: Family<DirectionLabels, Histogram>,
     late: Counter,
-    requests: Family<OfRequest, Counter>,
-    cap_bytes: Family<OfCap, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    cap_bytes: Family<CapLabels, Counter>,
     cpu: Counter<f64, std::sync::atomic::AtomicU64>,
 }
 
 /// How things are at the moment of asking.
 #[derive(Debug, Default)]
-struct Shown {
-    jobs: Family<OfState, Gauge>,
+struct GaugeMetrics {
+    jobs: Family<StateLabels, Gauge>,
     behind: Gauge,
-    transfers: Family<OfTransfers, Gauge>,
-    goodput: Family<OfDirection, Level>,
+    transfers: Family<TransferLabels, Gauge>,
+    goodput: Family<DirectionLabels, Level>,
     target: Level,
-    rtt: Family<OfStatistic, Level>,
-    loss: Family<OfStatistic, Level>,
-    stages: Family<OfStage, Level>,
-    cap_limit: Family<OfCap, Level>,
-    cap_sessions: Family<OfCap, Gauge>,
+    rtt: Family<StatisticLabels, Level>,
+    loss: Family<StatisticLabels, Level>,
+    stages: Family<StageLabels, Level>,
+    cap_limit: Family<CapLabels, Level>,
+    cap_sessions: Family<CapLabels, Gauge>,
     store_pending: Gauge,
     store_failing: Gauge,
     event_readers: Gauge,
@@ -229,13 +230,13 @@ struct Shown {
     start: Level,
 }
 
-impl Counted {
+impl CounterMetrics {
     /// What has a closed list of labels begins with all of them, at 0: a rate needs a first value.
-    fn new() -> Counted {
+    fn new() -> CounterMetrics {
         fn histogram() -> Histogram {
             Histogram::new(DURATIONS)
         }
-        let counted = Counted {
+        let counted = CounterMetrics {
             bytes: Family::default(),
             wire_bytes: Counter::default(),
             files: Family::default(),
@@ -248,19 +249,19 @@ impl Counted {
             cap_bytes: Family::default(),
             cpu: Counter::default(),
         };
-        for direction in Direction::ALL.map(Direction::name) {
-            drop(counted.bytes.get_or_create(&OfDirection { direction }));
-            drop(counted.seconds.get_or_create(&OfDirection { direction }));
+        for direction in DirectionLabel::ALL.map(DirectionLabel::name) {
+            drop(counted.bytes.get_or_create(&DirectionLabels { direction }));
+            drop(counted.seconds.get_or_create(&DirectionLabels { direction }));
             for outcome in ["arrived", "failed"] {
-                drop(counted.files.get_or_create(&OfFiles { direction, outcome }));
+                drop(counted.files.get_or_create(&FileLabels { direction, outcome }));
             }
         }
         for code in Code::ALL {
-            drop(counted.errors.get_or_create(&OfCode { code: code.name() }));
+            drop(counted.errors.get_or_create(&CodeLabels { code: code.name() }));
         }
-        for origin in Origin::ALL.map(Origin::name) {
-            for state in State::ALL.into_iter().filter(|state| state.is_final()).map(State::name) {
-                drop(counted.ended.get_or_create(&OfEnds { origin, state }));
+        for origin in OriginLabel::ALL.map(OriginLabel::name) {
+            for state in JobState::ALL.into_iter().filter(|state| state.is_final()).map(JobState::name) {
+                drop(counted.ended.get_or_create(&EndLabels { origin, state }));
             }
         }
         counted
@@ -330,7 +331,7 @@ impl Counted {
     }
 }
 
-impl Shown {
+impl GaugeMetrics {
     fn register(&self, registry: &mut Registry) {
         let rate = || Unit::Other("bytes_per_second".into());
         let ratio = || Unit::Other("ratio".into());
@@ -422,7 +423,7 @@ impl Shown {
             Unit::Seconds,
             self.start.clone(),
         );
-        let build = Info::new(OfBuild { version: env!("CARGO_PKG_VERSION") });
+        let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") });
         registry.register("farhaul_build", "The version of the program", build);
     }
 
@@ -443,7 +444,7 @@ impl Shown {
 impl Metrics {
     pub(crate) fn new() -> Metrics {
         let mut registry = Registry::default();
-        let (counted, shown) = (Counted::new(), Shown::default());
+        let (counted, shown) = (CounterMetrics::new(), GaugeMetrics::default());
         counted.register(&mut registry);
         shown.register(&mut registry);
         Metrics {
@@ -470,14 +471,20 @@ impl Metrics {
     }
 
     fn count_error(&self, code: Code) {
-        self.counted.errors.get_or_create(&OfCode { code: code.name() }).inc();
+        self.counted.errors.get_or_create(&CodeLabels { code: code.name() }).inc();
     }
 
     /// A run of a job, or a request of a client, has ended in this state.
-    pub(crate) fn transfer_ended(&self, origin: Origin, direction: Direction, state: State, seconds: f64) {
-        let ended = OfEnds { origin: origin.name(), state: state.name() };
+    pub(crate) fn transfer_ended(
+        &self,
+        origin: OriginLabel,
+        direction: DirectionLabel,
+        state: JobState,
+        seconds: f64,
+    ) {
+        let ended = EndLabels { origin: origin.name(), state: state.name() };
         self.counted.ended.get_or_create(&ended).inc();
-        self.counted.seconds.get_or_create(&OfDirection { direction: direction.name() }).observe(seconds);
+        self.counted.seconds.get_or_create(&DirectionLabels { direction: direction.name() }).observe(seconds);
     }
 
     /// A run has ended after its time.
@@ -487,24 +494,27 @@ impl Metrics {
 
     /// A client has read so much: reads have no counts of their own while they run.
     fn read(&self, bytes: u64) {
-        self.counted.bytes.get_or_create(&OfDirection { direction: Direction::Sent.name() }).inc_by(bytes);
+        self.counted
+            .bytes
+            .get_or_create(&DirectionLabels { direction: DirectionLabel::Sent.name() })
+            .inc_by(bytes);
     }
 
     /// A request of the API was answered. `route` is a template of the router.
     pub(crate) fn answered(&self, method: &'static str, route: &str, status: u16) {
-        self.counted.requests.get_or_create(&OfRequest { method, route: route.into(), status }).inc();
+        self.counted.requests.get_or_create(&RequestLabels { method, route: route.into(), status }).inc();
     }
 
     /// Content bytes that were moved, those of transfers that run among them.
-    pub(crate) fn moved(&self) -> Moved {
+    pub(crate) fn moved(&self) -> ContentBytes {
         self.flows.lock().in_any_case().look(&self.counted);
-        let bytes = |direction: Direction| {
-            self.counted.bytes.get_or_create(&OfDirection { direction: direction.name() }).get()
+        let bytes = |direction: DirectionLabel| {
+            self.counted.bytes.get_or_create(&DirectionLabels { direction: direction.name() }).get()
         };
-        Moved {
-            sent_bytes: bytes(Direction::Sent),
-            received_bytes: bytes(Direction::Received),
-            local_bytes: bytes(Direction::Local),
+        ContentBytes {
+            sent_bytes: bytes(DirectionLabel::Sent),
+            received_bytes: bytes(DirectionLabel::Received),
+            local_bytes: bytes(DirectionLabel::Local),
         }
     }
 
@@ -531,10 +541,10 @@ impl Metrics {
         match node.store.read(crate::store::jobs::counts) {
             Err(_) => shown.jobs.clear(),
             Ok(counts) => {
-                for state in State::ALL {
+                for state in JobState::ALL {
                     let count = counts.iter().find(|(one, _)| *one == state).map_or(0, |(_, count)| *count);
                     let count = i64::try_from(count).unwrap_or(i64::MAX);
-                    shown.jobs.get_or_create(&OfState { state: state.name() }).set(count);
+                    shown.jobs.get_or_create(&StateLabels { state: state.name() }).set(count);
                 }
             }
         }
@@ -547,13 +557,13 @@ impl Metrics {
         let figures = node.cap_figures();
         let mut before = self.cap_bytes.lock().in_any_case();
         for gone in before.keys().filter(|name| figures.iter().all(|cap| cap.name != **name)) {
-            self.counted.cap_bytes.remove(&OfCap { cap: gone.clone() });
+            self.counted.cap_bytes.remove(&CapLabels { cap: gone.clone() });
         }
         before.retain(|name, _| figures.iter().any(|cap| cap.name == *name));
         for CapFigures { name, limit_bps, moved_bytes, sessions } in figures {
             // A cap that was changed may begin to count anew.
-            let new = running::grown(moved_bytes, before.entry(name.clone()).or_default());
-            let cap = OfCap { cap: name };
+            let new = running_transfers::grown(moved_bytes, before.entry(name.clone()).or_default());
+            let cap = CapLabels { cap: name };
             self.counted.cap_bytes.get_or_create(&cap).inc_by(new);
             shown.cap_sessions.get_or_create(&cap).set(i64::try_from(sessions).unwrap_or(i64::MAX));
             if let Some(limit) = limit_bps {
@@ -568,12 +578,12 @@ impl Metrics {
     fn set_flows(&self) {
         let shown = &self.shown;
         let sums = self.flows.lock().in_any_case().look(&self.counted);
-        for direction in Direction::ALL {
+        for direction in DirectionLabel::ALL {
             let goodput = sums.goodput_bps.get(&direction).copied().unwrap_or(0.0);
-            shown.goodput.get_or_create(&OfDirection { direction: direction.name() }).set(goodput / 8.0);
-            for origin in Origin::ALL {
+            shown.goodput.get_or_create(&DirectionLabels { direction: direction.name() }).set(goodput / 8.0);
+            for origin in OriginLabel::ALL {
                 let count = sums.running.get(&(origin, direction)).copied().unwrap_or(0);
-                let labels = OfTransfers { origin: origin.name(), direction: direction.name() };
+                let labels = TransferLabels { origin: origin.name(), direction: direction.name() };
                 shown.transfers.get_or_create(&labels).set(count);
             }
         }
@@ -582,20 +592,20 @@ impl Metrics {
         for (family, figures) in [(&shown.rtt, &sums.rtt_s), (&shown.loss, &sums.loss)] {
             family.clear();
             if let Some((mean, max)) = figures.mean_and_max() {
-                family.get_or_create(&OfStatistic { statistic: "mean" }).set(mean);
-                family.get_or_create(&OfStatistic { statistic: "max" }).set(max);
+                family.get_or_create(&StatisticLabels { statistic: "mean" }).set(mean);
+                family.get_or_create(&StatisticLabels { statistic: "max" }).set(max);
             }
         }
         shown.stages.clear();
         for ((end, stage), busy) in sums.stages {
-            shown.stages.get_or_create(&OfStage { end, stage }).set(busy);
+            shown.stages.get_or_create(&StageLabels { end, stage }).set(busy);
         }
     }
 
     /// So long as what is returned is there, this transfer runs.
-    pub(crate) fn watch(self: &Arc<Metrics>, watched: running::Watched) -> Watching {
+    pub(crate) fn watch(self: &Arc<Metrics>, watched: running_transfers::WatchedTransfer) -> WatchGuard {
         let key = self.flows.lock().in_any_case().add(watched);
-        Watching::new(self.clone(), key)
+        WatchGuard::new(self.clone(), key)
     }
 
     fn unwatch(&self, key: u64) {
@@ -603,7 +613,7 @@ impl Metrics {
     }
 }
 
-pub(crate) use running::{SessionFigures, Watched};
+pub(crate) use running_transfers::{SessionCounters, WatchedTransfer};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use farhaul_session::Handle;
 
 use super::*;
 use crate::clock::Clock;
-use crate::node::Settings;
+use crate::node::NodeSettings;
 
 /// One series: its name, its labels, its value.
 type Series = (String, BTreeMap<String, String>, f64);
@@ -105,7 +105,7 @@ impl Fixture {
     fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::shifted_by(folder.path().join("clock"));
-        let (node, _) = Node::open(folder.path(), clock, Settings::default()).unwrap();
+        let (node, _) = Node::open(folder.path(), clock, NodeSettings::default()).unwrap();
         Fixture { folder, node }
     }
 
@@ -114,21 +114,21 @@ impl Fixture {
     }
 
     /// Something of everything has happened, to this many of each.
-    fn fill(&self, count: u64) -> Vec<Watching> {
+    fn fill(&self, count: u64) -> Vec<WatchGuard> {
         let metrics = self.metrics();
         let error = Error::new(Code::NoSpace, "there is no room in /secret/path for token fhp_abc");
         let mut running = Vec::new();
         for number in 0..count {
-            for direction in Direction::ALL {
+            for direction in DirectionLabel::ALL {
                 let handle = Handle::new();
                 let counts = handle.counts();
                 counts.bytes_done.store(1000, std::sync::atomic::Ordering::Relaxed);
                 counts.files_done.store(1, std::sync::atomic::Ordering::Relaxed);
                 let session = Arc::default();
-                let origin = if number % 2 == 0 { Origin::Job } else { Origin::Client };
-                let watched = Watched { handle, origin, direction: Some(direction), session };
+                let origin = if number % 2 == 0 { OriginLabel::Job } else { OriginLabel::Client };
+                let watched = WatchedTransfer { handle, origin, direction: Some(direction), session };
                 running.push(metrics.watch(watched));
-                metrics.transfer_ended(origin, direction, State::Failed, number as f64);
+                metrics.transfer_ended(origin, direction, JobState::Failed, number as f64);
             }
             metrics.attempt_ended(None, Some(&error));
             metrics.answered("GET", "/api/v1/jobs/{id}", 200);
@@ -219,10 +219,10 @@ fn served() -> BTreeSet<String> {
     let mut names: BTreeSet<String> = read.names().into_iter().map(ToString::to_string).collect();
     let shown = &metrics.shown;
     for family in [&shown.rtt, &shown.loss] {
-        family.get_or_create(&OfStatistic { statistic: "mean" }).set(0.0);
+        family.get_or_create(&StatisticLabels { statistic: "mean" }).set(0.0);
     }
-    shown.stages.get_or_create(&OfStage { end: "sender", stage: "read" }).set(0.0);
-    let cap = OfCap { cap: "campus".into() };
+    shown.stages.get_or_create(&StageLabels { end: "sender", stage: "read" }).set(0.0);
+    let cap = CapLabels { cap: "campus".into() };
     shown.cap_limit.get_or_create(&cap).set(0.0);
     shown.cap_sessions.get_or_create(&cap).set(0);
     metrics.counted.cap_bytes.get_or_create(&cap).inc();

@@ -1,19 +1,19 @@
 //! What there is at a place, here or at a peer, as far as a caller reaches.
 
-use farhaul::{Depth, Listed, NetworkOptions, Place, Remote, escape};
+use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape};
 use farhaul_session::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Node;
-use crate::access::{Caller, Deed, Places, Scope};
+use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
 
 /// Entries of one directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct FileView {
+pub struct EntryView {
     /// Its name, with bytes that are no UTF-8 as `\xff`.
     pub name: String,
     /// `file`, `directory`, `symlink` and so on.
@@ -28,29 +28,29 @@ pub struct FileView {
 
 /// What there is at a place.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Listing {
+pub struct DirectoryView {
     /// By name.
-    pub files: Vec<FileView>,
+    pub files: Vec<EntryView>,
     /// There are more, which are not listed.
     pub is_cut: bool,
 }
 
 impl Node {
     /// Lists a directory.
-    pub(crate) fn browse(&self, caller: &Caller, place: &str) -> Result<Listing, Error> {
+    pub(crate) fn browse(&self, caller: &Caller, place: &str) -> Result<DirectoryView, Error> {
         let bad = || {
             Error::new(Code::BadLocation, format!("{place}: a backslash stands before x and two hex digits"))
         };
         let bytes = farhaul::unescape(place).ok_or_else(bad)?;
         let parsed = {
             use std::os::unix::ffi::OsStringExt as _;
-            Place::parse(&std::ffi::OsString::from_vec(bytes))?
+            LocationSpec::parse(&std::ffi::OsString::from_vec(bytes))?
         };
         if parsed.is_input() || parsed.is_made() || parsed.is_sink() {
             return Err(Error::new(Code::BadLocation, format!("{place}: there is no directory")));
         }
-        caller.may(Deed::At(Scope::Read, &Places(vec![parsed.clone()])))?;
-        if let Place::Local(path) = &parsed {
+        caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![parsed.clone()])))?;
+        if let LocationSpec::Local(path) = &parsed {
             if !path.is_absolute() {
                 return Err(Error::new(Code::BadLocation, format!("{place}: write an absolute path")));
             }
@@ -58,15 +58,15 @@ impl Node {
             let real = path
                 .canonicalize()
                 .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {error}")))?;
-            caller.may(Deed::At(Scope::Read, &Places(vec![Place::Local(real)])))?;
+            caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![LocationSpec::Local(real)])))?;
         }
         let mut location = parsed.to_location();
         self.settings().identify_location(None, None, &mut location)?;
         let remote = Remote::at(&location, NetworkOptions::default())?;
-        let mut listing = Listing { files: Vec::new(), is_cut: false };
+        let mut listing = DirectoryView { files: Vec::new(), is_cut: false };
         for listed in remote.list(b"", Depth::One)? {
             // The directory itself is the first.
-            let Listed::Entry(entry) = listed? else { continue };
+            let ListItem::Entry(entry) = listed? else { continue };
             if entry.path.is_empty() {
                 continue;
             }
@@ -74,7 +74,7 @@ impl Node {
                 listing.is_cut = true;
                 break;
             }
-            listing.files.push(FileView {
+            listing.files.push(EntryView {
                 name: escape(&entry.path),
                 kind: entry.kind.name(),
                 size: entry.identity.size,

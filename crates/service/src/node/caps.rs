@@ -8,14 +8,14 @@ use utoipa::ToSchema;
 use farhaul_session::{Code, Error};
 
 use super::Node;
-use crate::access::{Caller, Deed, Scope};
-use crate::caps::live::Use;
+use crate::access::{Caller, CallerDeed, Scope};
+use crate::caps::live_caps::CapUsage;
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
 use crate::clock::timestamp;
 use crate::config::Config;
-use crate::config::values::{HostPattern, Zone};
-use crate::hub::Body;
+use crate::config::values::{HostPattern, TimeZoneName};
+use crate::hub::NewsBody;
 use crate::metrics::CapFigures;
 use crate::store::caps;
 use farhaul_handover::Held as _;
@@ -40,25 +40,25 @@ pub struct CapView {
 
 /// The caps of the configuration, and those that were set while the service ran.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AllCaps {
+pub(super) struct NodeCaps {
     pub(super) base: Caps,
     pub(super) set: Caps,
-    pub(super) assigned: Vec<Assigned>,
+    pub(super) assigned: Vec<PeerAssignment>,
 }
 
 /// A peer of the configuration whose traffic is to count in a cap, also where that was set anew since.
 #[derive(Debug, Clone)]
-pub(super) struct Assigned {
+pub(super) struct PeerAssignment {
     cap: String,
     host: HostPattern,
     /// By which it is known when it comes as a client.
     key: Option<String>,
 }
 
-impl Assigned {
-    fn of_config(config: &Config) -> Vec<Assigned> {
-        let assigned = |(name, peer): (&String, &crate::config::Peer)| {
-            Some(Assigned {
+impl PeerAssignment {
+    fn of_config(config: &Config) -> Vec<PeerAssignment> {
+        let assigned = |(name, peer): (&String, &crate::config::PeerSection)| {
+            Some(PeerAssignment {
                 cap: peer.cap.clone()?,
                 host: peer.host.clone().or_else(|| HostPattern::of(name))?,
                 key: peer.fingerprint.as_ref().map(ToString::to_string),
@@ -68,11 +68,11 @@ impl Assigned {
     }
 }
 
-impl AllCaps {
+impl NodeCaps {
     fn all(&self) -> Caps {
         let mut all = self.base.clone();
         all.extend(self.set.clone());
-        for Assigned { cap, host, key } in &self.assigned {
+        for PeerAssignment { cap, host, key } in &self.assigned {
             let Some(cap) = all.get_mut(cap) else { continue };
             if !cap.peers.contains(host) {
                 cap.peers.push(host.clone());
@@ -86,8 +86,8 @@ impl AllCaps {
 }
 
 impl CapView {
-    fn new(name: &str, cap: &Cap, now: Timestamp, used: Use) -> CapView {
-        let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
+    fn new(name: &str, cap: &Cap, now: Timestamp, used: CapUsage) -> CapView {
+        let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
         CapView {
             name: name.into(),
             now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),
@@ -108,8 +108,8 @@ impl Node {
     /// The configuration has these caps, and peers that are in them.
     pub(crate) fn set_base_caps(&self, config: &Config) -> Result<(), Error> {
         let mut caps = self.caps.lock().in_any_case();
-        let (base, assigned) = (spec::of_config(config), Assigned::of_config(config));
-        let changed = AllCaps { base, set: caps.set.clone(), assigned };
+        let (base, assigned) = (spec::of_config(config), PeerAssignment::of_config(config));
+        let changed = NodeCaps { base, set: caps.set.clone(), assigned };
         spec::check(&changed.all())?;
         *caps = changed;
         self.apply_caps(&caps);
@@ -123,13 +123,13 @@ impl Node {
         self.apply_caps(&self.caps.lock().in_any_case())
     }
 
-    fn apply_caps(&self, caps: &AllCaps) -> Option<Timestamp> {
+    fn apply_caps(&self, caps: &NodeCaps) -> Option<Timestamp> {
         self.live_caps.apply(&caps.all(), timestamp(self.clock.now_ms()))
     }
 
     /// All caps, with the rates that hold now. The host's is there, also if nobody has set it.
     pub(crate) fn list_caps(&self, caller: &Caller) -> Result<Vec<CapView>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let now = timestamp(self.clock.now_ms());
         let mut caps = self.caps();
         caps.entry(HOST.into()).or_default();
@@ -140,8 +140,8 @@ impl Node {
     pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
         let now = timestamp(self.clock.now_ms());
         let figures = |(name, cap): (&String, &Cap)| {
-            let limit_bps = CapView::new(name, cap, now, Use::default()).now_bps.map(|bps| bps as f64);
-            let Use { sessions, moved_bytes } = self.live_caps.usage(name);
+            let limit_bps = CapView::new(name, cap, now, CapUsage::default()).now_bps.map(|bps| bps as f64);
+            let CapUsage { sessions, moved_bytes } = self.live_caps.usage(name);
             CapFigures { name: name.clone(), limit_bps, moved_bytes, sessions }
         };
         self.caps().iter().map(figures).collect()
@@ -155,7 +155,7 @@ impl Node {
 
     /// The cap of this name is this one from now on, also for what runs.
     pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: Cap) -> Result<CapView, Error> {
-        caller.may(Deed::Any(Scope::Admin))?;
+        caller.may(CallerDeed::Any(Scope::Admin))?;
         let named = name.to_string();
         self.change_caps(|caps| {
             caps.set.insert(named.clone(), cap.clone());
@@ -165,13 +165,14 @@ impl Node {
             })
         })?;
         let view = self.show_cap(caller, name)?;
-        self.hub.tell(Body::Other { kind: "cap", text: serde_json::to_string(&view).unwrap_or_default() });
+        self.hub
+            .tell(NewsBody::Other { kind: "cap", text: serde_json::to_string(&view).unwrap_or_default() });
         Ok(view)
     }
 
     /// There is no such cap any more: what was in it is in the one that is about it then.
     pub(crate) fn remove_cap(&self, caller: &Caller, name: &str) -> Result<(), Error> {
-        caller.may(Deed::Any(Scope::Admin))?;
+        caller.may(CallerDeed::Any(Scope::Admin))?;
         let named = name.to_string();
         self.change_caps(|caps| {
             caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {
@@ -183,11 +184,11 @@ impl Node {
             Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
         })?;
         let text = serde_json::json!({ "name": name, "removed": true }).to_string();
-        self.hub.tell(Body::Other { kind: "cap", text });
+        self.hub.tell(NewsBody::Other { kind: "cap", text });
         Ok(())
     }
 
-    fn change_caps<W>(&self, change: impl FnOnce(&mut AllCaps) -> Result<W, Error>) -> Result<(), Error>
+    fn change_caps<W>(&self, change: impl FnOnce(&mut NodeCaps) -> Result<W, Error>) -> Result<(), Error>
     where
         W: FnOnce(&rusqlite::Transaction<'_>, i64) -> rusqlite::Result<()> + Send + 'static,
     {
@@ -214,15 +215,17 @@ fn no_such(name: &str) -> Error {
 mod tests {
     use super::super::tests::Fixture;
     use super::*;
-    use crate::caps::spec::{Subject, cap_of};
-    use crate::config::values::{Fingerprint, Rate, Written as _};
-    use crate::config::{Cap as CapTable, Peer as PeerTable};
+    use crate::caps::spec::{CapSubject, cap_of};
+    use crate::config::values::{Fingerprint, RateValue, TextValue as _};
+    use crate::config::{CapSection as CapTable, PeerSection as PeerTable};
 
     #[test]
     fn a_peer_is_in_the_cap_that_its_table_names_also_when_that_is_set_anew() {
         let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";
         let mut config = Config::default();
-        config.caps.insert("uplink".into(), CapTable { rate: Some(Rate(8_000_000)), ..CapTable::default() });
+        config
+            .caps
+            .insert("uplink".into(), CapTable { rate: Some(RateValue(8_000_000)), ..CapTable::default() });
         let hpc = PeerTable {
             host: HostPattern::read("*.hpc.example.org"),
             fingerprint: Fingerprint::read(key),
@@ -237,7 +240,7 @@ mod tests {
         node.set_base_caps(&config).unwrap();
         let in_cap = |principal: &str, host: &str| {
             let peer = Some((host.to_string(), Some(33_001)));
-            cap_of(&node.caps(), &Subject { principal: principal.into(), peer, ..Subject::default() })
+            cap_of(&node.caps(), &CapSubject { principal: principal.into(), peer, ..CapSubject::default() })
                 .to_string()
         };
         let all = || {

@@ -9,19 +9,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul::{CopyJob, Event};
-use farhaul_session::{Error, Level};
+use farhaul_session::{Error, EventLevel};
 
-use super::before::Before;
 use super::courier::Courier;
-use super::ending::direction_of;
-use super::transfer::{Stop, Transfer};
-use super::{Active, Kept, Node, Signal, outbox, watches};
-use crate::caps::spec::Subject;
+use super::job_end::direction_of;
+use super::pre_hooks::PreHooks;
+use super::transfer::{JobTransfer, StopReason};
+use super::{Active, Node, RetentionRules, Signal, outbox, watches};
+use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
-use crate::hooks::{self, Hook, When};
-use crate::hub::Body;
-use crate::job::{JobId, JobSpec, State, Step};
-use crate::metrics::{Origin, Watched};
+use crate::hooks::{self, Hook, HookMoment};
+use crate::hub::NewsBody;
+use crate::job::{JobId, JobSpec, JobState, JobStep};
+use crate::metrics::{OriginLabel, WatchedTransfer};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
@@ -49,8 +49,14 @@ pub(crate) struct Conductor {
 
 impl Conductor {
     pub(crate) fn start(node: &Arc<Node>, signals: Receiver<Signal>) -> Result<Conductor, Error> {
-        let work =
-            Work { node: node.clone(), steps: Steps::default(), serial: 0, looked: None, forgot: None };
+        let work = Work {
+            node: node.clone(),
+            steps: Steps::default(),
+            serial: 0,
+            looked: None,
+            looked_at_all: None,
+            forgot: None,
+        };
         let run = move || work.run(&signals);
         let thread =
             std::thread::Builder::new().name("conductor".into()).spawn(run).map_err(Error::no_thread)?;
@@ -86,7 +92,8 @@ struct Work {
     steps: Steps,
     serial: u64,
     looked: Option<Instant>,
-    forgot: Option<(Instant, Kept)>,
+    looked_at_all: Option<Instant>,
+    forgot: Option<(Instant, RetentionRules)>,
 }
 
 impl Work {
@@ -109,7 +116,7 @@ impl Work {
         let until = Instant::now() + STOP_TIME;
         for active in self.node.jobs().values_mut() {
             if let Some(transfer) = &mut active.transfer {
-                transfer.stop(Stop::Interrupt);
+                transfer.stop(StopReason::Interrupt);
             }
         }
         while self.node.jobs().values().any(|active| active.transfer.is_some()) {
@@ -134,7 +141,7 @@ impl Work {
             if step_ms != 0 {
                 node.follow_clock(active, step_ms);
             }
-            if !matches!(active.row.state, State::Waiting | State::Retrying) {
+            if !matches!(active.row.state, JobState::Waiting | JobState::Retrying) {
                 continue;
             }
             match active.row.due_ms {
@@ -142,7 +149,7 @@ impl Work {
                     next_ms = Some(next_ms.map_or(due_ms, |next| next.min(due_ms)));
                 }
                 Some(_) | None => {
-                    let _ = node.step(active, Step::Due);
+                    let _ = node.step(active, JobStep::Due);
                 }
             }
         }
@@ -152,16 +159,18 @@ impl Work {
                 node.start(active, self.serial, now_ms);
             }
         }
-        let is_young = |active: &Active| {
-            active.row.finish_by_ms.is_some() && active.transfer.as_ref().is_some_and(Transfer::is_young)
-        };
-        let every = if jobs.values().any(is_young) { LOOK_OFTEN } else { LOOK_EVERY };
-        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= every.mul_f64(0.98));
         let running = jobs.values().filter(|active| active.transfer.is_some()).count();
-        if running > 0 && is_time {
-            self.looked = Some(Instant::now());
-            node.look_at_transfers(&mut jobs, now_ms);
-            if node.settings().hooks.iter().any(|hook| hook.on == When::File) {
+        let every = if jobs.values().any(Active::is_close) { LOOK_OFTEN } else { LOOK_EVERY };
+        let is_time = |looked: Option<Instant>, every: Duration| {
+            looked.is_none_or(|looked| looked.elapsed() >= every.mul_f64(0.98))
+        };
+        if running > 0 && is_time(self.looked, every) {
+            let now = Some(Instant::now());
+            let all = is_time(self.looked_at_all, LOOK_EVERY);
+            self.looked = now;
+            self.looked_at_all = if all { now } else { self.looked_at_all };
+            node.look_at_transfers(&mut jobs, all, now_ms);
+            if node.settings().hooks.iter().any(|hook| hook.on == HookMoment::File) {
                 node.bell.ring();
             }
         }
@@ -188,9 +197,9 @@ impl Work {
             peer: settings.places_of(active.row.peer.as_deref(), &active.places.0),
             owner: &active.row.owner,
         };
-        let is_queued = |active: &&Active| active.row.state == State::Queued;
+        let is_queued = |active: &&Active| active.row.state == JobState::Queued;
         // One that is held has a session, and takes no place: it does not go on before somebody wants it to.
-        let runs = |active: &&Active| active.transfer.is_some() && active.row.state == State::Running;
+        let runs = |active: &&Active| active.transfer.is_some() && active.row.state == JobState::Running;
         let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
         let places = settings.running;
         if running.len() >= places.all {
@@ -232,7 +241,7 @@ impl Node {
 
     /// Begins the job's next attempt. One that cannot begin has failed.
     fn start(&self, active: &mut Active, serial: u64, now_ms: i64) {
-        if self.step(active, Step::Start).is_err() {
+        if self.step(active, JobStep::Start).is_err() {
             return;
         }
         let row = &mut active.row;
@@ -257,7 +266,7 @@ impl Node {
         }
     }
 
-    fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<Transfer, Error> {
+    fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<JobTransfer, Error> {
         let row = &active.row;
         let mut job = self.prepared(&row.spec, row.confined.as_deref(), now_ms)?;
         let rate = row.rate_options();
@@ -271,19 +280,19 @@ impl Node {
         job.manifest = Some(self.manifest_of(row));
         let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
         // In the transfer's own thread: a name may have to be looked up.
-        let place = move || caps.place(Subject::of_job(&owner, &places.0));
+        let place = move || caps.place(CapSubject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
         let before = self.before(row, now_ms)?;
-        let mut transfer = Transfer::start(
+        let mut transfer = JobTransfer::start(
             (row.id, serial),
             job,
             rate,
             (before, Box::new(place)),
             self.to_conductor.clone(),
         )?;
-        transfer.watching = Some(self.metrics.watch(Watched {
+        transfer.watching = Some(self.metrics.watch(WatchedTransfer {
             handle: transfer.handle.clone(),
-            origin: Origin::Job,
+            origin: OriginLabel::Job,
             direction: Some(direction_of(row)),
             session: Arc::default(),
         }));
@@ -293,7 +302,7 @@ impl Node {
     /// Hooks hear of the files of this attempt from now on.
     fn begin_feeds(&self, row: &JobRow) -> Option<Receiver<()>> {
         let settings = self.settings();
-        let hooks = outbox::hooks_of(&settings, row, When::File);
+        let hooks = outbox::hooks_of(&settings, row, HookMoment::File);
         let feeds: Vec<(String, Hook)> =
             hooks.map(|hook| (outbox::hook_id(row, hook), hook.clone())).collect();
         if feeds.is_empty() {
@@ -312,17 +321,17 @@ impl Node {
         Some(known)
     }
 
-    fn before(&self, row: &JobRow, now_ms: i64) -> Result<Before, Error> {
+    fn before(&self, row: &JobRow, now_ms: i64) -> Result<PreHooks, Error> {
         let settings = self.settings();
         let told = |hook: &Hook| {
-            let job = outbox::words(row, State::Running, 0, 0, 0);
-            (hook.clone(), outbox::message(When::Pre, outbox::hook_id(row, hook), now_ms, job))
+            let job = outbox::words(row, JobState::Running, 0, 0, 0);
+            (hook.clone(), outbox::message(HookMoment::Pre, outbox::hook_id(row, hook), now_ms, job))
         };
-        let hooks: Vec<_> = outbox::hooks_of(&settings, row, When::Pre).map(told).collect();
+        let hooks: Vec<_> = outbox::hooks_of(&settings, row, HookMoment::Pre).map(told).collect();
         let cannot = |error| Error::of_host("cannot make what ends a hook".to_string(), error);
-        let stop = (!hooks.is_empty()).then(hooks::Stop::new).transpose().map_err(cannot)?;
+        let stop = (!hooks.is_empty()).then(hooks::ProgramStop::new).transpose().map_err(cannot)?;
         let known = self.begin_feeds(row);
-        Ok(Before { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
+        Ok(PreHooks { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
     }
 
     /// What the engine is to run for a document, within what its owner reaches.
@@ -346,8 +355,8 @@ impl Node {
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.
     fn follow_clock(&self, active: &mut Active, step_ms: i64) {
         let is_span = match active.row.state {
-            State::Retrying => true,
-            State::Waiting => {
+            JobState::Retrying => true,
+            JobState::Waiting => {
                 let repeat = active.row.spec.repeat.as_ref();
                 let calendar = repeat.and_then(|repeat| Calendar::new(repeat).ok());
                 active.row.run > 1 && matches!(calendar, Some(Calendar::Every(_)))
@@ -360,21 +369,29 @@ impl Node {
         }
     }
 
-    /// What those that run have done in the last second, and what is to be done about it.
-    fn look_at_transfers(&self, jobs: &mut std::collections::BTreeMap<JobId, Active>, now_ms: i64) {
-        let mut all = Vec::new();
+    /// What those that run have done since the last look, and what is to be done about it: all of them, or those that are
+    /// looked at more often.
+    fn look_at_transfers(
+        &self,
+        jobs: &mut std::collections::BTreeMap<JobId, Active>,
+        all: bool,
+        now_ms: i64,
+    ) {
+        let mut told = Vec::new();
         // One that is held would keep a service that is ending for as long as it may.
         let held_max = match self.is_draining() {
             true => Duration::ZERO,
             false => Duration::from_secs(self.settings().held_session_s),
         };
-        for active in jobs.values_mut().filter(|active| active.transfer.is_some()) {
+        for active in
+            jobs.values_mut().filter(|active| active.transfer.is_some() && (all || active.is_close()))
+        {
             self.write_heard(active);
             let Some(transfer) = &mut active.transfer else { continue };
             transfer.look();
             if transfer.held_since.is_some_and(|since| since.elapsed() >= held_max) && !transfer.is_stopping()
             {
-                transfer.stop(Stop::Interrupt);
+                transfer.stop(StopReason::Interrupt);
             }
             let time_left = active.row.finish_by_ms.map(|by| {
                 u64::try_from(by - now_ms).ok().filter(|left| *left > 0).map(Duration::from_millis)
@@ -382,14 +399,14 @@ impl Node {
             let change = transfer.keep_pace(active.row.rate_options(), time_left);
             if self.hub.has_readers() {
                 let text = serde_json::to_string(&transfer.progress(active.row.id)).unwrap_or_default();
-                all.push((active.row.id, active.places.clone(), text));
+                told.push((active.row.id, active.places.clone(), text));
             }
             if let Some(prospect) = change {
                 self.tell_prospect(active, prospect);
             }
         }
-        if !all.is_empty() {
-            self.hub.tell(Body::Progress(all));
+        if !told.is_empty() {
+            self.hub.tell(NewsBody::Progress(told));
         }
     }
 
@@ -422,7 +439,7 @@ impl Node {
                 Event::EntryFailed { .. } | Event::MetadataNotSet { .. } => "warning",
                 event if event.as_warning().is_some() => "warning",
                 Event::RateChanged { .. } => "debug",
-                event if event.level() == Level::Detail => "debug",
+                event if event.level() == EventLevel::Detail => "debug",
                 _ => "info",
             };
             let json = serde_json::to_string(&event).unwrap_or_default();

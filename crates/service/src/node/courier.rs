@@ -15,17 +15,17 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::feed::{Feed, Next, Told};
+use super::hook_feed::{FeedStep, HookBatchPart, HookFeed};
 use super::manifests::manifest_path;
 use super::outbox::{self, WebhookTarget};
 use super::{Node, programs};
 use crate::hooks::webhook::{
-    ATTEMPTS_MAX, Config, Delivery as Post, Outcome, OwnAddresses, Secret, Sender, SystemResolver, Webhooks,
-    pause,
+    ATTEMPTS_MAX, DeliveryConfig, DeliveryOutcome, OwnAddresses, SystemResolver, WebhookDelivery as Post,
+    WebhookSecret, WebhookSender, WebhookSettings, pause,
 };
-use crate::hooks::{self, Finished, Hook, Message, Stop, When};
-use crate::job::{JobId, State};
-use crate::store::deliveries::{self, Delivery};
+use crate::hooks::{self, Hook, HookMessage, HookMoment, ProgramEnd, ProgramStop};
+use crate::job::{JobId, JobState};
+use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::{feeds, jobs};
 
 /// Programs that run at a time.
@@ -45,7 +45,7 @@ const STOP_TIME: Duration = Duration::from_secs(7);
 
 /// Wakes the courier.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Bell(Arc<Inner>);
+pub(super) struct CourierBell(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -53,7 +53,7 @@ struct Inner {
     is_over: AtomicBool,
 }
 
-impl Bell {
+impl CourierBell {
     /// There may be something to tell.
     pub(super) fn ring(&self) {
         self.0.notify.notify_one();
@@ -63,8 +63,8 @@ impl Bell {
 /// The thread.
 pub(super) struct Courier {
     thread: JoinHandle<()>,
-    bell: Bell,
-    stop: Stop,
+    bell: CourierBell,
+    stop: ProgramStop,
 }
 
 impl Courier {
@@ -75,7 +75,7 @@ impl Courier {
             .enable_all()
             .build()
             .map_err(Error::no_thread)?;
-        let stop = Stop::new().map_err(Error::io("cannot make what ends hooks"))?;
+        let stop = ProgramStop::new().map_err(Error::io("cannot make what ends hooks"))?;
         let (to_work, done) = unbounded_channel();
         let work = Work {
             node: node.clone(),
@@ -108,10 +108,10 @@ impl Courier {
 }
 
 /// What has come to its end.
-enum Done {
-    Webhook(Delivery, Outcome),
-    Program(Delivery, Hook, Result<Finished, Error>),
-    Batch(String, u64, Hook, String, Result<Finished, Error>),
+enum CourierResult {
+    Webhook(DeliveryRow, DeliveryOutcome),
+    Program(DeliveryRow, Hook, Result<ProgramEnd, Error>),
+    Batch(String, u64, Hook, String, Result<ProgramEnd, Error>),
     /// The store has what came of the delivery of this id.
     Stored(String),
     /// The store has that a batch of this feed was told.
@@ -120,22 +120,22 @@ enum Done {
 
 struct Work {
     node: Arc<Node>,
-    stop: Stop,
-    to_work: UnboundedSender<Done>,
+    stop: ProgramStop,
+    to_work: UnboundedSender<CourierResult>,
     /// Deliveries whose outcome is not in the store yet.
     under_way: BTreeSet<String>,
     /// Jobs of which a program runs.
     jobs: BTreeSet<String>,
     programs: usize,
     webhooks: usize,
-    feeds: BTreeMap<String, Feed>,
+    feeds: BTreeMap<String, HookFeed>,
     /// What delivers, and the configuration that it was made by.
-    sender: Option<(Webhooks, Option<OwnAddresses>, Arc<Sender>)>,
+    sender: Option<(WebhookSettings, Option<OwnAddresses>, Arc<WebhookSender>)>,
     began: Instant,
 }
 
 impl Work {
-    async fn run(mut self, mut done: UnboundedReceiver<Done>) {
+    async fn run(mut self, mut done: UnboundedReceiver<CourierResult>) {
         let bell = self.node.bell.clone();
         while !bell.0.is_over.load(Relaxed) {
             let wait = self.tell_due().unwrap_or_else(|error| {
@@ -178,7 +178,7 @@ impl Work {
                 continue;
             }
             let parsed = serde_json::from_str::<Hook>(&one.target)
-                .and_then(|hook| Ok((hook, serde_json::from_str::<Message>(&one.body)?)));
+                .and_then(|hook| Ok((hook, serde_json::from_str::<HookMessage>(&one.body)?)));
             let (hook, message) = match parsed {
                 Ok(parsed) => parsed,
                 Err(error) => {
@@ -192,7 +192,7 @@ impl Work {
             let (stop, to_work) = (self.stop.clone(), self.to_work.clone());
             tokio::task::spawn_blocking(move || {
                 let ran = run(&hook, &message, &stop);
-                let _ = to_work.send(Done::Program(one, hook, ran));
+                let _ = to_work.send(CourierResult::Program(one, hook, ran));
             });
         }
         Ok(())
@@ -221,9 +221,9 @@ impl Work {
             tokio::spawn(async move {
                 let outcome = match sender {
                     Ok(sender) => post(&sender, &one, &target, unix_s).await,
-                    Err(error) => Outcome::Retry { why: error.to_string(), after: None },
+                    Err(error) => DeliveryOutcome::Retry { why: error.to_string(), after: None },
                 };
-                let _ = to_work.send(Done::Webhook(one, outcome));
+                let _ = to_work.send(CourierResult::Webhook(one, outcome));
             });
         }
         let next = self.node.store.read(|connection| deliveries::next_webhook(connection, now_ms))?;
@@ -234,7 +234,7 @@ impl Work {
     }
 
     /// Made anew when the configuration is another one.
-    fn sender(&mut self) -> Result<Arc<Sender>, Error> {
+    fn sender(&mut self) -> Result<Arc<WebhookSender>, Error> {
         let settings = self.node.settings();
         let own = self.node.own.get();
         if let Some((made_by, made_for, sender)) = &self.sender
@@ -243,8 +243,8 @@ impl Work {
         {
             return Ok(sender.clone());
         }
-        let config: Config = settings.webhooks.config(own.cloned().unwrap_or_default());
-        let sender = Arc::new(Sender::new(config, Box::new(SystemResolver))?);
+        let config: DeliveryConfig = settings.webhooks.config(own.cloned().unwrap_or_default());
+        let sender = Arc::new(WebhookSender::new(config, Box::new(SystemResolver))?);
         self.sender = Some((settings.webhooks.clone(), own.cloned(), sender.clone()));
         Ok(sender)
     }
@@ -258,7 +258,7 @@ impl Work {
         let mut wait: Option<Duration> = None;
         for row in rows {
             let id = row.id.clone();
-            let feed = self.feeds.entry(id.clone()).or_insert_with(|| Feed::new(row.clone()));
+            let feed = self.feeds.entry(id.clone()).or_insert_with(|| HookFeed::new(row.clone()));
             if feed.is_busy {
                 continue;
             }
@@ -269,26 +269,26 @@ impl Work {
             let manifest = manifest_path(&self.node.folder, &feed.row.job, feed.row.run);
             let now = self.began.elapsed();
             match feed.next(&manifest, now) {
-                Next::Wait(due) => {
+                FeedStep::Wait(due) => {
                     let due = due.map(|due| due.saturating_sub(now));
                     wait = wait.into_iter().chain(due).min();
                 }
-                Next::Over => {
+                FeedStep::Over => {
                     feed.is_busy = true;
                     let serial = feed.row.serial;
                     self.node.store.later({
                         let id = id.clone();
                         move |transaction| feeds::remove(transaction, &id, serial)
                     });
-                    self.when_stored(Done::Advanced(id));
+                    self.when_stored(CourierResult::Advanced(id));
                 }
-                Next::Tell(told) => self.tell_batch(&id, told)?,
+                FeedStep::Tell(told) => self.tell_batch(&id, told)?,
             }
         }
         Ok(wait)
     }
 
-    fn tell_batch(&mut self, id: &str, told: Told) -> Result<(), Error> {
+    fn tell_batch(&mut self, id: &str, told: HookBatchPart) -> Result<(), Error> {
         let Some(feed) = self.feeds.get_mut(id) else { return Ok(()) };
         let serial = feed.row.serial;
         if let Some(to_at) = told.to_fix {
@@ -298,7 +298,7 @@ impl Work {
             let is_fixed =
                 self.node.store.write(move |transaction| feeds::fix(transaction, &id, serial, to_at));
             if !matches!(is_fixed, Ok(true)) {
-                *feed = Feed::new(row);
+                *feed = HookFeed::new(row);
                 return is_fixed.map(|_| ());
             }
         } else {
@@ -314,42 +314,42 @@ impl Work {
         feed.is_recovering = told.to_fix.is_none();
         let (hook, job) = (feed.row.hook.clone(), feed.row.job.clone());
         let delivery = format!("{id}.{}", told.number);
-        let message = Message { files: told.files, ..self.file_message(&job, delivery.clone()) };
+        let message = HookMessage { files: told.files, ..self.file_message(&job, delivery.clone()) };
         self.jobs.insert(job);
         self.programs += 1;
         let (stop, to_work, id) = (self.stop.clone(), self.to_work.clone(), id.to_string());
         tokio::task::spawn_blocking(move || {
             let ran = run(&hook, &message, &stop);
-            let _ = to_work.send(Done::Batch(id, serial, hook, delivery, ran));
+            let _ = to_work.send(CourierResult::Batch(id, serial, hook, delivery, ran));
         });
         Ok(())
     }
 
     /// As the job stands now.
-    fn file_message(&self, job: &str, delivery: String) -> Message {
+    fn file_message(&self, job: &str, delivery: String) -> HookMessage {
         let now_ms = self.node.clock.now_ms();
         let job = job.parse::<JobId>().ok().and_then(|id| self.node.words_now(id)).unwrap_or_default();
-        outbox::message(When::File, delivery, now_ms, job)
+        outbox::message(HookMoment::File, delivery, now_ms, job)
     }
 
     // ---- what came of it -------------------------------------------------------------------------------------------
 
-    fn take(&mut self, done: Option<Done>) {
+    fn take(&mut self, done: Option<CourierResult>) {
         match done {
             None => {}
-            Some(Done::Stored(id)) => drop(self.under_way.remove(&id)),
-            Some(Done::Advanced(id)) => {
+            Some(CourierResult::Stored(id)) => drop(self.under_way.remove(&id)),
+            Some(CourierResult::Advanced(id)) => {
                 // What was read ahead stays, but for a batch that an earlier process had read.
                 self.feeds.retain(|there, feed| *there != id || !feed.is_recovering);
                 if let Some(feed) = self.feeds.get_mut(&id) {
                     feed.is_busy = false;
                 }
             }
-            Some(Done::Webhook(one, outcome)) => {
+            Some(CourierResult::Webhook(one, outcome)) => {
                 self.webhooks -= 1;
                 self.after_webhook(&one, outcome);
             }
-            Some(Done::Program(one, hook, ran)) => {
+            Some(CourierResult::Program(one, hook, ran)) => {
                 self.programs -= 1;
                 self.jobs.remove(&one.job);
                 if self.log_run(&one.job, &one.id, &hook, &ran) {
@@ -357,7 +357,7 @@ impl Work {
                     self.close(&one, &outcome);
                 }
             }
-            Some(Done::Batch(id, serial, hook, delivery, ran)) => {
+            Some(CourierResult::Batch(id, serial, hook, delivery, ran)) => {
                 self.programs -= 1;
                 let Some(job) = self.feeds.get(&id).map(|feed| feed.row.job.clone()) else { return };
                 self.jobs.remove(&job);
@@ -366,14 +366,14 @@ impl Work {
                         let id = id.clone();
                         move |transaction| feeds::advance(transaction, &id, serial)
                     });
-                    self.when_stored(Done::Advanced(id));
+                    self.when_stored(CourierResult::Advanced(id));
                 }
             }
         }
     }
 
     /// False if the service has ended the program: the next process runs it again.
-    fn log_run(&self, job: &str, delivery: &str, hook: &Hook, ran: &Result<Finished, Error>) -> bool {
+    fn log_run(&self, job: &str, delivery: &str, hook: &Hook, ran: &Result<ProgramEnd, Error>) -> bool {
         let (level, text, event) = match ran {
             Ok(finished) if finished.stopped => return false,
             Ok(finished) => (
@@ -396,22 +396,22 @@ impl Work {
         }
     }
 
-    fn after_webhook(&mut self, one: &Delivery, outcome: Outcome) {
+    fn after_webhook(&mut self, one: &DeliveryRow, outcome: DeliveryOutcome) {
         let attempt = one.attempt + 1;
         let (level, text) = match outcome {
-            Outcome::Delivered { status } => {
+            DeliveryOutcome::Delivered { status } => {
                 self.close(one, &format!("delivered: {status}"));
                 ("info", format!("the webhook was delivered ({status})"))
             }
-            Outcome::Refused { why } => {
+            DeliveryOutcome::Refused { why } => {
                 self.close(one, &why);
                 ("warning", format!("the webhook was not delivered, and is given up: {why}"))
             }
-            Outcome::Retry { why, .. } if attempt >= ATTEMPTS_MAX => {
+            DeliveryOutcome::Retry { why, .. } if attempt >= ATTEMPTS_MAX => {
                 self.close(one, &why);
                 ("warning", format!("the webhook is given up after {attempt} attempts: {why}"))
             }
-            Outcome::Retry { why, after } => {
+            DeliveryOutcome::Retry { why, after } => {
                 let pause = pause(attempt, seed(&one.id), after);
                 let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
                 let due_ms = self.node.clock.now_ms().saturating_add(pause_ms);
@@ -419,7 +419,7 @@ impl Work {
                 self.node
                     .store
                     .later(move |transaction| deliveries::again(transaction, &id, due_ms, &outcome));
-                self.when_stored(Done::Stored(one.id.clone()));
+                self.when_stored(CourierResult::Stored(one.id.clone()));
                 let seconds = pause.as_secs_f64();
                 (
                     "warning",
@@ -432,14 +432,14 @@ impl Work {
     }
 
     /// It is over.
-    fn close(&mut self, one: &Delivery, outcome: &str) {
+    fn close(&mut self, one: &DeliveryRow, outcome: &str) {
         self.under_way.insert(one.id.clone());
         let (id, now_ms, outcome) = (one.id.clone(), self.node.clock.now_ms(), outcome.to_string());
         self.node.store.later(move |transaction| deliveries::end(transaction, &id, now_ms, &outcome));
-        self.when_stored(Done::Stored(one.id.clone()));
+        self.when_stored(CourierResult::Stored(one.id.clone()));
     }
 
-    fn when_stored(&self, done: Done) {
+    fn when_stored(&self, done: CourierResult) {
         let to_work = self.to_work.clone();
         self.node.store.then(move || {
             let _ = to_work.send(done);
@@ -447,18 +447,23 @@ impl Work {
     }
 }
 
-fn run(hook: &Hook, message: &Message, stop: &Stop) -> Result<Finished, Error> {
+fn run(hook: &Hook, message: &HookMessage, stop: &ProgramStop) -> Result<ProgramEnd, Error> {
     let input =
         serde_json::to_value(message).map_err(|error| Error::bug(format!("a hook's message: {error}")))?;
     hooks::run(&hook.program(), &input, &message.variables(), hook.limit(), Some(stop))
 }
 
-async fn post(sender: &Sender, one: &Delivery, target: &WebhookTarget, unix_s: i64) -> Outcome {
-    let secret = match target.secret_file.as_deref().map(Secret::read).transpose() {
+async fn post(
+    sender: &WebhookSender,
+    one: &DeliveryRow,
+    target: &WebhookTarget,
+    unix_s: i64,
+) -> DeliveryOutcome {
+    let secret = match target.secret_file.as_deref().map(WebhookSecret::read).transpose() {
         Ok(secret) => secret,
-        Err(error) => return Outcome::Retry { why: error.to_string(), after: None },
+        Err(error) => return DeliveryOutcome::Retry { why: error.to_string(), after: None },
     };
-    let event = serde_json::from_str::<Message>(&one.body).map_or("", |message| message.event.name());
+    let event = serde_json::from_str::<HookMessage>(&one.body).map_or("", |message| message.event.name());
     let post = Post {
         url: &target.url,
         id: &one.id,
@@ -488,7 +493,7 @@ impl Node {
             return Some(outbox::words(row, row.state, figures.files + files, figures.bytes + bytes, failed));
         }
         let row = self.store.read(|connection| jobs::get(connection, id)).ok()??;
-        let (state, figures): (State, _) = (row.state, row.figures.clone());
+        let (state, figures): (JobState, _) = (row.state, row.figures.clone());
         Some(outbox::words(&row, state, figures.files, figures.bytes, 0))
     }
 }

@@ -11,10 +11,10 @@ use farhaul_session::{Code, Error};
 use tokio::sync::watch;
 
 use super::Node;
-use crate::access::login::{Secret, Use};
-use crate::access::token::Token;
-use crate::access::{Caller, Reach, Scope};
-use crate::store::logins::{self, Login};
+use crate::access::login::{LoginSecret, SecretUse};
+use crate::access::token::NewTokenText;
+use crate::access::{Caller, CallerReach, Scope};
+use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
 
 /// How long a one-time code is good.
@@ -24,7 +24,7 @@ const CODES_MAX: usize = 32;
 
 /// By what a caller was known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum CallerProof {
     /// The socket, which only the service's own user can open.
     Socket,
     /// A token of this hash.
@@ -35,19 +35,19 @@ pub(crate) enum Proof {
 
 /// Who somebody is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Who {
+pub(crate) struct CallerIdentity {
     /// Without an address.
     pub(crate) caller: Caller,
     /// What the maker of the token calls it.
     pub(crate) name: String,
-    pub(crate) proof: Proof,
+    pub(crate) proof: CallerProof,
     /// Until when what was shown is good.
     pub(crate) expires_ms: Option<i64>,
 }
 
 /// Why somebody is nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Nobody {
+pub(crate) enum LoginRefusal {
     /// What was shown is not known: it may be a guess.
     Unknown,
     /// It was good, and is not any more; in words.
@@ -55,12 +55,12 @@ pub(crate) enum Nobody {
 }
 
 /// What was found, or why nobody is it; the outer error is the store's.
-pub(crate) type Found = Result<Result<Who, Nobody>, Error>;
+pub(crate) type LoginResult = Result<Result<CallerIdentity, LoginRefusal>, Error>;
 
 /// What the node keeps of log-ins in memory.
 #[derive(Debug)]
 pub(crate) struct Logins {
-    codes: Mutex<Vec<OneTime>>,
+    codes: Mutex<Vec<OneTimeCode>>,
     /// Changes when a token or a log-in is withdrawn, so that answers without an end can end.
     withdrawn: watch::Sender<u64>,
 }
@@ -72,31 +72,37 @@ impl Default for Logins {
 }
 
 #[derive(Debug)]
-struct OneTime {
+struct OneTimeCode {
     hash: [u8; 32],
     scopes: Vec<Scope>,
     expires_ms: i64,
 }
 
-impl Who {
+impl CallerIdentity {
     /// Who comes over the socket.
-    pub(crate) fn own_user() -> Who {
-        Who { caller: Caller::local(), name: String::new(), proof: Proof::Socket, expires_ms: None }
+    pub(crate) fn own_user() -> CallerIdentity {
+        CallerIdentity {
+            caller: Caller::local(),
+            name: String::new(),
+            proof: CallerProof::Socket,
+            expires_ms: None,
+        }
     }
 
-    fn of_token(row: TokenRow, proof: Proof) -> Who {
+    fn of_token(row: TokenRow, proof: CallerProof) -> CallerIdentity {
         let subject = format!("token:{}", row.id);
         let caller = Caller { subject, scopes: row.scopes, reach: row.reach, address: None };
-        Who { caller, name: row.name, proof, expires_ms: row.expires_ms }
+        CallerIdentity { caller, name: row.name, proof, expires_ms: row.expires_ms }
     }
 
-    fn of_login(login: Login, token: Option<TokenRow>) -> Who {
-        let proof = Proof::Login(login.hash);
+    fn of_login(login: LoginRow, token: Option<TokenRow>) -> CallerIdentity {
+        let proof = CallerProof::Login(login.hash);
         let mut who = match token {
-            Some(row) => Who::of_token(row, proof),
+            Some(row) => CallerIdentity::of_token(row, proof),
             None => {
-                let caller = Caller { scopes: login.scopes, reach: Reach::default(), ..Caller::local() };
-                Who { caller, name: String::new(), proof, expires_ms: None }
+                let caller =
+                    Caller { scopes: login.scopes, reach: CallerReach::default(), ..Caller::local() };
+                CallerIdentity { caller, name: String::new(), proof, expires_ms: None }
             }
         };
         who.expires_ms = Some(who.expires_ms.map_or(login.expires_ms, |end| end.min(login.expires_ms)));
@@ -115,47 +121,53 @@ fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
 
 impl Node {
     /// Who it is that shows this, as things stand now.
-    pub(crate) fn who(&self, proof: Proof) -> Found {
+    pub(crate) fn who(&self, proof: CallerProof) -> LoginResult {
         let now_ms = self.clock.now_ms();
         match proof {
-            Proof::Socket => Ok(Ok(Who::own_user())),
-            Proof::Token(hash) => {
+            CallerProof::Socket => Ok(Ok(CallerIdentity::own_user())),
+            CallerProof::Token(hash) => {
                 let Some(row) = self.store.read(|connection| tokens::find(connection, &hash))? else {
-                    return Ok(Err(Nobody::Unknown));
+                    return Ok(Err(LoginRefusal::Unknown));
                 };
                 Ok(match fault_of(&row, now_ms) {
-                    Some(fault) => Err(Nobody::Over(fault)),
-                    None => Ok(Who::of_token(row, proof)),
+                    Some(fault) => Err(LoginRefusal::Over(fault)),
+                    None => Ok(CallerIdentity::of_token(row, proof)),
                 })
             }
-            Proof::Login(hash) => {
+            CallerProof::Login(hash) => {
                 let found = self.store.read(|connection| logins::find(connection, &hash))?;
-                let Some((login, token)) = found else { return Ok(Err(Nobody::Unknown)) };
+                let Some((login, token)) = found else { return Ok(Err(LoginRefusal::Unknown)) };
                 if let Some(fault) = token.as_ref().and_then(|row| fault_of(row, now_ms)) {
-                    return Ok(Err(Nobody::Over(fault)));
+                    return Ok(Err(LoginRefusal::Over(fault)));
                 }
                 if login.expires_ms <= now_ms || login.token.is_some() != token.is_some() {
-                    return Ok(Err(Nobody::Over("the log-in has expired".into())));
+                    return Ok(Err(LoginRefusal::Over("the log-in has expired".into())));
                 }
-                Ok(Ok(Who::of_login(login, token)))
+                Ok(Ok(CallerIdentity::of_login(login, token)))
             }
         }
     }
 
     /// A new log-in by a token: who it is, and what the cookie is to hold.
-    pub(crate) fn log_in(&self, token: &Token) -> Result<Result<(Who, Secret), Nobody>, Error> {
-        let who = match self.who(Proof::Token(token.hash()))? {
+    pub(crate) fn log_in(
+        &self,
+        token: &NewTokenText,
+    ) -> Result<Result<(CallerIdentity, LoginSecret), LoginRefusal>, Error> {
+        let who = match self.who(CallerProof::Token(token.hash()))? {
             Ok(who) => who,
             Err(nobody) => return Ok(Err(nobody)),
         };
         let row = self.store.read(|connection| tokens::find(connection, &token.hash()))?;
-        let Some(row) = row else { return Ok(Err(Nobody::Unknown)) };
+        let Some(row) = row else { return Ok(Err(LoginRefusal::Unknown)) };
         self.begin_login(who.caller.scopes, Some(row)).map(Ok)
     }
 
     /// The same by a one-time code, which is worth nothing from then on.
-    pub(crate) fn log_in_by_code(&self, code: &Secret) -> Result<Result<(Who, Secret), Nobody>, Error> {
-        let (hash, now_ms) = (code.hash(Use::Code), self.clock.now_ms());
+    pub(crate) fn log_in_by_code(
+        &self,
+        code: &LoginSecret,
+    ) -> Result<Result<(CallerIdentity, LoginSecret), LoginRefusal>, Error> {
+        let (hash, now_ms) = (code.hash(SecretUse::Code), self.clock.now_ms());
         let taken = {
             let mut codes = self.logins.codes.lock().in_any_case();
             codes.retain(|code| code.expires_ms > now_ms);
@@ -163,22 +175,31 @@ impl Node {
         };
         match taken {
             Some(code) => self.begin_login(code.scopes, None).map(Ok),
-            None => Ok(Err(Nobody::Unknown)),
+            None => Ok(Err(LoginRefusal::Unknown)),
         }
     }
 
-    fn begin_login(&self, scopes: Vec<Scope>, token: Option<TokenRow>) -> Result<(Who, Secret), Error> {
-        let secret = Secret::new().map_err(Error::no_random_numbers)?;
+    fn begin_login(
+        &self,
+        scopes: Vec<Scope>,
+        token: Option<TokenRow>,
+    ) -> Result<(CallerIdentity, LoginSecret), Error> {
+        let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
         let now_ms = self.clock.now_ms();
         let for_ms = i64::try_from(self.settings().login_s).unwrap_or(i64::MAX).saturating_mul(1000);
         let end_ms = now_ms.saturating_add(for_ms);
         let expires_ms = token.as_ref().and_then(|row| row.expires_ms).map_or(end_ms, |end| end.min(end_ms));
         let token_id = token.as_ref().map(|row| row.id.clone());
-        let login =
-            Login { hash: secret.hash(Use::Login), token: token_id, scopes, created_ms: now_ms, expires_ms };
+        let login = LoginRow {
+            hash: secret.hash(SecretUse::Login),
+            token: token_id,
+            scopes,
+            created_ms: now_ms,
+            expires_ms,
+        };
         let written = login.clone();
         self.store.write(move |transaction| logins::insert(transaction, &written))?;
-        Ok((Who::of_login(login, token), secret))
+        Ok((CallerIdentity::of_login(login, token), secret))
     }
 
     /// The log-in is over.
@@ -189,15 +210,22 @@ impl Node {
     }
 
     /// A one-time code with these scopes, for the service's own user, and when it expires.
-    pub(crate) fn login_code(&self, caller: &Caller, scopes: Vec<Scope>) -> Result<(Secret, i64), Error> {
+    pub(crate) fn login_code(
+        &self,
+        caller: &Caller,
+        scopes: Vec<Scope>,
+    ) -> Result<(LoginSecret, i64), Error> {
         if *caller != Caller::local() {
             let what = "a one-time code is for the service's own user, over its socket";
             return Err(Error::new(Code::OutOfScope, what).with_hint("log in with the token itself"));
         }
-        let secret = Secret::new().map_err(Error::no_random_numbers)?;
+        let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
         let now_ms = self.clock.now_ms();
-        let code =
-            OneTime { hash: secret.hash(Use::Code), scopes, expires_ms: now_ms.saturating_add(CODE_MS) };
+        let code = OneTimeCode {
+            hash: secret.hash(SecretUse::Code),
+            scopes,
+            expires_ms: now_ms.saturating_add(CODE_MS),
+        };
         let expires_ms = code.expires_ms;
         let mut codes = self.logins.codes.lock().in_any_case();
         codes.retain(|code| code.expires_ms > now_ms);
@@ -253,14 +281,14 @@ mod tests {
     use super::super::tests::Fixture;
     use super::*;
 
-    fn token(node: &Node, scopes: &[Scope], expires_ms: Option<i64>) -> Token {
-        let token = Token::new().unwrap();
+    fn token(node: &Node, scopes: &[Scope], expires_ms: Option<i64>) -> NewTokenText {
+        let token = NewTokenText::new().unwrap();
         let row = TokenRow {
             id: token.id(),
             hash: token.hash(),
             name: "a person".into(),
             scopes: scopes.to_vec(),
-            reach: Reach::default(),
+            reach: CallerReach::default(),
             created_by: "local".into(),
             created_ms: 0,
             expires_ms,
@@ -270,8 +298,8 @@ mod tests {
         token
     }
 
-    fn proof(secret: &Secret) -> Proof {
-        Proof::Login(secret.hash(Use::Login))
+    fn proof(secret: &LoginSecret) -> CallerProof {
+        CallerProof::Login(secret.hash(SecretUse::Login))
     }
 
     #[test]
@@ -288,7 +316,7 @@ mod tests {
         fixture.set_clock_file(12 * 3600 - 60);
         assert!(fixture.node().who(proof(&secret)).unwrap().is_ok());
         fixture.set_clock_file(12 * 3600 + 60);
-        assert!(matches!(fixture.node().who(proof(&secret)).unwrap(), Err(Nobody::Over(_))));
+        assert!(matches!(fixture.node().who(proof(&secret)).unwrap(), Err(LoginRefusal::Over(_))));
     }
 
     #[test]
@@ -301,16 +329,16 @@ mod tests {
         assert_eq!(who.expires_ms, Some(ends_ms));
         let other = node.log_in(&shown).unwrap().unwrap().1;
         let mut seen = node.withdrawn();
-        node.log_out(other.hash(Use::Login)).unwrap();
+        node.log_out(other.hash(SecretUse::Login)).unwrap();
         assert!(seen.has_changed().unwrap());
         seen.mark_unchanged();
-        assert_eq!(node.who(proof(&other)).unwrap(), Err(Nobody::Unknown));
+        assert_eq!(node.who(proof(&other)).unwrap(), Err(LoginRefusal::Unknown));
         assert!(node.who(proof(&secret)).unwrap().is_ok());
         let (id, now_ms) = (shown.id(), node.clock.now_ms());
         node.store.write(move |transaction| tokens::revoke(transaction, &id, now_ms)).unwrap();
-        assert!(matches!(node.who(proof(&secret)).unwrap(), Err(Nobody::Over(_))));
+        assert!(matches!(node.who(proof(&secret)).unwrap(), Err(LoginRefusal::Over(_))));
         assert!(node.log_in(&shown).unwrap().is_err());
-        assert_eq!(node.log_in(&Token::new().unwrap()).unwrap().unwrap_err(), Nobody::Unknown);
+        assert_eq!(node.log_in(&NewTokenText::new().unwrap()).unwrap().unwrap_err(), LoginRefusal::Unknown);
     }
 
     #[test]
@@ -321,7 +349,7 @@ mod tests {
         let (who, secret) = node.log_in_by_code(&code).unwrap().unwrap();
         assert_eq!((who.caller.subject.as_str(), &who.caller.scopes[..]), ("local", &[Scope::Read][..]));
         assert!(node.who(proof(&secret)).unwrap().is_ok());
-        assert_eq!(node.log_in_by_code(&code).unwrap().unwrap_err(), Nobody::Unknown);
+        assert_eq!(node.log_in_by_code(&code).unwrap().unwrap_err(), LoginRefusal::Unknown);
         let (late, _) = node.login_code(&Caller::local(), vec![Scope::Admin]).unwrap();
         fixture.set_clock_file(61);
         assert!(node.log_in_by_code(&late).unwrap().is_err());
@@ -358,13 +386,13 @@ mod tests {
         let node = fixture.node();
         let shown = token(node, &[Scope::Read], None);
         let other = node.log_in(&token(node, &[Scope::Read], None)).unwrap().unwrap().1;
-        let all: Vec<Secret> = (0..40)
+        let all: Vec<LoginSecret> = (0..40)
             .map(|second| {
                 fixture.set_clock_file(second);
                 node.log_in(&shown).unwrap().unwrap().1
             })
             .collect();
-        let good = |secret: &&Secret| node.who(proof(secret)).unwrap().is_ok();
+        let good = |secret: &&LoginSecret| node.who(proof(secret)).unwrap().is_ok();
         assert_eq!(all.iter().filter(good).count(), 32);
         assert!(good(&all.last().unwrap()) && !good(&&all[0]) && good(&&other));
     }

@@ -28,7 +28,7 @@ pub(crate) type Page = (Vec<Box<RawValue>>, Option<u64>);
 
 /// A line, as far as hooks and watched folders hear of it.
 #[derive(Deserialize)]
-pub(super) struct Line {
+pub(super) struct ManifestPageLine {
     path: Option<String>,
     /// Of a name that is not UTF-8.
     path_base64: Option<String>,
@@ -41,10 +41,10 @@ pub(super) struct Line {
     pub(super) error: Option<String>,
 }
 
-impl Line {
+impl ManifestPageLine {
     /// Nothing for lines that are about no entry.
-    pub(super) fn read(line: &[u8]) -> Option<(Vec<u8>, Line)> {
-        let line: Line = serde_json::from_slice(line).ok()?;
+    pub(super) fn read(line: &[u8]) -> Option<(Vec<u8>, ManifestPageLine)> {
+        let line: ManifestPageLine = serde_json::from_slice(line).ok()?;
         let path = match &line.path_base64 {
             Some(text) => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
             None => line.path.clone()?.into_bytes(),
@@ -116,7 +116,7 @@ impl Node {
             if lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).map_err(cannot())? == 0 {
                 return Ok(arrived);
             }
-            let Some((path, line)) = Line::read(&line) else { continue };
+            let Some((path, line)) = ManifestPageLine::read(&line) else { continue };
             if matches!(line.result.as_deref(), Some("sent" | "unchanged" | "renamed")) {
                 arrived.insert(path);
             }

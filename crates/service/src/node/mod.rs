@@ -1,30 +1,30 @@
 //! The node: the jobs that are not over, what is asked of them, and what happens to them.
 //!
 //! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
-//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
-//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `before.rs` runs programs before an attempt;
-//! `forgetting.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `feed.rs` what of
+//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `job_end.rs` what
+//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `pre_hooks.rs` runs programs before an attempt;
+//! `retention.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `hook_feed.rs` what of
 //! its files, and `courier.rs` is the thread that tells it. `watches/` makes jobs of files that appear in folders. `logins.rs`
 //! says who a caller is.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
-mod before;
 mod browse;
 mod caps;
 mod conductor;
 mod courier;
-mod ending;
-mod feed;
-mod forgetting;
+mod hook_feed;
+mod job_end;
 pub(crate) mod logins;
 mod manifests;
 mod outbox;
 mod peers;
 mod places;
+mod pre_hooks;
 mod programs;
 mod requests;
+mod retention;
 mod settings;
 mod transfer;
 mod view;
@@ -41,29 +41,29 @@ use farhaul_session::Error;
 use rusqlite::Transaction;
 use serde_json::json;
 
-use crate::access::Places;
-use crate::caps::live::LiveCaps;
+use crate::access::JobPlaces;
+use crate::caps::live_caps::LiveCaps;
 use crate::clock::Clock;
 use crate::hooks::webhook::OwnAddresses;
-use crate::hub::{Body, Hub};
-use crate::job::{JobId, State, Step};
+use crate::hub::{Hub, NewsBody};
+use crate::job::{JobId, JobState, JobStep};
 use crate::metrics::Metrics;
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
-pub(crate) use browse::Listing;
+pub(crate) use browse::DirectoryView;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
-pub use forgetting::Kept;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
-pub(crate) use requests::{Change, LiveRates, Submission};
-pub use settings::{Identity, Peer, Settings};
-pub(crate) use transfer::Transfer;
+pub(crate) use requests::{JobChange, LiveRates, Submission};
+pub use retention::RetentionRules;
+pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
+pub(crate) use transfer::JobTransfer;
 pub(crate) use view::JobView;
 pub use watches::WatchSpec;
-pub(crate) use watches::{FileView, WatchView};
+pub(crate) use watches::{WatchView, WatchedFileView};
 
 /// Lines that are kept of one job's log.
 const LOG_MAX: u64 = 2000;
@@ -76,8 +76,8 @@ pub(crate) struct Node {
     pub(crate) metrics: Arc<Metrics>,
     /// Where manifests lie.
     folder: PathBuf,
-    settings: RwLock<Arc<Settings>>,
-    caps: Mutex<caps::AllCaps>,
+    settings: RwLock<Arc<NodeSettings>>,
+    caps: Mutex<caps::NodeCaps>,
     pub(crate) live_caps: LiveCaps,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
@@ -87,9 +87,9 @@ pub(crate) struct Node {
     /// The last of all positions, changed under the lock of the jobs: whoever comes stands behind all others.
     last_position: AtomicI64,
     to_conductor: Sender<Signal>,
-    bell: courier::Bell,
+    bell: courier::CourierBell,
     logins: logins::Logins,
-    watches: watches::Watches,
+    watches: watches::WatchTable,
     /// Where the service itself listens, once it does.
     own: OnceLock<OwnAddresses>,
     /// Where a browser finds the page, once the API listens.
@@ -102,7 +102,7 @@ pub(crate) enum Signal {
     /// Something has changed that it should look at.
     Look,
     /// A transfer has ended.
-    Ended(Box<transfer::End>),
+    Ended(Box<transfer::TransferEnd>),
     /// What is known of a job that has ended is in the store.
     Stored(JobId),
     /// A line for the log of a job.
@@ -114,11 +114,18 @@ pub(crate) enum Signal {
 /// A job that is not over.
 pub(crate) struct Active {
     pub(crate) row: JobRow,
-    pub(crate) places: Arc<Places>,
+    pub(crate) places: Arc<JobPlaces>,
     /// While it runs, or is held with its session.
-    pub(crate) transfer: Option<Transfer>,
+    pub(crate) transfer: Option<JobTransfer>,
     /// The number of its last line.
     log_seq: u64,
+}
+
+impl Active {
+    /// Whether its transfer is to be looked at more often than others now.
+    fn is_close(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| transfer.is_close(self.row.finish_by_ms.is_some()))
+    }
 }
 
 impl Node {
@@ -126,7 +133,7 @@ impl Node {
     pub(crate) fn open(
         folder: &Path,
         clock: Clock,
-        settings: Settings,
+        settings: NodeSettings,
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
         let caps = store.read(crate::store::caps::all)?;
@@ -142,16 +149,16 @@ impl Node {
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
             live_caps: LiveCaps::new(),
-            caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
+            caps: Mutex::new(caps::NodeCaps { set: caps, ..caps::NodeCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             draining: AtomicBool::new(false),
             jobs: Mutex::default(),
             last_position: AtomicI64::new(0),
             to_conductor,
             clock,
-            bell: courier::Bell::default(),
+            bell: courier::CourierBell::default(),
             logins: logins::Logins::default(),
-            watches: watches::Watches::default(),
+            watches: watches::WatchTable::default(),
             own: OnceLock::new(),
             pages: OnceLock::new(),
             me: me.clone(),
@@ -167,8 +174,8 @@ impl Node {
         let mut all = self.jobs();
         for mut row in rows {
             let log_seq = self.store.read(|connection| log::last(connection, row.id))?;
-            let ran = row.state == State::Running;
-            if let Ok(next) = row.state.after(Step::Interrupted) {
+            let ran = row.state == JobState::Running;
+            if let Ok(next) = row.state.after(JobStep::Interrupted) {
                 (row.state, row.changed_ms) = (next, now_ms);
             }
             let places = Arc::new(places::of_spec(&row.spec)?);
@@ -184,12 +191,12 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<NodeSettings> {
         self.settings.read().in_any_case().clone()
     }
 
     /// From now on these hold.
-    pub(crate) fn set_settings(&self, settings: Settings) {
+    pub(crate) fn set_settings(&self, settings: NodeSettings) {
         *self.settings.write().in_any_case() = Arc::new(settings);
         self.follow_configuration();
         self.look();
@@ -239,7 +246,7 @@ impl Node {
 
     /// Jobs that run and will not be finished in time.
     pub(crate) fn jobs_behind(&self) -> usize {
-        let misses = |transfer: &Transfer| matches!(transfer.prospect(), Prospect::Misses { .. });
+        let misses = |transfer: &JobTransfer| matches!(transfer.prospect(), Prospect::Misses { .. });
         self.jobs().values().filter(|active| active.transfer.as_ref().is_some_and(misses)).count()
     }
 
@@ -262,7 +269,7 @@ impl Node {
     // ---- what happens to a job -------------------------------------------------------------------------------------
 
     /// Takes a step, if the job's state allows it.
-    fn step(&self, active: &mut Active, step: Step) -> Result<(), crate::job::Refused> {
+    fn step(&self, active: &mut Active, step: JobStep) -> Result<(), crate::job::StepRefusal> {
         active.row.state = active.row.state.after(step)?;
         self.changed(active);
         Ok(())
@@ -310,7 +317,7 @@ impl Node {
     /// Tells those who watch how the job stands.
     fn show(&self, active: &Active) {
         let text = serde_json::to_string(&JobView::of_active(active)).unwrap_or_default();
-        self.hub.tell(Body::Job { job: active.row.id, places: active.places.clone(), text });
+        self.hub.tell(NewsBody::Job { job: active.row.id, places: active.places.clone(), text });
     }
 
     /// A line of the service's own in the job's log.
@@ -335,7 +342,7 @@ impl Node {
             "job": job, "seq": seq, "at_ms": at_ms, "level": level, "text": text,
             "event": serde_json::from_str::<serde_json::Value>(event).unwrap_or_default(),
         });
-        self.hub.tell(Body::Log { job, places: active.places.clone(), text: told.to_string() });
+        self.hub.tell(NewsBody::Log { job, places: active.places.clone(), text: told.to_string() });
         let (level, text, event) = (level.to_string(), text.to_string(), event.to_string());
         self.store
             .note(move |transaction| log::append(transaction, job, (seq, at_ms), (&level, &text, &event)));

@@ -7,25 +7,25 @@ use std::path::PathBuf;
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-use super::settings::Settings;
-use crate::hooks::webhook::Url;
-use crate::hooks::{ErrorWords, Hook, JobWords, MESSAGE_SCHEMA, Message, When};
-use crate::job::State;
-use crate::store::deliveries::{Delivery, Kind};
-use crate::store::history::Record;
+use super::settings::NodeSettings;
+use crate::hooks::webhook::WebhookUrl;
+use crate::hooks::{ErrorWords, Hook, HookMessage, HookMoment, JobWords, MESSAGE_SCHEMA};
+use crate::job::JobState;
+use crate::store::deliveries::{DeliveryKind, DeliveryRow};
+use crate::store::history::HistoryRecord;
 use crate::store::jobs::JobRow;
 
 /// Where a webhook goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct WebhookTarget {
-    pub(super) url: Url,
+    pub(super) url: WebhookUrl,
     /// A file with what it is signed with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secret_file: Option<PathBuf>,
 }
 
 /// The id of what is told a target of a run.
-fn id_of(row: &JobRow, event: When, target: &str) -> String {
+fn id_of(row: &JobRow, event: HookMoment, target: &str) -> String {
     let digest = blake3::hash(target.as_bytes());
     let short: String = digest.as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}.{}.{event}.{short}", row.id, row.run)
@@ -37,7 +37,7 @@ pub(super) fn hook_id(row: &JobRow, hook: &Hook) -> String {
 }
 
 /// The job as programs know it, in the state that it is in or about to be in.
-pub(super) fn words(row: &JobRow, state: State, files: u64, bytes: u64, failed: u64) -> JobWords {
+pub(super) fn words(row: &JobRow, state: JobState, files: u64, bytes: u64, failed: u64) -> JobWords {
     JobWords {
         id: row.id.to_string(),
         run: row.run.into(),
@@ -51,29 +51,34 @@ pub(super) fn words(row: &JobRow, state: State, files: u64, bytes: u64, failed: 
     }
 }
 
-pub(super) fn message(event: When, delivery: String, at_ms: i64, job: JobWords) -> Message {
-    Message { schema: MESSAGE_SCHEMA, event, delivery, at_ms, job, files: Vec::new(), error: None }
+pub(super) fn message(event: HookMoment, delivery: String, at_ms: i64, job: JobWords) -> HookMessage {
+    HookMessage { schema: MESSAGE_SCHEMA, event, delivery, at_ms, job, files: Vec::new(), error: None }
 }
 
 /// Those of the configuration's programs that are run for this job then.
 pub(super) fn hooks_of<'a>(
-    settings: &'a Settings,
+    settings: &'a NodeSettings,
     row: &'a JobRow,
-    when: When,
+    when: HookMoment,
 ) -> impl Iterator<Item = &'a Hook> + 'a {
     settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&row.spec.labels.0))
 }
 
 /// What is told when a run has ended: `row` as it is in the run.
-pub(super) fn of_end(settings: &Settings, row: &JobRow, record: &Record, state: State) -> Vec<Delivery> {
+pub(super) fn of_end(
+    settings: &NodeSettings,
+    row: &JobRow,
+    record: &HistoryRecord,
+    state: JobState,
+) -> Vec<DeliveryRow> {
     let event = match state {
-        State::Done | State::PartlyFailed => When::Post,
-        _ => When::Fail,
+        JobState::Done | JobState::PartlyFailed => HookMoment::Post,
+        _ => HookMoment::Fail,
     };
     let job = words(row, state, record.files, record.bytes, record.files_failed);
     let error = match (&record.error_code, &record.error) {
         (Some(code), Some(what)) => Some(ErrorWords { code: code.clone(), what: what.clone() }),
-        _ if state == State::PartlyFailed => {
+        _ if state == JobState::PartlyFailed => {
             let what = format!("{} entries failed", record.files_failed);
             Some(ErrorWords::of(Code::FilesFailed, what))
         }
@@ -81,25 +86,25 @@ pub(super) fn of_end(settings: &Settings, row: &JobRow, record: &Record, state: 
     };
     let delivery = |kind, id: String, target: String| {
         let told =
-            Message { error: error.clone(), ..message(event, id.clone(), record.ended_ms, job.clone()) };
+            HookMessage { error: error.clone(), ..message(event, id.clone(), record.ended_ms, job.clone()) };
         let (job, run, due_ms) = (row.id.to_string(), row.run, record.ended_ms);
-        Delivery { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms }
+        DeliveryRow { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms }
     };
-    let webhook = |url: &Url, secret_file: Option<&PathBuf>| {
+    let webhook = |url: &WebhookUrl, secret_file: Option<&PathBuf>| {
         let target = WebhookTarget { url: url.clone(), secret_file: secret_file.cloned() };
         // With another secret it is the same one.
-        delivery(Kind::Webhook, id_of(row, event, &json(url)), json(&target))
+        delivery(DeliveryKind::Webhook, id_of(row, event, &json(url)), json(&target))
     };
     let mut all = Vec::new();
     // Whoever has ended a job knows it; the address that the job names hears of each end.
-    if state != State::Cancelled {
+    if state != JobState::Cancelled {
         for hook in hooks_of(settings, row, event) {
-            all.push(delivery(Kind::Program, hook_id(row, hook), json(hook)));
+            all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
         }
         let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &row.spec.labels.0));
         all.extend(chosen.map(|one| webhook(&one.url, one.secret_file.as_ref())));
     }
-    if let Some(Ok(url)) = row.spec.webhook.as_deref().map(str::parse::<Url>) {
+    if let Some(Ok(url)) = row.spec.webhook.as_deref().map(str::parse::<WebhookUrl>) {
         all.push(webhook(&url, settings.webhooks.secret_file.as_ref()));
     }
     all
@@ -111,7 +116,7 @@ fn json(value: &impl Serialize) -> String {
 
 /// Says what is wrong with the address that a job names.
 pub(super) fn check_webhook(text: Option<&str>) -> Result<(), Error> {
-    match text.map(str::parse::<Url>) {
+    match text.map(str::parse::<WebhookUrl>) {
         Some(Err(what)) => Err(Error::new(Code::BadOption, what)),
         Some(Ok(_)) | None => Ok(()),
     }

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farhaul::{DEFAULT_PORT, Host, Place};
+use farhaul::{DEFAULT_PORT, HostSpec, LocationSpec};
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Node, Settings, places};
-use crate::access::{Caller, Deed, Scope};
-use crate::caps::spec::{Subject, cap_of};
+use super::{Node, NodeSettings, places};
+use crate::access::{Caller, CallerDeed, Scope};
+use crate::caps::spec::{CapSubject, cap_of};
 use crate::clock::timestamp;
-use crate::store::history::{self, Dealings};
+use crate::store::history::{self, PeerDealings};
 
 /// Peers of the history that are looked at, those of late first.
 const PEERS_MAX: usize = 10_000;
@@ -56,11 +56,11 @@ pub struct PeerView {
 impl Node {
     /// Those that the caller may know of, by name.
     pub(crate) fn list_peers(&self, caller: &Caller) -> Result<Vec<PeerView>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let settings = self.settings();
         let owner = (!caller.has(Scope::Admin)).then_some(caller.subject.as_str());
         let dealings = self.store.read(|connection| history::dealings(connection, owner, PEERS_MAX))?;
-        let mut dealings: BTreeMap<String, Dealings> =
+        let mut dealings: BTreeMap<String, PeerDealings> =
             dealings.into_iter().map(|dealing| (dealing.peer.clone(), dealing)).collect();
         let mut jobs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for active in self.jobs().values().filter(|active| caller.sees(&active.places)) {
@@ -73,7 +73,7 @@ impl Node {
         let mut names: BTreeSet<String> = jobs.keys().chain(dealings.keys()).cloned().chain(named).collect();
         names.retain(|name| caller.reach.knows(name));
         if caller.reach.peers.is_none() {
-            let is_met = |pattern: &super::Peer| names.iter().any(|name| pattern.is(name));
+            let is_met = |pattern: &super::PeerSettings| names.iter().any(|name| pattern.is(name));
             let others: Vec<_> = settings.peers.iter().filter(|peer| !is_met(peer)).collect();
             names.extend(others.iter().map(|peer| peer.host.to_string()));
         }
@@ -100,9 +100,9 @@ impl Node {
     fn peer_view(
         &self,
         name: String,
-        settings: &Settings,
+        settings: &NodeSettings,
         known: &farhaul::KnownHosts,
-        past: &Dealings,
+        past: &PeerDealings,
     ) -> PeerView {
         let host = host_of(&name);
         let configured = match &host {
@@ -114,7 +114,7 @@ impl Node {
             Some(_) | None => Vec::new(),
         };
         let peer = host.map(|(host, port, _)| (host, port));
-        let subject = Subject { principal: "local".into(), peer, address: None };
+        let subject = CapSubject { principal: "local".into(), peer, address: None };
         let time = |ms: Option<i64>| ms.map(timestamp);
         PeerView {
             cap: cap_of(&self.caps(), &subject).to_string(),
@@ -135,7 +135,7 @@ impl Node {
     }
 }
 
-impl super::Peer {
+impl super::PeerSettings {
     /// Whether it is about the host of this name.
     fn is(&self, name: &str) -> bool {
         host_of(name).is_some_and(|(host, port, _)| self.host.fits(&host, port))
@@ -144,15 +144,15 @@ impl super::Peer {
 
 /// Host, port, and whether it is a daemon; none for what is no name of a peer, such as a pattern.
 fn host_of(name: &str) -> Option<(String, Option<u16>, bool)> {
-    let place = Place::parse_host(name.as_ref()).ok().filter(|_| name.contains("://"))?;
-    let Host { name, port, .. } = place.host()?.clone();
-    Some((name, port, matches!(place, Place::Daemon(..))))
+    let place = LocationSpec::parse_host(name.as_ref()).ok().filter(|_| name.contains("://"))?;
+    let HostSpec { name, port, .. } = place.host()?.clone();
+    Some((name, port, matches!(place, LocationSpec::Daemon(..))))
 }
 
 /// The name by which jobs show a host: `hpc` is the daemon there.
 fn name_of(text: &str) -> String {
     let whole = if text.contains("://") { text.to_string() } else { format!("fh://{text}") };
-    let place = Place::parse_host(whole.as_ref()).ok();
+    let place = LocationSpec::parse_host(whole.as_ref()).ok();
     place.and_then(|place| places::peer_of(&[place])).unwrap_or_else(|| text.to_string())
 }
 

@@ -1,21 +1,21 @@
 //! Where a job's content comes from and goes to, as far as it matters to others than the engine.
 
-use farhaul::{DEFAULT_PORT, Place, SpreadOptions};
+use farhaul::{DEFAULT_PORT, LocationSpec, SpreadOptions};
 use farhaul_session::Error;
 
-use crate::access::Places;
+use crate::access::JobPlaces;
 use crate::job::JobSpec;
 
 /// The places of a job: sources, then the destination, then the directories that these are spread over.
-pub(crate) fn of_spec(spec: &JobSpec) -> Result<Places, Error> {
+pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     let (sources, destination) = spec.places()?;
     let mut places = [&sources[..], std::slice::from_ref(&destination)].concat();
     if spec.options.spread.is_empty() {
-        return Ok(Places(places));
+        return Ok(JobPlaces(places));
     }
     // Directories lie at the host of what is spread over them.
     let SpreadOptions { source, target } = farhaul::spread_of(&spec.copy_job(0)?)?;
-    let at = |place: &Place, directories: &[Vec<u8>]| -> Vec<Place> {
+    let at = |place: &LocationSpec, directories: &[Vec<u8>]| -> Vec<LocationSpec> {
         directories.iter().map(|directory| place.with_path(directory)).collect()
     };
     // That sources are at several hosts is refused later; here, each host counts.
@@ -23,21 +23,21 @@ pub(crate) fn of_spec(spec: &JobSpec) -> Result<Places, Error> {
     let hosts = (0..sources.len()).filter(|&n| is_first(n));
     places.extend(hosts.flat_map(|n| at(&sources[n], &source)));
     places.extend(at(&destination, &target));
-    Ok(Places(places))
+    Ok(JobPlaces(places))
 }
 
 /// What the other host is called when jobs are counted: by how it is reached, and where.
-pub(crate) fn peer_of(places: &[Place]) -> Option<String> {
+pub(crate) fn peer_of(places: &[LocationSpec]) -> Option<String> {
     places.iter().find_map(|place| match place {
-        Place::Daemon(host, _) => {
+        LocationSpec::Daemon(host, _) => {
             Some(format!("fh://{}:{}", bracketed(&host.name), host.port.unwrap_or(DEFAULT_PORT)))
         }
-        Place::Ssh(host, _) => {
+        LocationSpec::Ssh(host, _) => {
             let user = host.user.as_ref().map_or(String::new(), |user| format!("{user}@"));
             let port = host.port.map_or(String::new(), |port| format!(":{port}"));
             Some(format!("ssh://{user}{}{port}", bracketed(&host.name)))
         }
-        Place::Local(_) | Place::Pipe => None,
+        LocationSpec::Local(_) | LocationSpec::Pipe => None,
     })
 }
 
@@ -46,7 +46,7 @@ fn bracketed(name: &str) -> String {
 }
 
 /// `push`, `pull`, `local`, or `third` between two other hosts, seen from this node.
-pub(crate) fn direction_of(places: &[Place], destination: &Place) -> &'static str {
+pub(crate) fn direction_of(places: &[LocationSpec], destination: &LocationSpec) -> &'static str {
     match (places.iter().any(|place| place.host().is_some()), destination.host().is_some()) {
         (true, true) => "third",
         (true, false) => "pull",
@@ -58,10 +58,10 @@ pub(crate) fn direction_of(places: &[Place], destination: &Place) -> &'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Kind;
+    use crate::job::JobKind;
 
-    fn place(text: &str) -> Place {
-        Place::parse(text.as_ref()).unwrap()
+    fn place(text: &str) -> LocationSpec {
+        LocationSpec::parse(text.as_ref()).unwrap()
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn directories_lie_where_what_is_spread_over_them_lies() {
         let places = |from: &str, to: &str, spread: &[&[&str]]| {
-            let mut spec = JobSpec::new(Kind::Copy, vec![from.into()], to.into());
+            let mut spec = JobSpec::new(JobKind::Copy, vec![from.into()], to.into());
             let list = |list: &&[&str]| list.iter().map(|name| name.to_string()).collect();
             spec.options.spread = spread.iter().map(list).collect();
             of_spec(&spec).map(|places| places.0)

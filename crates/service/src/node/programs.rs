@@ -4,19 +4,19 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::hooks::{Finished, When};
+use crate::hooks::{HookMoment, ProgramEnd};
 
 /// Characters of a line that a program gives as its reason.
 const REASON_CHARS: usize = 300;
 
 /// One line for people.
-pub(super) fn line(on: When, program: &Path, finished: &Finished) -> String {
+pub(super) fn line(on: HookMoment, program: &Path, finished: &ProgramEnd) -> String {
     let said = last_line(finished).map_or(String::new(), |line| format!(": {line}"));
     format!("{on} hook {} {}{said}", program.display(), finished.verdict())
 }
 
 /// The same for programs, with all of the output that is kept.
-pub(super) fn event(delivery: &str, finished: &Finished) -> String {
+pub(super) fn event(delivery: &str, finished: &ProgramEnd) -> String {
     json!({
         "event": "hook", "delivery": delivery, "status": finished.status, "signal": finished.signal,
         "timed_out": finished.timed_out, "seconds": finished.took.as_secs_f64(),
@@ -26,13 +26,13 @@ pub(super) fn event(delivery: &str, finished: &Finished) -> String {
 }
 
 /// The last line of its output in which something stands.
-pub(super) fn last_line(finished: &Finished) -> Option<String> {
+pub(super) fn last_line(finished: &ProgramEnd) -> Option<String> {
     let lines = finished.output.split(|byte| *byte == b'\n');
     let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty())?;
     Some(farhaul_text::printable(last, REASON_CHARS))
 }
 
 /// How loudly it is logged.
-pub(super) fn level(finished: &Finished) -> &'static str {
+pub(super) fn level(finished: &ProgramEnd) -> &'static str {
     if finished.is_success() { "info" } else { "warning" }
 }

@@ -9,17 +9,17 @@ use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::transfer::Stop;
+use super::transfer::StopReason;
 use super::view::JobView;
 use super::{Active, Node, outbox, peer_of, places};
-use crate::access::{Caller, Deed, Scope};
+use crate::access::{Caller, CallerDeed, Scope};
 use crate::clock::timestamp;
-use crate::history::recent::LiveCurve;
-use crate::job::{JobId, JobSpec, Refused, State, Step};
+use crate::history::recent_curve::LiveCurve;
+use crate::job::{JobId, JobSpec, JobState, JobStep, StepRefusal};
 use crate::scheduler::calendar::Calendar;
-use crate::scheduler::queue::{self, Spot};
-use crate::store::idempotency::{self, Earlier};
-use crate::store::jobs::{self, Figures, JobRow, Steering};
+use crate::scheduler::queue::{self, QueuePosition};
+use crate::store::idempotency::{self, EarlierRequest};
+use crate::store::jobs::{self, JobRow, JobSteering, RunFigures};
 use crate::store::log;
 
 /// A job that somebody wants.
@@ -33,7 +33,7 @@ pub(crate) struct Submission {
 /// What is to be another one of a job; what is left out stays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Change {
+pub struct JobChange {
     /// How the rate is set: `fixed`, `high`, `fair` or `low`.
     #[schema(value_type = Option<String>)]
     pub policy: Option<Policy>,
@@ -50,12 +50,12 @@ pub struct Change {
     pub after: Option<JobId>,
 }
 
-impl Change {
-    fn spot(&self) -> Result<Option<Spot>, Error> {
+impl JobChange {
+    fn spot(&self) -> Result<Option<QueuePosition>, Error> {
         match (self.before, self.after) {
             (None, None) => Ok(None),
-            (Some(job), None) => Ok(Some(Spot::Before(job))),
-            (None, Some(job)) => Ok(Some(Spot::After(job))),
+            (Some(job), None) => Ok(Some(QueuePosition::Before(job))),
+            (None, Some(job)) => Ok(Some(QueuePosition::After(job))),
             (Some(_), Some(_)) => {
                 Err(Error::new(Code::BadOption, "a job goes before another one, or after it"))
             }
@@ -84,7 +84,7 @@ impl Node {
         let spec = spec.checked()?;
         outbox::check_webhook(spec.webhook.as_deref())?;
         let places = places::of_spec(&spec)?;
-        caller.may(Deed::With(Scope::Submit, &places, &spec.used()?))?;
+        caller.may(CallerDeed::With(Scope::Submit, &places, &spec.used()?))?;
         let now_ms = self.clock.now_ms();
         let hash = idempotency.as_ref().map(|(_, hash)| hash.clone()).unwrap_or_default();
         if let Some((key, hash)) = &idempotency
@@ -108,7 +108,7 @@ impl Node {
                 if let Some(earlier) = idempotency::find(transaction, &owner, key, now_ms)? {
                     return Ok(Some(earlier));
                 }
-                let earlier = Earlier { body_hash: hash, job: id };
+                let earlier = EarlierRequest { body_hash: hash, job: id };
                 idempotency::insert(transaction, (&owner, key), &earlier, now_ms)?;
             }
             jobs::insert(transaction, &written)?;
@@ -156,13 +156,13 @@ impl Node {
         Ok(JobRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?,
             owner: caller.subject.clone(),
-            state: if due_ms.is_some() { State::Waiting } else { State::Queued },
+            state: if due_ms.is_some() { JobState::Waiting } else { JobState::Queued },
             priority: spec.priority,
             position: now_ms,
             peer,
             confined: confined.map(|prefixes| prefixes.iter().map(text).collect()),
-            steering: Steering::default(),
-            figures: Figures::default(),
+            steering: JobSteering::default(),
+            figures: RunFigures::default(),
             submitted_ms: now_ms,
             due_ms,
             finish_by_ms: None,
@@ -176,12 +176,12 @@ impl Node {
         })
     }
 
-    fn earlier(&self, caller: &Caller, key: &str, now_ms: i64) -> Result<Option<Earlier>, Error> {
+    fn earlier(&self, caller: &Caller, key: &str, now_ms: i64) -> Result<Option<EarlierRequest>, Error> {
         self.store.read(|connection| idempotency::find(connection, &caller.subject, key, now_ms))
     }
 
     /// The answer to a request that has come before. `hash` is empty if it was compared already.
-    fn repeated(&self, caller: &Caller, earlier: &Earlier, hash: &[u8]) -> Result<JobView, Error> {
+    fn repeated(&self, caller: &Caller, earlier: &EarlierRequest, hash: &[u8]) -> Result<JobView, Error> {
         if !hash.is_empty() && earlier.body_hash != hash {
             let what = format!("this key has made job {}, by another request", earlier.job);
             return Err(Error::new(Code::KeyReused, what));
@@ -192,7 +192,7 @@ impl Node {
     /// A job as it stands.
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(Deed::At(Scope::Read, &active.places))?;
+            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
             return Ok(JobView::of_active(active));
         }
         self.finished(caller, id).map(|row| JobView::of_row(&row))
@@ -201,7 +201,7 @@ impl Node {
     /// A job's row, whether it is over or not.
     pub(crate) fn row(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(Deed::At(Scope::Read, &active.places))?;
+            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
             return Ok(active.row.clone());
         }
         self.finished(caller, id)
@@ -210,7 +210,7 @@ impl Node {
     /// One that is over.
     fn finished(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         let row = self.stored(id)?;
-        caller.may(Deed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+        caller.may(CallerDeed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
         Ok(row)
     }
 
@@ -222,10 +222,10 @@ impl Node {
     pub(crate) fn list(
         &self,
         caller: &Caller,
-        wanted: &jobs::Wanted,
+        wanted: &jobs::JobFilter,
         count: usize,
     ) -> Result<Vec<JobView>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let (mut wanted, mut left_out) = (wanted.clone(), 0);
         if !caller.sees_all() {
             left_out = std::mem::take(&mut wanted.offset);
@@ -246,10 +246,10 @@ impl Node {
     pub(crate) fn queue(
         &self,
         caller: &Caller,
-        wanted: &jobs::Wanted,
+        wanted: &jobs::JobFilter,
         count: usize,
     ) -> Result<Vec<JobView>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let all = self.jobs();
         let is_wanted = |active: &&Active| {
             fits(wanted, &active.row) && caller.sees(&active.places) && !active.row.state.is_final()
@@ -265,14 +265,14 @@ impl Node {
     pub(crate) fn counts(
         &self,
         caller: &Caller,
-        wanted: &jobs::Wanted,
+        wanted: &jobs::JobFilter,
     ) -> Result<BTreeMap<&'static str, u64>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         if caller.sees_all() {
             let counts = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
             return Ok(counts.into_iter().map(|(state, count)| (state.name(), count)).collect());
         }
-        let all = jobs::Wanted { states: Vec::new(), before: None, offset: 0, ..wanted.clone() };
+        let all = jobs::JobFilter { states: Vec::new(), before: None, offset: 0, ..wanted.clone() };
         let mut counts = BTreeMap::new();
         let count = |row: &JobRow| {
             if sees(caller, row) {
@@ -287,7 +287,7 @@ impl Node {
     /// The last minutes of a job's transfer; nothing while it has none.
     pub(crate) fn live_curve(&self, caller: &Caller, id: JobId) -> Result<LiveCurve, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(Deed::At(Scope::Read, &active.places))?;
+            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
             let transfer = active.transfer.as_ref();
             return Ok(transfer.map(|transfer| transfer.recent.curve()).unwrap_or_default());
         }
@@ -296,7 +296,7 @@ impl Node {
 
     /// The rates of all transfers that the caller may see, over the last minutes.
     pub(crate) fn live_rates(&self, caller: &Caller) -> Result<Vec<LiveRates>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let jobs = self.jobs();
         let seen = jobs.values().filter(|active| caller.sees(&active.places));
         let rates = seen.filter_map(|active| {
@@ -311,7 +311,7 @@ impl Node {
     /// Holds a job. What was under way arrives.
     pub(crate) fn pause(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
-            node.step(active, Step::Pause).map_err(not_now)?;
+            node.step(active, JobStep::Pause).map_err(not_now)?;
             if let Some(transfer) = &mut active.transfer {
                 transfer.handle.pause();
                 transfer.held_since = Some(Instant::now());
@@ -324,7 +324,7 @@ impl Node {
     pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
-            node.step(active, Step::Resume { is_alive }).map_err(not_now)?;
+            node.step(active, JobStep::Resume { is_alive }).map_err(not_now)?;
             if let Some(transfer) = active.transfer.as_mut().filter(|_| is_alive) {
                 transfer.handle.resume();
                 transfer.held_since = None;
@@ -339,24 +339,24 @@ impl Node {
             match &mut active.transfer {
                 // It is cancelled when its transfer has ended.
                 Some(transfer) => {
-                    transfer.stop(Stop::Cancel);
+                    transfer.stop(StopReason::Cancel);
                     transfer.handle.resume();
                     node.show(active);
                 }
                 None => {
-                    active.row.state.after(Step::Cancel).map_err(not_now)?;
+                    active.row.state.after(JobStep::Cancel).map_err(not_now)?;
                     let now_ms = node.clock.now_ms();
-                    let end = super::transfer::End {
+                    let end = super::transfer::TransferEnd {
                         job: active.row.id,
                         serial: 0,
                         report: farhaul::Report::default(),
                         error: Some(Error::interrupted()),
                     };
-                    let mut over = node.over(active, State::Cancelled, &end, None, now_ms);
+                    let mut over = node.over(active, JobState::Cancelled, &end, None, now_ms);
                     if active.row.began_ms.is_none() && active.row.attempt == 0 {
                         over.leave_no_record();
                     }
-                    node.finish(active, Step::Cancel, Some(over), now_ms);
+                    node.finish(active, JobStep::Cancel, Some(over), now_ms);
                 }
             }
             Ok(())
@@ -370,12 +370,12 @@ impl Node {
         if is_live {
             return self.steer(caller, id, |node, active| {
                 active.row.due_ms = None;
-                node.step(active, Step::Due).map_err(not_now)
+                node.step(active, JobStep::Due).map_err(not_now)
             });
         }
         let row = self.stored(id)?;
         let places = places::of_spec(&row.spec)?;
-        caller.may(Deed::At(Scope::Control, &places))?;
+        caller.may(CallerDeed::At(Scope::Control, &places))?;
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
         let view = {
             let mut all = self.jobs();
@@ -400,7 +400,7 @@ impl Node {
     }
 
     /// Changes a job, also while it runs. All of it happens at once, or nothing.
-    pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &Change) -> Result<JobView, Error> {
+    pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &JobChange) -> Result<JobView, Error> {
         if change.priority.is_some_and(|priority| priority > 9) {
             return Err(Error::new(Code::BadOption, "a priority is between 0 and 9"));
         }
@@ -439,6 +439,7 @@ impl Node {
                     (left > 0).then(|| std::time::Duration::from_millis(left))
                 });
                 transfer.keep_pace(rate, time_left);
+                transfer.note_steered();
             }
             node.changed(active);
             Ok(())
@@ -451,7 +452,7 @@ impl Node {
         caller: &Caller,
         all: &BTreeMap<JobId, Active>,
         id: JobId,
-        spot: Spot,
+        spot: QueuePosition,
         asked: Option<u8>,
     ) -> Result<u8, Error> {
         let beside = spot.job();
@@ -460,10 +461,10 @@ impl Node {
         }
         let Some(active) = all.get(&beside).filter(|active| !active.row.state.is_final()) else {
             let row = self.stored(beside)?;
-            caller.may(Deed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+            caller.may(CallerDeed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
             return Err(is_over(beside, row.state));
         };
-        caller.may(Deed::At(Scope::Read, &active.places))?;
+        caller.may(CallerDeed::At(Scope::Read, &active.places))?;
         match asked {
             Some(asked) if asked != active.row.priority => {
                 let what = format!(
@@ -499,10 +500,10 @@ impl Node {
         let Some(active) = all.get(&id) else {
             drop(all);
             let row = self.stored(id)?;
-            caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
+            caller.may(CallerDeed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
             return Err(is_over(id, row.state));
         };
-        caller.may(Deed::At(Scope::Control, &active.places))?;
+        caller.may(CallerDeed::At(Scope::Control, &active.places))?;
         if active.row.state.is_final() {
             return Err(is_over(id, active.row.state));
         }
@@ -520,7 +521,7 @@ fn sees(caller: &Caller, row: &JobRow) -> bool {
 }
 
 /// Whether a job is wanted, as the store's own conditions have it.
-fn fits(wanted: &jobs::Wanted, row: &JobRow) -> bool {
+fn fits(wanted: &jobs::JobFilter, row: &JobRow) -> bool {
     let has_label = |(name, value): &(String, String)| row.spec.labels.0.get(name) == Some(value);
     let has_text = |text: &String| {
         let spec = serde_json::to_string(&row.spec).unwrap_or_default();
@@ -539,7 +540,7 @@ fn places_in_queue(
     all: &BTreeMap<JobId, Active>,
     id: JobId,
     priority: u8,
-    spot: Spot,
+    spot: QueuePosition,
 ) -> Result<Vec<(JobId, i64)>, Error> {
     let others = all.values().map(|active| &active.row);
     let others = others.filter(|row| row.id != id && row.priority == priority && !row.state.is_final());
@@ -549,10 +550,10 @@ fn places_in_queue(
 }
 
 /// A job that has ended begins another run.
-fn again(row: &mut JobRow) -> Result<(), Refused> {
-    row.state = row.state.after(Step::Retry)?;
+fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
+    row.state = row.state.after(JobStep::Retry)?;
     (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
-    row.figures = Figures::default();
+    row.figures = RunFigures::default();
     Ok(())
 }
 
@@ -560,10 +561,10 @@ fn no_such(id: JobId) -> Error {
     Error::new(Code::NoSuchThing, format!("there is no job {id}"))
 }
 
-fn is_over(id: JobId, state: State) -> Error {
+fn is_over(id: JobId, state: JobState) -> Error {
     Error::new(Code::NotNow, format!("job {id} is over: it is {}", state.words()))
 }
 
-fn not_now(refused: Refused) -> Error {
+fn not_now(refused: StepRefusal) -> Error {
     Error::new(Code::NotNow, refused.to_string())
 }

@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, DEFAULT_PORT, Location, Place};
+use farhaul::{CopyJob, DEFAULT_PORT, Location, LocationSpec};
 use farhaul_session::{Code, Error};
 
-use super::{Kept, WatchSpec};
-use crate::config::values::{self, HostPattern, Secret};
+use super::{RetentionRules, WatchSpec};
+use crate::config::values::{self, HostPattern, SecretPlace};
 use crate::config::{Config, HookEvent};
-use crate::hooks::webhook::{Webhook, Webhooks};
-use crate::hooks::{Bounds, Hook, When};
-use crate::job::{JobSpec, Labels, RetryRule, Span};
-use crate::scheduler::choice::{self, Places};
-use crate::watch::After;
+use crate::hooks::webhook::{Webhook, WebhookSettings};
+use crate::hooks::{BatchBounds, Hook, HookMoment};
+use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
+use crate::scheduler::choice::{self, JobSlots};
+use crate::watch::AfterAction;
 
 /// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
 const WATCHES_MAX: usize = 100;
 
 /// What holds for all jobs.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct NodeSettings {
     /// How many run at a time.
-    pub running: Places,
+    pub running: JobSlots,
     /// Jobs that are not over; more are refused.
     pub unfinished_max: usize,
     /// A job that is held for so long gives its session back, in seconds.
@@ -30,21 +30,21 @@ pub struct Settings {
     /// Attempts and pauses of jobs that say nothing of them.
     pub retry: RetryRule,
     /// How much is kept of what has been.
-    pub kept: Kept,
+    pub kept: RetentionRules,
     /// Whether the curves of runs are kept.
     pub curves: bool,
     /// A log-in with a browser lasts so long, in seconds.
     pub login_s: u64,
     /// By which keys the node shows itself.
-    pub identities: BTreeMap<String, Identity>,
+    pub identities: BTreeMap<String, NodeIdentity>,
     /// What is known of other hosts; the first that fits counts.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerSettings>,
     /// The identity of jobs for which nothing else says one.
     pub identity_file: PathBuf,
     /// The programs that are run when jobs begin, go on and end.
     pub hooks: Vec<Hook>,
     /// How webhooks are delivered.
-    pub webhooks: Webhooks,
+    pub webhooks: WebhookSettings,
     /// Those that the configuration names.
     pub webhook: Vec<Webhook>,
     /// Watched folders; more are refused.
@@ -53,21 +53,21 @@ pub struct Settings {
     pub watches: BTreeMap<String, WatchSpec>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            running: Places::default(),
+impl Default for NodeSettings {
+    fn default() -> NodeSettings {
+        NodeSettings {
+            running: JobSlots::default(),
             unfinished_max: 100_000,
             held_session_s: 600,
             retry: RetryRule::default(),
-            kept: Kept::default(),
+            kept: RetentionRules::default(),
             curves: true,
             login_s: 12 * 3600,
             identities: BTreeMap::new(),
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
             hooks: Vec::new(),
-            webhooks: Webhooks::default(),
+            webhooks: WebhookSettings::default(),
             webhook: Vec::new(),
             watches_max: WATCHES_MAX,
             watches: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl Default for Settings {
 
 /// How a connection that the node opens shows who it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// The Ed25519 key for daemons.
     pub key_file: Option<PathBuf>,
     /// Keys for SSH.
@@ -94,7 +94,7 @@ pub struct Identity {
 
 /// Another host, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerSettings {
     /// The table's name.
     pub name: String,
     /// The host in places: `hpc`, `hpc:4000`, `*.example.org`.
@@ -107,12 +107,12 @@ pub struct Peer {
     pub running_max: Option<usize>,
 }
 
-impl Settings {
+impl NodeSettings {
     /// What the configuration says. A secret that cannot be found is told to who needs it.
-    pub fn of(config: &Config) -> Settings {
-        let file = |secret: &Secret| secret.path().unwrap_or_else(|_| PathBuf::from(secret.to_string()));
+    pub fn of(config: &Config) -> NodeSettings {
+        let file = |secret: &SecretPlace| secret.path().unwrap_or_else(|_| PathBuf::from(secret.to_string()));
         let count = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
-        let identity = |identity: &crate::config::Identity| Identity {
+        let identity = |identity: &crate::config::IdentitySection| NodeIdentity {
             key_file: identity.key.as_ref().map(file),
             ssh_key_files: identity.ssh_identity.iter().map(file).collect(),
             ssh_config_file: identity.ssh_config.as_ref().map(|path| path.as_path().to_path_buf()),
@@ -120,8 +120,8 @@ impl Settings {
             ssh_program: identity.ssh_program.as_ref().map(|path| path.as_path().to_path_buf()),
             ssh_user: identity.ssh_user.clone(),
         };
-        let peer = |(name, peer): (&String, &crate::config::Peer)| {
-            Some(Peer {
+        let peer = |(name, peer): (&String, &crate::config::PeerSection)| {
+            Some(PeerSettings {
                 name: name.clone(),
                 host: peer.host.clone().or_else(|| HostPattern::of(name))?,
                 identity: peer.identity.clone(),
@@ -129,13 +129,13 @@ impl Settings {
                 running_max: peer.running_max.map(count),
             })
         };
-        let network = |network: &crate::config::values::Network| {
+        let network = |network: &crate::config::values::NetworkValue| {
             let (address, bits) = network.parts();
             format!("{address}/{bits}").parse().ok()
         };
         let jobs = &config.jobs;
-        Settings {
-            running: Places {
+        NodeSettings {
+            running: JobSlots {
                 all: count(jobs.running_max),
                 per_peer: count(jobs.running_per_peer),
                 per_owner: count(jobs.running_per_principal),
@@ -144,17 +144,20 @@ impl Settings {
             held_session_s: jobs.paused_release.0.as_secs(),
             retry: RetryRule {
                 attempts: jobs.retry_attempts,
-                first_delay: Span(jobs.retry_first.0.as_secs()),
-                longest_delay: Span(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
+                first_delay: JobSpan(jobs.retry_first.0.as_secs()),
+                longest_delay: JobSpan(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
             },
-            kept: Kept { seconds: config.history.keep.0.as_secs(), bytes: config.history.size_max.0 },
+            kept: RetentionRules {
+                seconds: config.history.keep.0.as_secs(),
+                bytes: config.history.size_max.0,
+            },
             curves: config.history.curves,
             login_s: config.api.login_time.0.as_secs(),
             identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
             peers: config.peers.iter().filter_map(peer).collect(),
             identity_file: file(&config.serve.identity),
             hooks: config.hooks.values().flat_map(hooks).collect(),
-            webhooks: Webhooks {
+            webhooks: WebhookSettings {
                 allow: config.webhooks.allow_networks.iter().filter_map(network).collect(),
                 authorities: config.webhooks.ca_file.as_ref().map(|path| path.as_path().to_path_buf()),
                 secret_file: config.webhooks.secret_file.as_ref().map(file),
@@ -165,7 +168,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
+    pub(super) fn peer(&self, host: &str, port: Option<u16>) -> Option<&PeerSettings> {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
     }
 
@@ -174,18 +177,18 @@ impl Settings {
     pub(crate) fn places_of<'a>(
         &'a self,
         peer: Option<&'a str>,
-        places: &[Place],
-    ) -> Option<choice::Peer<'a>> {
+        places: &[LocationSpec],
+    ) -> Option<choice::PeerLimit<'a>> {
         let name = peer?;
         let host = places.iter().find_map(|place| match place {
-            Place::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
-            Place::Ssh(host, _) => Some((&host.name, host.port)),
-            Place::Local(_) | Place::Pipe => None,
+            LocationSpec::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
+            LocationSpec::Ssh(host, _) => Some((&host.name, host.port)),
+            LocationSpec::Local(_) | LocationSpec::Pipe => None,
         });
         let table = host.and_then(|(name, port)| self.peer(name, port));
         let own = table.and_then(|table| Some((table.name.as_str(), table.running_max?)));
         let (name, running_max) = own.unwrap_or((name, self.running.per_peer));
-        Some(choice::Peer { name, running_max })
+        Some(choice::PeerLimit { name, running_max })
     }
 
     /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
@@ -210,7 +213,7 @@ impl Settings {
         };
         let peer = self.peer(&host, port);
         let identity = match identity.or(peer.and_then(|peer| peer.identity.as_deref())) {
-            None => Identity::default(),
+            None => NodeIdentity::default(),
             Some(name) => self.identities.get(name).cloned().ok_or_else(|| {
                 let name = farhaul_text::printable(name.as_bytes(), 60);
                 Error::new(Code::BadOption, format!("the configuration has no identity '{name}'"))
@@ -249,18 +252,18 @@ impl Settings {
 }
 
 /// A folder of the configuration.
-fn watch((name, watch): (&String, &crate::config::Watch)) -> Option<(String, WatchSpec)> {
+fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(String, WatchSpec)> {
     let escaped = |text: &[u8]| farhaul::escape(text);
     let spec = WatchSpec {
-        settle: Span(watch.settle.0.as_secs()),
-        rescan: Some(Span(watch.rescan.0.as_secs())),
+        settle: JobSpan(watch.settle.0.as_secs()),
+        rescan: Some(JobSpan(watch.rescan.0.as_secs())),
         include: watch.include.clone(),
         exclude: watch.exclude.clone(),
         after: match &watch.after {
-            values::After::Keep => After::Leave,
-            values::After::Mark => After::Mark,
-            values::After::Delete => After::Delete,
-            values::After::Move(to) => After::Move(to.as_path().to_path_buf()),
+            values::AfterValue::Keep => AfterAction::Leave,
+            values::AfterValue::Mark => AfterAction::Mark,
+            values::AfterValue::Delete => AfterAction::Delete,
+            values::AfterValue::Move(to) => AfterAction::Move(to.as_path().to_path_buf()),
         },
         labels: Labels(watch.labels.clone()),
         ..WatchSpec::new(
@@ -272,12 +275,12 @@ fn watch((name, watch): (&String, &crate::config::Watch)) -> Option<(String, Wat
 }
 
 /// A program of the configuration is one for each of the events that it is for.
-fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
+fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
     let when = |event: &HookEvent| match event {
-        HookEvent::Pre => When::Pre,
-        HookEvent::File => When::File,
-        HookEvent::Post => When::Post,
-        HookEvent::Fail => When::Fail,
+        HookEvent::Pre => HookMoment::Pre,
+        HookEvent::File => HookMoment::File,
+        HookEvent::Post => HookMoment::Post,
+        HookEvent::Fail => HookMoment::Fail,
     };
     let one = |event: &HookEvent| {
         Some(Hook {
@@ -286,10 +289,10 @@ fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
             labels: hook.labels.clone(),
-            batch: Bounds {
+            batch: BatchBounds {
                 count: usize::try_from(hook.batch_files.get()).unwrap_or(usize::MAX),
                 wait_s: u32::try_from(hook.batch_wait.0.as_secs()).unwrap_or(u32::MAX),
-                ..Bounds::default()
+                ..BatchBounds::default()
             },
         })
     };
@@ -299,26 +302,26 @@ fn hooks(hook: &crate::config::Hook) -> Vec<Hook> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Kind;
+    use crate::job::JobKind;
 
     #[test]
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
-        let identity = |file: &str| Identity { key_file: Some(file.into()), ..Identity::default() };
-        let peer = |host: &str, name: &str, fingerprint: Option<&str>| Peer {
+        let identity = |file: &str| NodeIdentity { key_file: Some(file.into()), ..NodeIdentity::default() };
+        let peer = |host: &str, name: &str, fingerprint: Option<&str>| PeerSettings {
             name: name.into(),
             host: HostPattern::of(host).unwrap(),
             identity: Some(name.into()),
             fingerprint: fingerprint.map(Into::into),
             running_max: None,
         };
-        let settings = Settings {
+        let settings = NodeSettings {
             identities: [("a".to_string(), identity("/a")), ("b".to_string(), identity("/b"))].into(),
             peers: vec![peer("hpc:4000", "a", Some("SHA256:x")), peer("*.example.org", "b", None)],
             identity_file: "/own".into(),
-            ..Settings::default()
+            ..NodeSettings::default()
         };
         let ask = |destination: &str, name: Option<&str>| {
-            let mut spec = JobSpec::new(Kind::Copy, vec!["/x".into()], destination.into());
+            let mut spec = JobSpec::new(JobKind::Copy, vec!["/x".into()], destination.into());
             spec.identity = name.map(Into::into);
             let mut job = spec.copy_job(0).unwrap();
             settings.identify(&spec, &mut job)?;
@@ -338,7 +341,7 @@ mod tests {
         assert_eq!(ask("fh://hpc/x", Some("none")).unwrap_err().code(), Code::BadOption);
         // A caller may say the key of a daemon, and cannot have another one trusted than the configuration says.
         let ask = |destination: &str, fingerprint: &str| {
-            let spec = JobSpec::new(Kind::Copy, vec!["/x".into()], destination.into());
+            let spec = JobSpec::new(JobKind::Copy, vec!["/x".into()], destination.into());
             let mut location = spec.copy_job(0).unwrap().destination;
             settings.identify_location(None, Some(fingerprint), &mut location)?;
             match location {
@@ -353,19 +356,20 @@ mod tests {
 
     #[test]
     fn jobs_with_the_hosts_of_a_table_are_counted_together_if_it_says_how_many_run() {
-        let peer = |name: &str, host: &str, running_max| Peer {
+        let peer = |name: &str, host: &str, running_max| PeerSettings {
             name: name.into(),
             host: HostPattern::of(host).unwrap(),
             identity: None,
             fingerprint: None,
             running_max,
         };
-        let settings = Settings {
+        let settings = NodeSettings {
             peers: vec![peer("hpc", "*.hpc", Some(9)), peer("other", "other", None)],
-            ..Settings::default()
+            ..NodeSettings::default()
         };
         let counted = |place: &str| {
-            let places = [Place::parse("/a".as_ref()).unwrap(), Place::parse(place.as_ref()).unwrap()];
+            let places =
+                [LocationSpec::parse("/a".as_ref()).unwrap(), LocationSpec::parse(place.as_ref()).unwrap()];
             let peer = super::super::peer_of(&places);
             let found = settings.places_of(peer.as_deref(), &places);
             found.map(|found| (found.name.to_string(), found.running_max))
@@ -394,28 +398,34 @@ mod tests {
             home: folder.path().join("home"),
             environment: BTreeMap::new(),
         };
-        let loaded = crate::config::Sources::new(surroundings, Some(file)).load();
+        let loaded = crate::config::ConfigSources::new(surroundings, Some(file)).load();
         let config = loaded.unwrap_or_else(|faults| panic!("{:?}", faults.list())).config;
-        let settings = Settings::of(&config);
+        let settings = NodeSettings::of(&config);
         let hooks = settings.hooks.iter().map(|hook| hook.clone().checked().unwrap());
         let all: Vec<_> = hooks.map(|hook| (hook.on, hook.limit_s)).collect();
         assert_eq!(
             all,
-            [(When::Post, 60), (When::File, 60), (When::Post, 60), (When::Fail, 60), (When::Pre, 10)]
+            [
+                (HookMoment::Post, 60),
+                (HookMoment::File, 60),
+                (HookMoment::Post, 60),
+                (HookMoment::Fail, 60),
+                (HookMoment::Pre, 10)
+            ]
         );
         let batches = settings.hooks.iter().map(|hook| (hook.batch.count, hook.batch.wait_s));
         assert_eq!(batches.collect::<Vec<_>>(), [(1000, 5), (200, 30), (1000, 5), (1000, 5), (1000, 5)]);
         assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();
-        assert_eq!((camera.settle, camera.after), (Span(10), After::Move("/camera/sent".into())));
+        assert_eq!((camera.settle, camera.after), (JobSpan(10), AfterAction::Move("/camera/sent".into())));
     }
 
     #[test]
     fn ssh_asks_nobody() {
-        let spec = JobSpec::new(Kind::Copy, vec!["u@h:/x".into()], "/y".into());
+        let spec = JobSpec::new(JobKind::Copy, vec!["u@h:/x".into()], "/y".into());
         let mut job = spec.copy_job(0).unwrap();
-        Settings::default().identify(&spec, &mut job).unwrap();
+        NodeSettings::default().identify(&spec, &mut job).unwrap();
         let Location::Ssh { target, .. } = &job.sources[0] else { panic!("ssh was named") };
         assert_eq!(target.options, ["BatchMode=yes"]);
     }

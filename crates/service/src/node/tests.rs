@@ -2,23 +2,23 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::access::{Caller, Scope};
-use crate::job::{JobSpec, Kind, Labels, Repeat, RetryRule, Span};
+use crate::job::{JobKind, JobSpan, JobSpec, Labels, RepeatRule, RetryRule};
 use crate::store::history;
 use farhaul_session::Code;
 
 /// A node in a folder of its own, which is gone at its end.
 pub(super) struct Fixture {
     pub(super) folder: tempfile::TempDir,
-    pub(super) settings: Settings,
+    pub(super) settings: NodeSettings,
     running: Option<(Arc<Node>, Conductor)>,
 }
 
 impl Fixture {
     pub(super) fn new() -> Fixture {
-        Fixture::with(Settings::default())
+        Fixture::with(NodeSettings::default())
     }
 
-    pub(super) fn with(settings: Settings) -> Fixture {
+    pub(super) fn with(settings: NodeSettings) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let mut fixture = Fixture { folder, settings, running: None };
@@ -46,7 +46,7 @@ impl Fixture {
         if !identity_file.exists() {
             farhaul::keygen(&identity_file, "node").unwrap();
         }
-        let settings = Settings { identity_file, ..self.settings.clone() };
+        let settings = NodeSettings { identity_file, ..self.settings.clone() };
         let (node, signals) = Node::open(self.folder.path(), clock, settings).unwrap();
         let conductor = Conductor::start(&node, signals).unwrap();
         self.running = Some((node, conductor));
@@ -99,13 +99,13 @@ impl Fixture {
         }
     }
 
-    pub(super) fn wait_for(&self, id: JobId, state: State) -> JobView {
+    pub(super) fn wait_for(&self, id: JobId, state: JobState) -> JobView {
         self.wait(id, |view| view.state == state)
     }
 
-    pub(super) fn records(&self) -> Vec<history::Record> {
+    pub(super) fn records(&self) -> Vec<history::HistoryRecord> {
         self.node().store.write(|_| Ok(())).unwrap();
-        let all = history::Wanted::default();
+        let all = history::RecordFilter::default();
         self.node().store.read(|connection| history::list(connection, &all, 100, |_| true)).unwrap()
     }
 
@@ -125,7 +125,7 @@ impl Drop for Fixture {
 }
 
 pub(super) fn copy(from: String, to: String) -> JobSpec {
-    JobSpec::new(Kind::Copy, vec![from], to)
+    JobSpec::new(JobKind::Copy, vec![from], to)
 }
 
 /// Content without end, at a rate that leaves time to look.
@@ -141,7 +141,7 @@ fn a_job_is_done_and_stays_in_the_history() {
     let mut spec = copy(fixture.file("a", 3_000_000), fixture.path("b"));
     spec.labels = Labels([("run".to_string(), "7".to_string())].into());
     let id = fixture.submit(spec);
-    let view = fixture.wait_for(id, State::Done);
+    let view = fixture.wait_for(id, JobState::Done);
     assert_eq!((view.run, view.attempt), (1, 1));
     assert_eq!(std::fs::read(fixture.path("b")).unwrap(), vec![7; 3_000_000]);
     let records = fixture.records();
@@ -159,12 +159,12 @@ fn a_job_is_done_and_stays_in_the_history() {
 fn a_job_that_cannot_work_fails_once_and_says_why() {
     let fixture = Fixture::new();
     let id = fixture.submit(copy(fixture.path("none"), fixture.path("b")));
-    let view = fixture.wait_for(id, State::Failed);
+    let view = fixture.wait_for(id, JobState::Failed);
     assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-NOT-FOUND"));
     // Another run, when there is something.
     fixture.file("none", 10);
     fixture.node().retry(&Caller::local(), id).unwrap();
-    assert_eq!(fixture.wait_for(id, State::Done).run, 2);
+    assert_eq!(fixture.wait_for(id, JobState::Done).run, 2);
     let states: Vec<_> = fixture.records().into_iter().map(|record| (record.run, record.state)).collect();
     assert_eq!(states, [(Some(2), "done".to_string()), (Some(1), "failed".to_string())]);
     let refused = fixture.node().pause(&Caller::local(), id).unwrap_err();
@@ -178,10 +178,10 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
 fn what_may_mend_is_tried_again_with_pauses() {
     let fixture = Fixture::new();
     let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
-    spec.retry = Some(RetryRule { attempts: 1, first_delay: Span(1), longest_delay: Span(1) });
+    spec.retry = Some(RetryRule { attempts: 1, first_delay: JobSpan(1), longest_delay: JobSpan(1) });
     let id = fixture.submit(spec);
-    assert!(fixture.wait_for(id, State::Retrying).due.is_some());
-    let view = fixture.wait_for(id, State::Failed);
+    assert!(fixture.wait_for(id, JobState::Retrying).due.is_some());
+    let view = fixture.wait_for(id, JobState::Failed);
     assert_eq!(view.attempt, 2);
     assert!(fixture.lines(id).iter().any(|line| line.starts_with("attempt 1 failed: ")));
     assert_eq!(fixture.records()[0].attempts, 2);
@@ -191,11 +191,11 @@ fn what_may_mend_is_tried_again_with_pauses() {
 fn a_job_that_waits_for_its_next_attempt_need_not_wait() {
     let fixture = Fixture::new();
     let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
-    spec.retry = Some(RetryRule { attempts: 1, first_delay: Span(3600), longest_delay: Span(3600) });
+    spec.retry = Some(RetryRule { attempts: 1, first_delay: JobSpan(3600), longest_delay: JobSpan(3600) });
     let id = fixture.submit(spec);
-    fixture.wait_for(id, State::Retrying);
+    fixture.wait_for(id, JobState::Retrying);
     fixture.node().retry(&Caller::local(), id).unwrap();
-    assert_eq!(fixture.wait_for(id, State::Failed).attempt, 2);
+    assert_eq!(fixture.wait_for(id, JobState::Failed).attempt, 2);
 }
 
 #[test]
@@ -213,14 +213,14 @@ fn a_running_job_is_held_let_go_steered_and_ended() {
     assert_eq!(held(), before);
     fixture.node().resume(&local, id).unwrap();
     fixture.wait(id, |view| view.progress.as_ref().is_some_and(|progress| progress.bytes_done > before));
-    let change = Change { rate_bps: Some(80_000_000), priority: Some(9), ..Change::default() };
+    let change = JobChange { rate_bps: Some(80_000_000), priority: Some(9), ..JobChange::default() };
     let view = fixture.node().change(&local, id, &change).unwrap();
     assert_eq!((view.rate_bps, view.priority), (Some(80_000_000), 9));
     fixture.wait(id, |view| view.progress.as_ref().is_some_and(|progress| progress.goodput_bps > 30e6));
-    let wrong = Change { rate_bps: Some(5), ..Change::default() };
+    let wrong = JobChange { rate_bps: Some(5), ..JobChange::default() };
     assert_eq!(fixture.node().change(&local, id, &wrong).unwrap_err().code(), Code::BadOption);
     fixture.node().cancel(&local, id).unwrap();
-    fixture.wait_for(id, State::Cancelled);
+    fixture.wait_for(id, JobState::Cancelled);
     let records = fixture.records();
     assert_eq!((records.len(), records[0].state.as_str()), (1, "cancelled"));
     assert!(records[0].bytes > 0);
@@ -232,22 +232,22 @@ fn a_service_that_ends_goes_on_with_its_jobs() {
     let local = Caller::local();
     let running = fixture.submit(endless());
     let held = fixture.submit(endless());
-    fixture.wait_for(running, State::Running);
-    fixture.wait_for(held, State::Running);
+    fixture.wait_for(running, JobState::Running);
+    fixture.wait_for(held, JobState::Running);
     fixture.node().pause(&local, held).unwrap();
     let mut later = copy(fixture.file("a", 10), fixture.path("b"));
     later.not_before = Some("2200-01-01T00:00:00Z".parse().unwrap());
     let later = fixture.submit(later);
     fixture.stop();
     fixture.start();
-    assert_eq!(fixture.wait_for(running, State::Running).attempt, 1);
-    assert_eq!(fixture.view(held).state, State::Paused);
-    assert_eq!(fixture.view(later).state, State::Waiting);
+    assert_eq!(fixture.wait_for(running, JobState::Running).attempt, 1);
+    assert_eq!(fixture.view(held).state, JobState::Paused);
+    assert_eq!(fixture.view(later).state, JobState::Waiting);
     fixture.node().resume(&local, held).unwrap();
-    fixture.wait_for(held, State::Running);
+    fixture.wait_for(held, JobState::Running);
     for id in [running, held, later] {
         fixture.node().cancel(&local, id).unwrap();
-        fixture.wait_for(id, State::Cancelled);
+        fixture.wait_for(id, JobState::Cancelled);
     }
 }
 
@@ -259,18 +259,18 @@ fn a_job_repeats_and_follows_no_step_of_the_clock() {
         fixture.node().look();
     };
     let mut spec = copy(fixture.file("a", 10), fixture.path("b"));
-    spec.repeat = Some(Repeat { every: Some(Span(3600)), ..Repeat::default() });
+    spec.repeat = Some(RepeatRule { every: Some(JobSpan(3600)), ..RepeatRule::default() });
     let every = fixture.submit(spec.clone());
-    let hourly = fixture.wait(every, |view| view.run == 2 && view.state == State::Waiting).due.unwrap();
+    let hourly = fixture.wait(every, |view| view.run == 2 && view.state == JobState::Waiting).due.unwrap();
     // About half a day away, whatever time it is.
     let hour = (fixture.node().clock.now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
     let cron = format!("0 {hour} * * *");
-    spec.repeat = Some(Repeat { cron: Some(cron), time_zone: Some("UTC".into()), every: None });
+    spec.repeat = Some(RepeatRule { cron: Some(cron), time_zone: Some("UTC".into()), every: None });
     let cron = fixture.submit(spec);
-    let due = fixture.wait_for(cron, State::Waiting).due.unwrap();
+    let due = fixture.wait_for(cron, JobState::Waiting).due.unwrap();
     // A clock that is set forward by a week: what runs every hour does not, what runs at a time of day does, once.
     set_clock(7 * 86_400);
-    let view = fixture.wait(cron, |view| view.run == 2 && view.state == State::Waiting);
+    let view = fixture.wait(cron, |view| view.run == 2 && view.state == JobState::Waiting);
     assert!(view.due.unwrap() > due);
     assert_eq!(fixture.view(every).run, 2);
     // Back again: nothing runs twice.
@@ -315,7 +315,7 @@ fn who_does_not_reach_a_job_does_not_see_it() {
     assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::OutOfScope);
     assert!(node.job(&caller, id).is_ok());
     let seen: Vec<_> =
-        node.list(&caller, &jobs::Wanted::default(), 10).unwrap().iter().map(|job| job.id).collect();
+        node.list(&caller, &jobs::JobFilter::default(), 10).unwrap().iter().map(|job| job.id).collect();
     assert_eq!(seen, [id]);
     assert_eq!(node.cancel(&caller, id).unwrap_err().code(), Code::OutOfScope);
     let spec = copy("zero:5".into(), "/projects/x".into());
@@ -325,7 +325,7 @@ fn who_does_not_reach_a_job_does_not_see_it() {
     let submission = Submission { spec: copy("zero:5".into(), "/etc/x".into()), ..submission };
     assert_eq!(node.submit(&caller, submission).unwrap_err().code(), Code::OutOfScope);
     node.cancel(&caller, id).unwrap();
-    fixture.wait_for(id, State::Cancelled);
+    fixture.wait_for(id, JobState::Cancelled);
 }
 
 #[test]
@@ -338,9 +338,9 @@ fn a_deadline_holds_a_job_back_and_says_when_it_cannot_be_made() {
     spec.options.network.rate_bps = Some(2_000_000);
     let missed = fixture.submit(spec);
     let view = fixture.wait(missed, |view| view.prospect.as_deref() == Some("misses"));
-    assert_eq!(view.state, State::Running);
+    assert_eq!(view.state, JobState::Running);
     fixture.node().cancel(&Caller::local(), missed).unwrap();
-    let view = fixture.wait_for(made, State::Done);
+    let view = fixture.wait_for(made, JobState::Done);
     let (began, ended) = (view.began.unwrap(), view.ended.unwrap());
     let used = ended.duration_since(began).as_secs_f64() / 12.0;
     assert!((0.7..=1.0).contains(&used), "{used}");

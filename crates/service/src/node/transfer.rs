@@ -5,27 +5,28 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{CapPlaces, CopyJob, Event, Report};
+use farhaul::{CapMemberships, CopyJob, Event, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Error, Handle, Snapshot, contained};
 
 use super::Signal;
-use super::before::Before;
-use super::view::Progress;
-use crate::history::curve::{Curve, Point};
-use crate::history::recent::Recent;
+use super::pre_hooks::PreHooks;
+use super::view::JobProgress;
+use crate::history::curve::{HistoryCurve, Point};
+use crate::history::recent_curve::RecentCurve;
 use crate::hooks;
 use crate::job::JobId;
-use crate::metrics::Watching;
-use crate::scheduler::deadline::{self, Facts, Plan, Prospect, Speed};
+use crate::metrics::WatchGuard;
+use crate::scheduler::deadline::{self, ArrivalSpeed, DeadlineFacts, DeadlinePlan, Prospect};
 
 /// Events of one transfer that wait to be written into its log.
 const EVENTS_MAX: usize = 256;
 /// Points of a curve are not closer together.
 const DRAW_EVERY_S: f64 = 0.9;
-/// For so long a transfer with a deadline is looked at more often: its size becomes known.
-const YOUNG: Duration = Duration::from_secs(3);
+/// For so long a transfer is looked at more often: a young one with a deadline, whose size becomes known, and a steered one,
+/// whose rate somebody waits to see change.
+const CLOSE_LOOKS: Duration = Duration::from_secs(3);
 /// Below it a deadline does not hold a transfer back: bits a second.
 const DEADLINE_RATE_MIN: f64 = 100_000.0;
 /// A deadline's rate that changes by less is not told anew.
@@ -35,7 +36,7 @@ const WIRE_MORE_MAX: f64 = 2.0;
 
 /// Why a transfer was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// Somebody has cancelled the job.
     Cancel,
     /// It goes on later: the service ends, or a job that is held gives its session back.
@@ -43,7 +44,7 @@ pub(super) enum Stop {
 }
 
 /// A transfer that has ended.
-pub(crate) struct End {
+pub(crate) struct TransferEnd {
     pub(super) job: JobId,
     /// Which of the job's transfers.
     pub(super) serial: u64,
@@ -53,30 +54,32 @@ pub(crate) struct End {
 
 /// What has happened in a transfer and is not in its log yet.
 #[derive(Debug, Default)]
-struct Heard {
+struct UnloggedEvents {
     events: VecDeque<Event>,
     left_out: u64,
 }
 
 /// A transfer that runs, or is held with its session.
-pub(crate) struct Transfer {
+pub(crate) struct JobTransfer {
     pub(super) handle: Handle,
     pub(super) serial: u64,
     began: Instant,
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<StopReason>,
     /// Since when somebody holds it.
     pub(super) held_since: Option<Instant>,
-    pub(super) curve: Curve,
-    pub(super) recent: Recent,
+    /// When somebody changed it last.
+    steered: Option<Instant>,
+    pub(super) curve: HistoryCurve,
+    pub(super) recent: RecentCurve,
     /// The last point of the curve, in seconds of the transfer.
     drawn_s: f64,
     pub(super) seen: Snapshot,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<UnloggedEvents>>,
     pace: Pace,
     /// So long as it is there, the transfer is counted.
-    pub(super) watching: Option<Watching>,
+    pub(super) watching: Option<WatchGuard>,
     /// Ends the programs that run before it.
-    stop_before: Option<hooks::Stop>,
+    stop_before: Option<hooks::ProgramStop>,
 }
 
 /// How fast the transfer's deadline wants it to be.
@@ -85,24 +88,24 @@ struct Pace {
     limit_bps: Option<f64>,
     /// When content began to move under this limit.
     since: Option<Instant>,
-    speed: Speed,
+    speed: ArrivalSpeed,
     prospect: Prospect,
     /// What goes over the wire for each byte of content.
     wire_share: f64,
     told: RateOptions,
 }
 
-impl Transfer {
+impl JobTransfer {
     /// Starts it in a thread of its own, which tells the conductor when it has ended.
     pub(super) fn start(
         (id, serial): (JobId, u64),
         mut job: CopyJob,
         rate: RateOptions,
-        (before, place): (Before, Box<dyn FnOnce() -> CapPlaces + Send>),
+        (before, place): (PreHooks, Box<dyn FnOnce() -> CapMemberships + Send>),
         to_conductor: Sender<Signal>,
-    ) -> Result<Transfer, Error> {
+    ) -> Result<JobTransfer, Error> {
         let handle = Handle::new();
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let heard = Arc::new(Mutex::new(UnloggedEvents::default()));
         let queue = heard.clone();
         handle.hear(move |event| queue.lock().in_any_case().put(event));
         let held = handle.clone();
@@ -118,25 +121,27 @@ impl Transfer {
             let (report, error) =
                 ended.unwrap_or_else(|bug| (Report::default().ended_by(Some(&bug)), Some(bug)));
             // A conductor that has ended has let go of the transfer.
-            let _ = to_conductor.send(Signal::Ended(Box::new(End { job: id, serial, report, error })));
+            let _ =
+                to_conductor.send(Signal::Ended(Box::new(TransferEnd { job: id, serial, report, error })));
         };
         std::thread::Builder::new().name("job".into()).spawn(run).map_err(Error::no_thread)?;
         let pace = Pace {
             limit_bps: None,
             since: None,
-            speed: Speed::default(),
+            speed: ArrivalSpeed::default(),
             prospect: Prospect::Open,
             wire_share: 1.05,
             told: rate,
         };
-        Ok(Transfer {
+        Ok(JobTransfer {
             handle,
             serial,
             began: Instant::now(),
             stop: None,
             held_since: None,
-            curve: Curve::default(),
-            recent: Recent::default(),
+            steered: None,
+            curve: HistoryCurve::default(),
+            recent: RecentCurve::default(),
             drawn_s: 0.0,
             seen: Snapshot::default(),
             heard,
@@ -147,8 +152,8 @@ impl Transfer {
     }
 
     /// Tells it to end. The first reason counts, but that a cancelled one does not go on later.
-    pub(super) fn stop(&mut self, why: Stop) {
-        if self.stop != Some(Stop::Cancel) {
+    pub(super) fn stop(&mut self, why: StopReason) {
+        if self.stop != Some(StopReason::Cancel) {
             self.stop = Some(why);
         }
         if let Some(stop) = &self.stop_before {
@@ -161,16 +166,23 @@ impl Transfer {
         self.stop.is_some()
     }
 
-    pub(super) fn is_young(&self) -> bool {
-        self.began.elapsed() < YOUNG
+    /// Whether it is to be looked at more often than others now.
+    pub(super) fn is_close(&self, has_deadline: bool) -> bool {
+        let is_recent = |at: Instant| at.elapsed() < CLOSE_LOOKS;
+        has_deadline && is_recent(self.began) || self.steered.is_some_and(is_recent)
+    }
+
+    /// Somebody has changed it.
+    pub(super) fn note_steered(&mut self) {
+        self.steered = Some(Instant::now());
     }
 
     pub(super) fn prospect(&self) -> Prospect {
         self.pace.prospect
     }
 
-    pub(super) fn progress(&self, job: JobId) -> Progress {
-        Progress::new(job, &self.seen, &self.recent)
+    pub(super) fn progress(&self, job: JobId) -> JobProgress {
+        JobProgress::new(job, &self.seen, &self.recent)
     }
 
     /// What has happened since the last look.
@@ -228,7 +240,7 @@ impl Transfer {
         change
     }
 
-    fn plan(&mut self, time_left: Option<Duration>) -> Plan {
+    fn plan(&mut self, time_left: Option<Duration>) -> DeadlinePlan {
         let seen = &self.seen;
         if seen.goodput_bps > 0.0 && self.pace.since.is_none() {
             self.pace.since = Some(Instant::now());
@@ -249,7 +261,7 @@ impl Transfer {
             let near = share.clamp(1.0, WIRE_MORE_MAX);
             self.pace.wire_share += (near - self.pace.wire_share) * 0.3;
         }
-        deadline::plan(Facts {
+        deadline::plan(DeadlineFacts {
             age: self.began.elapsed(),
             time_left,
             bytes_left: seen.totals_known.then(|| seen.bytes_total.saturating_sub(seen.bytes_done)),
@@ -275,7 +287,7 @@ fn is_other(one: Prospect, other: Prospect) -> bool {
     std::mem::discriminant(&one) != std::mem::discriminant(&other)
 }
 
-impl Heard {
+impl UnloggedEvents {
     fn put(&mut self, event: &Event) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event.clone());

@@ -7,10 +7,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Active;
-use super::transfer::Transfer;
+use super::transfer::JobTransfer;
 use crate::clock::timestamp;
-use crate::history::recent::{PathNow, Recent};
-use crate::job::{Failure, JobId, Kind, Labels, State};
+use crate::history::recent_curve::{PathNow, RecentCurve};
+use crate::job::{JobFailure, JobId, JobKind, JobState, Labels};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 
@@ -21,11 +21,11 @@ pub struct JobView {
     #[schema(value_type = String)]
     pub id: JobId,
     /// Copy or sync.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// Who submitted it: `local`, or `token:ID`.
     pub owner: String,
     /// Where it stands.
-    pub state: State,
+    pub state: JobState,
     /// Somebody has asked for its end, which has not come yet.
     pub is_stopping: bool,
     /// As in its document.
@@ -67,14 +67,14 @@ pub struct JobView {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub ended: Option<Timestamp>,
     /// Why the last attempt failed.
-    pub error: Option<Failure>,
+    pub error: Option<JobFailure>,
     /// How far it is, while it runs.
-    pub progress: Option<Progress>,
+    pub progress: Option<JobProgress>,
 }
 
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Progress {
+pub struct JobProgress {
     /// The job's name.
     #[schema(value_type = String)]
     pub job: JobId,
@@ -118,10 +118,10 @@ pub struct Progress {
     pub seconds_left: Option<u64>,
 }
 
-impl Progress {
-    pub(super) fn new(job: JobId, snapshot: &Snapshot, recent: &Recent) -> Progress {
+impl JobProgress {
+    pub(super) fn new(job: JobId, snapshot: &Snapshot, recent: &RecentCurve) -> JobProgress {
         let facts = &snapshot.facts;
-        Progress {
+        JobProgress {
             job,
             seconds: snapshot.seconds,
             bytes_total: snapshot.bytes_total,
@@ -157,7 +157,7 @@ impl JobView {
         JobView::new(row, None)
     }
 
-    fn new(row: &JobRow, transfer: Option<&Transfer>) -> JobView {
+    fn new(row: &JobRow, transfer: Option<&JobTransfer>) -> JobView {
         let time = |ms: Option<i64>| ms.map(timestamp);
         let rate = row.rate_options();
         JobView {
@@ -165,7 +165,7 @@ impl JobView {
             kind: row.spec.kind,
             owner: row.owner.clone(),
             state: row.state,
-            is_stopping: transfer.is_some_and(Transfer::is_stopping),
+            is_stopping: transfer.is_some_and(JobTransfer::is_stopping),
             sources: row.spec.sources.clone(),
             destination: row.spec.destination.clone(),
             peer: row.peer.clone(),

@@ -1,6 +1,6 @@
 //! The page that a browser is shown: the files that `./x web` has built from `web/`, embedded in the program.
 //!
-//! How to read it: [`Files`] is where they come from, [`answer`] what is said to a browser that asks for one, a pure function.
+//! How to read it: [`PageFiles`] is where they come from, [`answer`] what is said to a browser that asks for one, a pure function.
 //!
 //! Always true: only names that were built are answered; nothing in the page may come from another site, or run from within the
 //! HTML; a program that was built without the page says so, and how to build it.
@@ -22,48 +22,48 @@ const ENCODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
 
 /// One file.
 #[derive(Debug, Clone)]
-pub(crate) struct File {
+pub(crate) struct PageFile {
     pub(crate) bytes: Cow<'static, [u8]>,
     /// Of its content.
     pub(crate) hash: [u8; 32],
 }
 
 /// Where the files come from.
-pub(crate) trait Files {
+pub(crate) trait PageFiles {
     /// The file of this name, as the build has named it.
-    fn get(&self, name: &str) -> Option<File>;
+    fn get(&self, name: &str) -> Option<PageFile>;
 }
 
 /// What was built: in the program in a release, in the folder that it was built in otherwise. Cargo sees files that change or go, and
 /// not that there are any for the first time: `./x web` touches this file then.
-pub(crate) struct Built;
+pub(crate) struct BuiltPage;
 
 #[cfg(not(debug_assertions))]
 #[derive(rust_embed::RustEmbed)]
 #[folder = "../../web/dist"]
 #[allow_missing = true]
-struct Embedded;
+struct EmbeddedPage;
 
 #[cfg(not(debug_assertions))]
-impl Files for Built {
-    fn get(&self, name: &str) -> Option<File> {
-        let file = Embedded::get(name)?;
-        Some(File { hash: file.metadata.sha256_hash(), bytes: file.data })
+impl PageFiles for BuiltPage {
+    fn get(&self, name: &str) -> Option<PageFile> {
+        let file = EmbeddedPage::get(name)?;
+        Some(PageFile { hash: file.metadata.sha256_hash(), bytes: file.data })
     }
 }
 
 /// From the disk each time, so that who works on the page builds no program anew.
 #[cfg(debug_assertions)]
-impl Files for Built {
-    fn get(&self, name: &str) -> Option<File> {
+impl PageFiles for BuiltPage {
+    fn get(&self, name: &str) -> Option<PageFile> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist");
         let bytes = std::fs::read(std::path::Path::new(folder).join(name)).ok()?;
-        Some(File { hash: *blake3::hash(&bytes).as_bytes(), bytes: bytes.into() })
+        Some(PageFile { hash: *blake3::hash(&bytes).as_bytes(), bytes: bytes.into() })
     }
 }
 
 /// What is said to a browser that asks for this path.
-pub(crate) fn answer(files: &dyn Files, path: &str, headers: &HeaderMap) -> Response<Body> {
+pub(crate) fn answer(files: &dyn PageFiles, path: &str, headers: &HeaderMap) -> Response<Body> {
     let name = match path.trim_start_matches('/') {
         "" => "index.html",
         name => name,
@@ -76,7 +76,7 @@ pub(crate) fn answer(files: &dyn Files, path: &str, headers: &HeaderMap) -> Resp
     guarded(response)
 }
 
-fn find(files: &dyn Files, name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+fn find(files: &dyn PageFiles, name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     if !is_name(name) {
         return None;
     }
@@ -210,16 +210,16 @@ mod tests {
 
     use super::*;
 
-    struct Named(BTreeMap<&'static str, &'static [u8]>);
+    struct NamedFiles(BTreeMap<&'static str, &'static [u8]>);
 
-    impl Files for Named {
-        fn get(&self, name: &str) -> Option<File> {
+    impl PageFiles for NamedFiles {
+        fn get(&self, name: &str) -> Option<PageFile> {
             let bytes = *self.0.get(name)?;
-            Some(File { bytes: bytes.into(), hash: *blake3::hash(bytes).as_bytes() })
+            Some(PageFile { bytes: bytes.into(), hash: *blake3::hash(bytes).as_bytes() })
         }
     }
 
-    fn built() -> Named {
+    fn built() -> NamedFiles {
         let files: [(&str, &[u8]); 8] = [
             ("index.html", b"<!doctype html><title>Farhaul</title>"),
             ("favicon.svg", b"<svg/>"),
@@ -230,10 +230,14 @@ mod tests {
             ("assets/small-c3.css.gz", b"longer than it"),
             ("sub/deep.js", b"x"),
         ];
-        Named(files.into())
+        NamedFiles(files.into())
     }
 
-    async fn ask(files: &dyn Files, path: &str, asked: &[(&'static str, &str)]) -> (Response<()>, Vec<u8>) {
+    async fn ask(
+        files: &dyn PageFiles,
+        path: &str,
+        asked: &[(&'static str, &str)],
+    ) -> (Response<()>, Vec<u8>) {
         let mut headers = HeaderMap::new();
         for (name, value) in asked {
             headers.insert(*name, value.parse().unwrap());
@@ -320,7 +324,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_without_the_page_says_how_to_build_it() {
-        let (head, body) = ask(&Named(BTreeMap::new()), "/", &[]).await;
+        let (head, body) = ask(&NamedFiles(BTreeMap::new()), "/", &[]).await;
         assert_eq!((head.status().as_u16(), header(&head, "cache-control")), (200, "no-store"));
         assert!(String::from_utf8(body).unwrap().contains("./x web"));
     }
@@ -331,7 +335,7 @@ mod tests {
             (built(), "/"),
             (built(), "/assets/small-c3.css"),
             (built(), "/none"),
-            (Named(BTreeMap::new()), "/"),
+            (NamedFiles(BTreeMap::new()), "/"),
         ] {
             let (head, _) = ask(&files, path, &[]).await;
             let policy = header(&head, "content-security-policy");

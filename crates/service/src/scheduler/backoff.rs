@@ -23,7 +23,7 @@ pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
 
 /// What became of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AttemptOutcome {
     /// All is there that has not vanished from the source.
     Arrived,
     /// It came to its end, and some entries are not there.
@@ -33,12 +33,12 @@ pub(crate) enum Outcome {
 }
 
 /// Says it by the report and the error of the transfer.
-pub(crate) fn judge(report: &Report, error: Option<&Error>) -> Outcome {
+pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
     match error {
-        Some(error) => Outcome::Broke { may_mend: may_mend(error.code()) },
+        Some(error) => AttemptOutcome::Broke { may_mend: may_mend(error.code()) },
         // Another attempt would set no more of metadata than this one has, and find no more files.
-        None if report.has_no_failure() => Outcome::Arrived,
-        None => Outcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
+        None if report.has_no_failure() => AttemptOutcome::Arrived,
+        None => AttemptOutcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
     }
 }
 
@@ -48,18 +48,18 @@ fn may_mend(code: Code) -> bool {
         Code::Bug | Code::Misbehaved | Code::Accused => false,
         // A daemon that restarts is away for a moment.
         Code::NotListening => true,
-        other => other.retry() == farhaul_session::error::Retry::Helps,
+        other => other.retry() == farhaul_session::error::RetryAdvice::Helps,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Span;
+    use crate::job::JobSpan;
 
     #[test]
     fn pauses_double_up_to_the_longest_and_end() {
-        let rule = RetryRule { attempts: 5, first_delay: Span(10), longest_delay: Span(60) };
+        let rule = RetryRule { attempts: 5, first_delay: JobSpan(10), longest_delay: JobSpan(60) };
         let middle = |next| pause(rule, next, 511).map(|pause| pause.as_secs_f64().round());
         let pauses: Vec<_> = (1..8).map(middle).collect();
         assert_eq!(pauses, [None, Some(10.0), Some(20.0), Some(40.0), Some(60.0), Some(60.0), None]);
@@ -74,34 +74,34 @@ mod tests {
     #[test]
     fn only_what_may_mend_is_tried_again() {
         let report = Report { ok: true, ..Report::default() };
-        assert_eq!(judge(&report, None), Outcome::Arrived);
+        assert_eq!(judge(&report, None), AttemptOutcome::Arrived);
         let vanished = Report { vanished_count: 3, complete: true, ..Report::default() };
-        assert_eq!(judge(&vanished, None), Outcome::Arrived);
+        assert_eq!(judge(&vanished, None), AttemptOutcome::Arrived);
         let not_set = Report { ok: false, not_set_count: 2, ..Report::default() };
-        assert_eq!(judge(&not_set, None), Outcome::Arrived, "another attempt would set no more");
+        assert_eq!(judge(&not_set, None), AttemptOutcome::Arrived, "another attempt would set no more");
         let broke = |code| judge(&report, Some(&Error::new(code, "x")));
         for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
-            assert_eq!(broke(code), Outcome::Broke { may_mend: true }, "{code}");
+            assert_eq!(broke(code), AttemptOutcome::Broke { may_mend: true }, "{code}");
         }
         for code in
             [Code::Forbidden, Code::NotFound, Code::BadOption, Code::HostKeyChanged, Code::Bug, Code::NoSpace]
         {
-            assert_eq!(broke(code), Outcome::Broke { may_mend: false }, "{code}");
+            assert_eq!(broke(code), AttemptOutcome::Broke { may_mend: false }, "{code}");
         }
         let failed = |code| farhaul::FailedEntry {
             path: "a".into(),
             code,
             reason: String::new(),
-            action: farhaul::Action::Copy,
+            action: farhaul::FailedAction::Copy,
         };
         let partly = |codes: &[Code]| {
             let failed = codes.iter().map(|code| failed(*code)).collect();
             judge(&Report { ok: false, failed, ..Report::default() }, None)
         };
-        assert_eq!(partly(&[Code::PermissionDenied]), Outcome::Partly { may_mend: false });
+        assert_eq!(partly(&[Code::PermissionDenied]), AttemptOutcome::Partly { may_mend: false });
         assert_eq!(
             partly(&[Code::PermissionDenied, Code::SourceChanged]),
-            Outcome::Partly { may_mend: true }
+            AttemptOutcome::Partly { may_mend: true }
         );
     }
 }

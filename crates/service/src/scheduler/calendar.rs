@@ -12,12 +12,12 @@ use farhaul_session::{Code, Error};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::job::{Repeat, Span};
+use crate::job::{JobSpan, RepeatRule};
 
 /// By what a job repeats.
 #[derive(Debug, Clone)]
 pub(crate) enum Calendar {
-    Every(Span),
+    Every(JobSpan),
     Cron(Box<Cron>, TimeZone),
 }
 
@@ -34,10 +34,10 @@ pub(crate) fn zone(name: Option<&str>) -> Result<TimeZone, Error> {
 
 impl Calendar {
     /// That of a job's document.
-    pub(crate) fn new(repeat: &Repeat) -> Result<Calendar, Error> {
+    pub(crate) fn new(repeat: &RepeatRule) -> Result<Calendar, Error> {
         let zone = zone(repeat.time_zone.as_deref())?;
         let Some(expression) = &repeat.cron else {
-            return Ok(Calendar::Every(repeat.every.unwrap_or(Span(86_400))));
+            return Ok(Calendar::Every(repeat.every.unwrap_or(JobSpan(86_400))));
         };
         let bad = |why: String| {
             let expression = farhaul_text::printable(expression.as_bytes(), 80);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn cron(expression: &str, zone: &str) -> Calendar {
-        let repeat = Repeat { every: None, cron: Some(expression.into()), time_zone: Some(zone.into()) };
+        let repeat = RepeatRule { every: None, cron: Some(expression.into()), time_zone: Some(zone.into()) };
         Calendar::new(&repeat).unwrap()
     }
 
@@ -142,7 +142,7 @@ mod tests {
         // Due at 12:00, it has waited until 12:25 for a place.
         let next = calendar.next(at("2026-11-27T12:00:00Z"), at("2026-11-27T12:25:00Z"));
         assert_eq!(next, Some(at("2026-11-27T12:30:00Z")));
-        let every = Calendar::Every(Span(900));
+        let every = Calendar::Every(JobSpan(900));
         assert_eq!(every.first(at("2026-11-27T12:00:00Z")), Some(at("2026-11-27T12:00:00Z")));
         let next = every.next(at("2026-11-27T12:00:00Z"), at("2026-11-27T12:00:03Z"));
         assert_eq!(next, Some(at("2026-11-27T12:15:03Z")));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn what_is_no_calendar_is_refused() {
         for wrong in ["", "x", "* * * *", "60 * * * *", "0 0 30 2 *", "* * * * * *", "@every 5s"] {
-            let repeat = Repeat { every: None, cron: Some(wrong.into()), time_zone: None };
+            let repeat = RepeatRule { every: None, cron: Some(wrong.into()), time_zone: None };
             assert!(Calendar::new(&repeat).is_err(), "{wrong}");
         }
     }
@@ -167,7 +167,7 @@ mod tests {
 
         #[test]
         fn no_text_is_a_panic(text in "\\PC{0,40}") {
-            let _ = Calendar::new(&Repeat { every: None, cron: Some(text), time_zone: None });
+            let _ = Calendar::new(&RepeatRule { every: None, cron: Some(text), time_zone: None });
         }
     }
 }

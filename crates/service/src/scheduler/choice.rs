@@ -9,7 +9,7 @@ use crate::job::JobId;
 
 /// Jobs that run at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct JobSlots {
     /// In all.
     pub all: usize,
     /// With one peer of which nothing else is said.
@@ -18,9 +18,9 @@ pub struct Places {
     pub per_owner: usize,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places { all: 8, per_peer: 4, per_owner: 8 }
+impl Default for JobSlots {
+    fn default() -> JobSlots {
+        JobSlots { all: 8, per_peer: 4, per_owner: 8 }
     }
 }
 
@@ -28,13 +28,13 @@ impl Default for Places {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupant<'a> {
     /// None for a copy within this host.
-    pub(crate) peer: Option<Peer<'a>>,
+    pub(crate) peer: Option<PeerLimit<'a>>,
     pub(crate) owner: &'a str,
 }
 
 /// A host, or several that are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Peer<'a> {
+pub(crate) struct PeerLimit<'a> {
     pub(crate) name: &'a str,
     /// Jobs with it that run at a time.
     pub(crate) running_max: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Candidate<'a> {
 }
 
 /// The jobs that start now, in the order in which they do.
-pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Candidate<'_>]) -> Vec<JobId> {
+pub(crate) fn choose(places: JobSlots, running: &[Occupant<'_>], queued: &mut [Candidate<'_>]) -> Vec<JobId> {
     let mut left = places.all.saturating_sub(running.len());
     if left == 0 || queued.is_empty() {
         return Vec::new();
@@ -95,12 +95,17 @@ mod tests {
     const PEERS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
 
     /// `a` has what is usual, `b` one place more.
-    fn peer(number: usize, per_peer: usize) -> Option<Peer<'static>> {
-        PEERS[number].map(|name| Peer { name, running_max: per_peer + usize::from(name == "b") })
+    fn peer(number: usize, per_peer: usize) -> Option<PeerLimit<'static>> {
+        PEERS[number].map(|name| PeerLimit { name, running_max: per_peer + usize::from(name == "b") })
     }
     const OWNERS: [&str; 2] = ["local", "token:x"];
 
-    fn candidate(number: i64, priority: u8, peer: Option<Peer<'static>>, owner: usize) -> Candidate<'static> {
+    fn candidate(
+        number: i64,
+        priority: u8,
+        peer: Option<PeerLimit<'static>>,
+        owner: usize,
+    ) -> Candidate<'static> {
         let id = JobId::new(number).unwrap();
         let occupant = Occupant { peer, owner: OWNERS[owner] };
         Candidate { id, priority, position: number, occupant }
@@ -111,7 +116,7 @@ mod tests {
         let mut queued =
             [(1, 5), (2, 9), (3, 9), (4, 0)].map(|(number, priority)| candidate(number, priority, None, 0));
         let ids: Vec<_> = queued.iter().map(|job| job.id).collect();
-        let places = Places { all: 3, per_peer: 9, per_owner: 9 };
+        let places = JobSlots { all: 3, per_peer: 9, per_owner: 9 };
         assert_eq!(choose(places, &[], &mut queued), [ids[1], ids[2], ids[0]]);
     }
 
@@ -120,7 +125,7 @@ mod tests {
         let mut queued: Vec<_> = (0..5).map(|n| candidate(n, 9, peer(1, 1), 0)).collect();
         queued.extend((5..9).map(|n| candidate(n, 0, peer(2, 1), 0)));
         let of_b = [queued[5].id, queued[6].id];
-        let places = Places { all: 10, per_peer: 1, per_owner: 9 };
+        let places = JobSlots { all: 10, per_peer: 1, per_owner: 9 };
         let running = [Occupant { peer: peer(1, 1), owner: "local" }];
         assert_eq!(choose(places, &running, &mut queued), of_b, "as many as it has places for itself");
     }
@@ -132,7 +137,7 @@ mod tests {
             running in proptest::collection::vec((0..3_usize, 0..2_usize), 0..6),
             all in 0..10_usize, per_peer in 0..5_usize, per_owner in 0..8_usize,
         ) {
-            let places = Places { all, per_peer, per_owner };
+            let places = JobSlots { all, per_peer, per_owner };
             let running: Vec<_> =
                 running.iter().map(|(at, owner)| Occupant { peer: peer(*at, per_peer), owner: OWNERS[*owner] }).collect();
             let mut queued: Vec<_> =

@@ -25,7 +25,7 @@ const FIRST: Duration = Duration::from_secs(1);
 
 /// What is known of a job that runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Facts {
+pub(crate) struct DeadlineFacts {
     /// Since it has begun.
     pub(crate) age: Duration,
     /// Until it is to be finished; none when that has passed.
@@ -42,7 +42,7 @@ pub(crate) struct Facts {
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct DeadlinePlan {
     /// Bits of content a second at most; none for as fast as it can.
     pub(crate) limit_bps: Option<f64>,
     pub(crate) prospect: Prospect,
@@ -60,12 +60,12 @@ pub(crate) enum Prospect {
 }
 
 /// The one function that decides.
-pub(crate) fn plan(facts: Facts) -> Plan {
-    let free = |prospect| Plan { limit_bps: None, prospect };
+pub(crate) fn plan(facts: DeadlineFacts) -> DeadlinePlan {
+    let free = |prospect| DeadlinePlan { limit_bps: None, prospect };
     let Some(bytes_left) = facts.bytes_left else {
         let is_late = facts.time_left.is_none();
         if !is_late && facts.age < FIRST {
-            return Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open };
+            return DeadlinePlan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open };
         }
         return free(if is_late { Prospect::Misses { takes: Duration::MAX } } else { Prospect::Open });
     };
@@ -88,14 +88,14 @@ pub(crate) fn plan(facts: Facts) -> Plan {
     };
     match prospect {
         Prospect::Misses { .. } => free(prospect),
-        Prospect::Open | Prospect::Makes => Plan { limit_bps: Some(needed_bps), prospect },
+        Prospect::Open | Prospect::Makes => DeadlinePlan { limit_bps: Some(needed_bps), prospect },
     }
 }
 
 /// How fast content has arrived. It comes in blocks, of which a slow job has few a second: so many of them are waited for
 /// that one more or less matters little.
 #[derive(Debug, Default)]
-pub(crate) struct Speed {
+pub(crate) struct ArrivalSpeed {
     /// When how many bytes had arrived, the oldest first.
     samples: VecDeque<(Duration, u64)>,
 }
@@ -105,7 +105,7 @@ const TRUSTED_BYTES: u64 = 24 << 20;
 /// Over so long at least, and at most.
 const TRUSTED_TIMES: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(60)];
 
-impl Speed {
+impl ArrivalSpeed {
     /// So many bytes have arrived at this age.
     pub(crate) fn see(&mut self, age: Duration, bytes: u64) {
         self.samples.push_back((age, bytes));
@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    fn facts(time_left_s: f64, bytes_left: u64) -> Facts {
-        Facts {
+    fn facts(time_left_s: f64, bytes_left: u64) -> DeadlineFacts {
+        DeadlineFacts {
             age: Duration::from_secs(5),
             time_left: Some(Duration::from_secs_f64(time_left_s)),
             bytes_left: Some(bytes_left),
@@ -151,26 +151,26 @@ mod tests {
 
     #[test]
     fn nothing_is_held_back_before_its_size_is_known() {
-        let open = plan(Facts { bytes_left: None, ..facts(100.0, 0) });
-        assert_eq!(open, Plan { limit_bps: None, prospect: Prospect::Open });
-        let first = plan(Facts { bytes_left: None, age: Duration::ZERO, ..facts(100.0, 0) });
-        assert_eq!(first, Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open });
-        let late = plan(Facts { time_left: None, ..facts(0.0, 1) });
+        let open = plan(DeadlineFacts { bytes_left: None, ..facts(100.0, 0) });
+        assert_eq!(open, DeadlinePlan { limit_bps: None, prospect: Prospect::Open });
+        let first = plan(DeadlineFacts { bytes_left: None, age: Duration::ZERO, ..facts(100.0, 0) });
+        assert_eq!(first, DeadlinePlan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open });
+        let late = plan(DeadlineFacts { time_left: None, ..facts(0.0, 1) });
         assert!(late.limit_bps.is_none() && matches!(late.prospect, Prospect::Misses { .. }));
         assert_eq!(plan(facts(1.0, 0)).prospect, Prospect::Makes);
     }
 
     #[test]
     fn what_cannot_be_made_is_said_once_it_is_known_and_goes_as_fast_as_it_can() {
-        let slow = Facts { limit_bps: Some(2e9), goodput_bps: 1e9, ..facts(8.0, 2_000_000_000) };
+        let slow = DeadlineFacts { limit_bps: Some(2e9), goodput_bps: 1e9, ..facts(8.0, 2_000_000_000) };
         assert_eq!(plan(slow).prospect, Prospect::Open);
-        let known = plan(Facts { moving: MEASURED, ..slow });
+        let known = plan(DeadlineFacts { moving: MEASURED, ..slow });
         assert_eq!(
             known,
-            Plan { limit_bps: None, prospect: Prospect::Misses { takes: Duration::from_secs(16) } }
+            DeadlinePlan { limit_bps: None, prospect: Prospect::Misses { takes: Duration::from_secs(16) } }
         );
         // One that is held back could be faster.
-        let held = Facts { limit_bps: Some(1e9), moving: MEASURED, ..slow };
+        let held = DeadlineFacts { limit_bps: Some(1e9), moving: MEASURED, ..slow };
         assert_eq!(plan(held).prospect, Prospect::Makes);
     }
 
@@ -184,7 +184,7 @@ mod tests {
             let knows = now >= scan;
             left -= moved;
             now += moved / (rate / 8.0);
-            let plan = plan(Facts {
+            let plan = plan(DeadlineFacts {
                 age: Duration::from_secs_f64(now),
                 time_left: (now < time).then(|| Duration::from_secs_f64(time - now)),
                 bytes_left: knows.then_some(left as u64),
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_slow_job_whose_content_comes_in_blocks_is_not_taken_for_late() {
         let (total, time, block) = (40 << 30_u64, 72_000.0, 1_048_576.0);
-        let (mut speed, mut now, mut sent) = (Speed::default(), 0.0, 0.0);
+        let (mut speed, mut now, mut sent) = (ArrivalSpeed::default(), 0.0, 0.0);
         let mut limit: Option<f64> = None;
         for _ in 0..1800 {
             now += 1.0;
@@ -212,7 +212,7 @@ mod tests {
             let done = ((sent / block).floor() * block) as u64;
             let age = Duration::from_secs_f64(now);
             speed.see(age, done);
-            let plan = plan(Facts {
+            let plan = plan(DeadlineFacts {
                 age,
                 time_left: Some(Duration::from_secs_f64(time - now)),
                 bytes_left: Some(total - done),
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_fast_job_is_measured_in_seconds_and_anew_when_it_was_held_back() {
-        let mut speed = Speed::default();
+        let mut speed = ArrivalSpeed::default();
         for second in 0..3_u64 {
             assert_eq!(speed.bps(), None);
             speed.see(Duration::from_secs(second), second * 50_000_000);

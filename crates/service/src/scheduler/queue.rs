@@ -10,29 +10,29 @@ const STEP: i64 = 1024;
 
 /// Where a job goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum QueuePosition {
     /// Just before this one.
     Before(JobId),
     /// Just behind it.
     After(JobId),
 }
 
-impl Spot {
+impl QueuePosition {
     /// The job that it is beside.
     pub(crate) fn job(self) -> JobId {
         match self {
-            Spot::Before(job) | Spot::After(job) => job,
+            QueuePosition::Before(job) | QueuePosition::After(job) => job,
         }
     }
 }
 
 /// The positions that change when `moved` goes to this spot, its own first. `order` has the positions of the others, in their
 /// order. Nothing if the job beside is not among them.
-pub(crate) fn place(order: &[(i64, JobId)], moved: JobId, spot: Spot) -> Option<Vec<(JobId, i64)>> {
+pub(crate) fn place(order: &[(i64, JobId)], moved: JobId, spot: QueuePosition) -> Option<Vec<(JobId, i64)>> {
     let beside = order.iter().position(|(_, job)| *job == spot.job())?;
     let at = match spot {
-        Spot::Before(_) => beside,
-        Spot::After(_) => beside + 1,
+        QueuePosition::Before(_) => beside,
+        QueuePosition::After(_) => beside + 1,
     };
     let before = at.checked_sub(1).and_then(|at| order.get(at)).map(|(position, _)| *position);
     let behind = order.get(at).map(|(position, _)| *position);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     /// The order after the change.
-    fn moved(order: &[(i64, JobId)], one: JobId, spot: Spot) -> Vec<JobId> {
+    fn moved(order: &[(i64, JobId)], one: JobId, spot: QueuePosition) -> Vec<JobId> {
         let changes = place(order, one, spot).unwrap();
         let mut all: Vec<(i64, JobId)> = order.to_vec();
         all.push((0, one));
@@ -80,14 +80,17 @@ mod tests {
     #[test]
     fn a_job_goes_where_there_is_room_and_others_stay_where_they_are() {
         let order = [(100, job(1)), (200, job(2)), (201, job(3))];
-        assert_eq!(place(&order, job(9), Spot::Before(job(2))), Some(vec![(job(9), 150)]));
-        assert_eq!(place(&order, job(9), Spot::After(job(1))), Some(vec![(job(9), 150)]));
-        assert_eq!(place(&order, job(9), Spot::Before(job(1))), Some(vec![(job(9), 100 - STEP)]));
-        assert_eq!(place(&order, job(9), Spot::After(job(3))), Some(vec![(job(9), 201 + STEP)]));
+        assert_eq!(place(&order, job(9), QueuePosition::Before(job(2))), Some(vec![(job(9), 150)]));
+        assert_eq!(place(&order, job(9), QueuePosition::After(job(1))), Some(vec![(job(9), 150)]));
+        assert_eq!(place(&order, job(9), QueuePosition::Before(job(1))), Some(vec![(job(9), 100 - STEP)]));
+        assert_eq!(place(&order, job(9), QueuePosition::After(job(3))), Some(vec![(job(9), 201 + STEP)]));
         // There is no room between these two.
-        assert_eq!(place(&order, job(9), Spot::Before(job(3))), Some(vec![(job(9), 201), (job(3), 202)]));
-        assert_eq!(place(&order, job(9), Spot::Before(job(8))), None);
-        assert_eq!(place(&[], job(9), Spot::Before(job(9))), None);
+        assert_eq!(
+            place(&order, job(9), QueuePosition::Before(job(3))),
+            Some(vec![(job(9), 201), (job(3), 202)])
+        );
+        assert_eq!(place(&order, job(9), QueuePosition::Before(job(8))), None);
+        assert_eq!(place(&[], job(9), QueuePosition::Before(job(9))), None);
     }
 
     proptest! {
@@ -103,7 +106,7 @@ mod tests {
             // Ids of earlier and of later jobs than the others decide nothing.
             for one in [job(0), job(99)] {
                 let beside = order[at].1;
-                let spot = if is_before { Spot::Before(beside) } else { Spot::After(beside) };
+                let spot = if is_before { QueuePosition::Before(beside) } else { QueuePosition::After(beside) };
                 let mut expected: Vec<_> = order.iter().map(|(_, job)| *job).collect();
                 expected.insert(if is_before { at } else { at + 1 }, one);
                 prop_assert_eq!(moved(&order, one, spot), expected);

@@ -2,7 +2,7 @@
 //! socket of the API.
 //!
 //! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`StateDir::room_for_a_job`]
-//! looks at what is left on its disk, [`Socket::listen`] does the same for the Unix socket.
+//! looks at what is left on its disk, [`StateSocket::listen`] does the same for the Unix socket.
 //! `judge_file_system` is the list of what is refused.
 //!
 //! Always true: who has a [`StateDir`] is the only process that has it, and nobody else can look into it or
@@ -25,7 +25,7 @@ use rustix::process::geteuid;
 use crate::config::lies_in;
 
 use file_system::{judge_file_system, kind_of_mount};
-pub use socket::Socket;
+pub use socket::StateSocket;
 
 /// A new job is refused when the file system has less: its rows, its record and the store's log of what
 /// changes fit many times.
@@ -45,7 +45,7 @@ pub struct StateDir {
 
 /// What is left on a file system for this user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeSpace {
     /// Bytes.
     pub bytes: u64,
     /// Files, where the file system counts them.
@@ -84,9 +84,9 @@ impl StateDir {
     }
 
     /// What is left on its file system.
-    pub fn room(&self) -> Result<Room, Error> {
+    pub fn room(&self) -> Result<FreeSpace, Error> {
         let left = fstatvfs(&self.directory).map_err(|errno| failed(&self.path, "look at", errno))?;
-        Ok(Room {
+        Ok(FreeSpace {
             bytes: left.f_bavail.saturating_mul(left.f_frsize),
             files: (left.f_files > 0).then_some(left.f_favail),
         })
@@ -100,16 +100,16 @@ impl StateDir {
 
 const ELSEWHERE: &str = "name a directory on a local disk with `state` in [serve]";
 
-impl Room {
+impl FreeSpace {
     fn judge(self, path: &Path) -> Result<(), Error> {
         let what = match self {
-            Room { bytes, .. } if bytes < ROOM_MIN_BYTES => {
+            FreeSpace { bytes, .. } if bytes < ROOM_MIN_BYTES => {
                 format!("{} MiB are free, {} MiB are needed", bytes >> 20, ROOM_MIN_BYTES >> 20)
             }
-            Room { files: Some(files), .. } if files < ROOM_MIN_FILES => {
+            FreeSpace { files: Some(files), .. } if files < ROOM_MIN_FILES => {
                 format!("{files} inodes are free, {ROOM_MIN_FILES} are needed")
             }
-            Room { .. } => return Ok(()),
+            FreeSpace { .. } => return Ok(()),
         };
         let what = format!("no room for a new job in {}: {what}", path.display());
         Err(Error::new(Code::NoSpace, what).with_hint("free space there; jobs that run go on"))
@@ -283,14 +283,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDir::open(&folder.path().join("state"), None).unwrap();
         assert!(state.room().unwrap().bytes > 0);
-        let fine = Room { bytes: ROOM_MIN_BYTES, files: Some(ROOM_MIN_FILES) };
+        let fine = FreeSpace { bytes: ROOM_MIN_BYTES, files: Some(ROOM_MIN_FILES) };
         let at = Path::new("/state");
         assert!(fine.judge(at).is_ok());
-        assert!(Room { files: None, ..fine }.judge(at).is_ok());
-        let error = Room { bytes: (3 << 20) + 5, ..fine }.judge(at).unwrap_err();
+        assert!(FreeSpace { files: None, ..fine }.judge(at).is_ok());
+        let error = FreeSpace { bytes: (3 << 20) + 5, ..fine }.judge(at).unwrap_err();
         assert_eq!(error.code(), Code::NoSpace);
         assert_eq!(error.what(), "no room for a new job in /state: 3 MiB are free, 64 MiB are needed");
-        let error = Room { files: Some(3), ..fine }.judge(at).unwrap_err();
+        let error = FreeSpace { files: Some(3), ..fine }.judge(at).unwrap_err();
         assert_eq!(error.what(), "no room for a new job in /state: 3 inodes are free, 64 are needed");
     }
 }

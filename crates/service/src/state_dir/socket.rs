@@ -18,7 +18,7 @@ use super::{failed, open_private};
 
 /// A Unix socket that is listened on; its name goes with it.
 #[derive(Debug)]
-pub struct Socket {
+pub struct StateSocket {
     /// What clients connect to.
     pub listener: UnixListener,
     path: PathBuf,
@@ -26,10 +26,10 @@ pub struct Socket {
     identity: (u64, u64),
 }
 
-impl Socket {
+impl StateSocket {
     /// Listens at `path`, for this user alone: mode 0600 in a directory of 0700, which is made if it is not
     /// there. A name that nobody listens on any more is taken over.
-    pub fn listen(path: &Path) -> Result<Socket, Error> {
+    pub fn listen(path: &Path) -> Result<StateSocket, Error> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let directory = open_private(folder, "the directory of the socket,")?;
         // Two processes that find the same old name do not take it from each other.
@@ -52,7 +52,7 @@ impl Socket {
         let listener = listener.map_err(cannot)?;
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(cannot)?;
         let meta = std::fs::symlink_metadata(path).map_err(cannot)?;
-        Ok(Socket { listener, path: path.to_path_buf(), identity: (meta.dev(), meta.ino()) })
+        Ok(StateSocket { listener, path: path.to_path_buf(), identity: (meta.dev(), meta.ino()) })
     }
 
     /// Where it is.
@@ -61,7 +61,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for StateSocket {
     fn drop(&mut self) {
         let is_ours =
             std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
@@ -116,16 +116,16 @@ mod tests {
     fn an_old_socket_is_taken_over_and_a_living_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/api.sock");
-        let socket = Socket::listen(&path).unwrap();
+        let socket = StateSocket::listen(&path).unwrap();
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-        let error = Socket::listen(&path).unwrap_err();
+        let error = StateSocket::listen(&path).unwrap_err();
         assert_eq!(error.code(), Code::AlreadyRuns, "{error}");
         assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
         // The name stays when a process is killed.
         drop(socket);
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let socket = Socket::listen(&path).unwrap();
+        let socket = StateSocket::listen(&path).unwrap();
         drop(socket);
         assert!(!path.exists());
     }
@@ -134,16 +134,16 @@ mod tests {
     fn what_is_no_socket_stays_where_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/api.sock");
-        let socket = Socket::listen(&path).unwrap();
+        let socket = StateSocket::listen(&path).unwrap();
         // Another one's name is not removed with ours.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, b"x").unwrap();
         drop(socket);
         assert_eq!(std::fs::read(&path).unwrap(), b"x");
-        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::AlreadyExists);
+        assert_eq!(StateSocket::listen(&path).unwrap_err().code(), Code::AlreadyExists);
         chmod(path.parent().unwrap(), 0o777);
-        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::BadState);
+        assert_eq!(StateSocket::listen(&path).unwrap_err().code(), Code::BadState);
         let long = folder.path().join("x".repeat(120)).join("api.sock");
-        assert_eq!(Socket::listen(&long).unwrap_err().code(), Code::BadPath);
+        assert_eq!(StateSocket::listen(&long).unwrap_err().code(), Code::BadPath);
     }
 }

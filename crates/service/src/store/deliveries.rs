@@ -8,12 +8,12 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 /// Something to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Delivery {
+pub(crate) struct DeliveryRow {
     /// Made of job, run, event and target: told, too.
     pub(crate) id: String,
     pub(crate) job: String,
     pub(crate) run: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: DeliveryKind,
     /// Where to, as JSON.
     pub(crate) target: String,
     /// The message, JSON.
@@ -25,22 +25,22 @@ pub(crate) struct Delivery {
 
 /// By what it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DeliveryKind {
     Program,
     Webhook,
 }
 
-impl Kind {
+impl DeliveryKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Program => "program",
-            Kind::Webhook => "webhook",
+            DeliveryKind::Program => "program",
+            DeliveryKind::Webhook => "webhook",
         }
     }
 }
 
 /// Adds one; one that is there stays as it is.
-pub(crate) fn insert(transaction: &Transaction<'_>, one: &Delivery) -> rusqlite::Result<()> {
+pub(crate) fn insert(transaction: &Transaction<'_>, one: &DeliveryRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
             "INSERT OR IGNORE INTO deliveries (id, job, run, kind, target, body, attempt, due_ms)
@@ -68,15 +68,16 @@ pub(crate) fn due_webhooks(
     now_ms: i64,
     ahead_ms: i64,
     count: usize,
-) -> rusqlite::Result<Vec<Delivery>> {
+) -> rusqlite::Result<Vec<DeliveryRow>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM deliveries
          WHERE kind = 'webhook' AND ended_ms IS NULL AND (due_ms <= ?1 OR due_ms > ?2)
          ORDER BY due_ms, seq LIMIT ?3"
     ))?;
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let rows = statement
-        .query_map(params![now_ms, now_ms.saturating_add(ahead_ms), count], |row| of(row, Kind::Webhook))?;
+    let rows = statement.query_map(params![now_ms, now_ms.saturating_add(ahead_ms), count], |row| {
+        of(row, DeliveryKind::Webhook)
+    })?;
     rows.collect()
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn next_webhook(connection: &Connection, now_ms: i64) -> rusqlite::Re
 }
 
 /// At most `count` programs to run: of each job the one that was wanted first, when its files have all been told.
-pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::Result<Vec<Delivery>> {
+pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::Result<Vec<DeliveryRow>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM deliveries WHERE seq IN (
            SELECT min(seq) FROM deliveries WHERE kind = 'program' AND ended_ms IS NULL GROUP BY job)
@@ -96,8 +97,8 @@ pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::
              SELECT 1 FROM feeds WHERE feeds.job = deliveries.job AND feeds.run = deliveries.run)
          ORDER BY seq LIMIT ?1"
     ))?;
-    let rows =
-        statement.query_map([i64::try_from(count).unwrap_or(i64::MAX)], |row| of(row, Kind::Program))?;
+    let rows = statement
+        .query_map([i64::try_from(count).unwrap_or(i64::MAX)], |row| of(row, DeliveryKind::Program))?;
     rows.collect()
 }
 
@@ -144,8 +145,8 @@ pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> ru
     )
 }
 
-fn of(row: &Row<'_>, kind: Kind) -> rusqlite::Result<Delivery> {
-    Ok(Delivery {
+fn of(row: &Row<'_>, kind: DeliveryKind) -> rusqlite::Result<DeliveryRow> {
+    Ok(DeliveryRow {
         id: row.get(0)?,
         job: row.get(1)?,
         run: row.get(2)?,

@@ -8,7 +8,7 @@ use crate::job::JobId;
 
 /// One transfer that has ended.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Record {
+pub struct HistoryRecord {
     /// Later records have higher numbers.
     pub id: i64,
     /// The job, unless a client of the daemon has opened the session.
@@ -61,7 +61,7 @@ pub struct Record {
 
 /// What is kept beside a record, as JSON.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Papers {
+pub(crate) struct RecordPapers {
     pub(crate) report: Option<String>,
     pub(crate) curve: Option<String>,
     pub(crate) receipt: Option<String>,
@@ -70,8 +70,8 @@ pub(crate) struct Papers {
 /// Adds a record. A run that has one already keeps it: it has ended once.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
-    record: &Record,
-    papers: &Papers,
+    record: &HistoryRecord,
+    papers: &RecordPapers,
 ) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -102,7 +102,7 @@ const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer
 
 /// Which records are wanted; what is empty asks for all.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RecordFilter {
     pub(crate) job: Option<JobId>,
     pub(crate) peer: Option<String>,
     pub(crate) owner: Option<String>,
@@ -139,10 +139,10 @@ const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
 /// At most `count` of the wanted records, the newest first, that `is_seen` lets through.
 pub(crate) fn list(
     connection: &Connection,
-    wanted: &Wanted,
+    wanted: &RecordFilter,
     count: usize,
-    mut is_seen: impl FnMut(&Record) -> bool,
-) -> rusqlite::Result<Vec<Record>> {
+    mut is_seen: impl FnMut(&HistoryRecord) -> bool,
+) -> rusqlite::Result<Vec<HistoryRecord>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"
     ))?;
@@ -165,7 +165,7 @@ pub(crate) fn list(
 }
 
 /// How many of the wanted records there are, wherever a page begins.
-pub(crate) fn count(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<u64> {
+pub(crate) fn count(connection: &Connection, wanted: &RecordFilter) -> rusqlite::Result<u64> {
     let (states, labels) = lists(wanted)?;
     let mut statement =
         connection.prepare_cached(&format!("SELECT count(*) FROM history WHERE {CONDITIONS}"))?;
@@ -181,7 +181,7 @@ pub(crate) fn count(connection: &Connection, wanted: &Wanted) -> rusqlite::Resul
 }
 
 /// The record of this number.
-pub(crate) fn get(connection: &Connection, id: i64) -> rusqlite::Result<Option<Record>> {
+pub(crate) fn get(connection: &Connection, id: i64) -> rusqlite::Result<Option<HistoryRecord>> {
     let question = format!("SELECT {COLUMNS} FROM history WHERE id = ?1");
     connection.prepare_cached(&question)?.query_row([id], row).optional()
 }
@@ -191,7 +191,7 @@ pub(crate) fn of_job(
     connection: &Connection,
     job: JobId,
     run: Option<u32>,
-) -> rusqlite::Result<Option<Record>> {
+) -> rusqlite::Result<Option<HistoryRecord>> {
     let question = format!(
         "SELECT {COLUMNS} FROM history WHERE job = ?1 AND (?2 IS NULL OR run = ?2) ORDER BY run DESC LIMIT 1"
     );
@@ -199,15 +199,16 @@ pub(crate) fn of_job(
 }
 
 /// What is kept beside a record.
-pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Option<Papers>> {
+pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Option<RecordPapers>> {
     let question = "SELECT report, curve, receipt FROM history WHERE id = ?1";
-    let read = |row: &Row<'_>| Ok(Papers { report: row.get(0)?, curve: row.get(1)?, receipt: row.get(2)? });
+    let read =
+        |row: &Row<'_>| Ok(RecordPapers { report: row.get(0)?, curve: row.get(1)?, receipt: row.get(2)? });
     connection.prepare_cached(question)?.query_row([id], read).optional()
 }
 
 /// By what usage is summed up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum UsageKey {
     Peer,
     Owner,
     /// The day of the end, UTC.
@@ -218,7 +219,7 @@ pub(crate) enum By {
 
 /// What was moved by, with or on something.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Usage {
+pub struct UsageRow {
     /// The peer, the user, the day or the label's value; empty where there is none.
     pub of: String,
     /// Transfers that ended.
@@ -236,15 +237,15 @@ pub struct Usage {
 /// Sums up the wanted records, the largest sum first.
 pub(crate) fn usage(
     connection: &Connection,
-    by: &By,
-    wanted: &Wanted,
+    by: &UsageKey,
+    wanted: &RecordFilter,
     count: usize,
-) -> rusqlite::Result<Vec<Usage>> {
+) -> rusqlite::Result<Vec<UsageRow>> {
     let (of, join, label) = match by {
-        By::Peer => ("coalesce(peer, '')", "", None),
-        By::Owner => ("owner", "", None),
-        By::Day => ("date(ended_ms / 1000, 'unixepoch')", "", None),
-        By::Label(name) => (
+        UsageKey::Peer => ("coalesce(peer, '')", "", None),
+        UsageKey::Owner => ("owner", "", None),
+        UsageKey::Day => ("date(ended_ms / 1000, 'unixepoch')", "", None),
+        UsageKey::Label(name) => (
             "coalesce(named.value, '')",
             "LEFT JOIN labels AS named ON named.job = history.job AND named.name = :name",
             Some(name),
@@ -266,7 +267,7 @@ pub(crate) fn usage(
         },
         |row| {
             let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
-            Ok(Usage {
+            Ok(UsageRow {
                 of: row.get(0)?,
                 transfers: count(1)?,
                 failed: count(2)?,
@@ -281,7 +282,7 @@ pub(crate) fn usage(
 
 /// What there was with one peer.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Dealings {
+pub(crate) struct PeerDealings {
     pub(crate) peer: String,
     pub(crate) transfers: u64,
     /// Those among them that did not bring everything.
@@ -297,7 +298,7 @@ pub(crate) fn dealings(
     connection: &Connection,
     owner: Option<&str>,
     count: usize,
-) -> rusqlite::Result<Vec<Dealings>> {
+) -> rusqlite::Result<Vec<PeerDealings>> {
     let question = "SELECT peer, count(*), sum(state <> 'done'), sum(bytes), max(ended_ms),
                max(CASE WHEN state = 'done' OR bytes > 0 THEN ended_ms END)
              FROM history WHERE job IS NOT NULL AND peer IS NOT NULL AND (:owner IS NULL OR owner = :owner)
@@ -306,7 +307,7 @@ pub(crate) fn dealings(
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let all = statement.query_map(named_params! { ":owner": owner, ":count": count }, |row| {
         let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
-        Ok(Dealings {
+        Ok(PeerDealings {
             peer: row.get(0)?,
             transfers: count(1)?,
             failed: count(2)?,
@@ -319,10 +320,10 @@ pub(crate) fn dealings(
 }
 
 /// A run of a job that has a record.
-pub(crate) type Run = (String, u32);
+pub(crate) type RunId = (String, u32);
 
 /// Forgets some records that ended before `ms`; yields the runs that they were of.
-pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<Run>> {
+pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<RunId>> {
     let mut statement = transaction.prepare_cached(
         "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)
          RETURNING job, run",
@@ -333,10 +334,10 @@ pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> ru
 
 /// What a record takes in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Weight {
+pub(crate) struct RecordSize {
     pub(crate) id: i64,
     /// None if a client of the daemon has opened the session.
-    pub(crate) run: Option<Run>,
+    pub(crate) run: Option<RunId>,
     pub(crate) bytes: u64,
 }
 
@@ -344,7 +345,7 @@ pub(crate) struct Weight {
 const NUMBERS_BYTES: u64 = 256;
 
 /// What each record takes, the newest first. One whose files a hook is still told of is left out.
-pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<Weight>> {
+pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<RecordSize>> {
     let mut statement = connection.prepare_cached(
         "SELECT job, run, id,
                 octet_length(owner) + octet_length(source) + octet_length(destination) + octet_length(verdict)
@@ -356,7 +357,7 @@ pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<Weight>> 
     )?;
     let weights = statement.query_map([], |row| {
         let bytes = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0).saturating_add(NUMBERS_BYTES);
-        Ok(Weight { id: row.get(2)?, run: run(row)?, bytes })
+        Ok(RecordSize { id: row.get(2)?, run: run(row)?, bytes })
     })?;
     weights.collect()
 }
@@ -368,11 +369,11 @@ pub(crate) fn remove(transaction: &Transaction<'_>, ids: &[i64]) -> rusqlite::Re
 }
 
 /// Of a row that begins with job and run.
-fn run(row: &Row<'_>) -> rusqlite::Result<Option<Run>> {
+fn run(row: &Row<'_>) -> rusqlite::Result<Option<RunId>> {
     Ok(row.get::<_, Option<String>>(0)?.zip(row.get(1)?))
 }
 
-fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {
+fn lists(wanted: &RecordFilter) -> rusqlite::Result<(String, String)> {
     let labels: Vec<[&str; 2]> =
         wanted.labels.iter().map(|(name, value)| [name.as_str(), value.as_str()]).collect();
     Ok((super::jobs::json(&wanted.states)?, super::jobs::json(&labels)?))
@@ -383,9 +384,9 @@ fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn row(row: &Row<'_>) -> rusqlite::Result<Record> {
+fn row(row: &Row<'_>) -> rusqlite::Result<HistoryRecord> {
     let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
-    Ok(Record {
+    Ok(HistoryRecord {
         id: row.get(0)?,
         job: row.get(1)?,
         run: row.get(2)?,

@@ -9,7 +9,7 @@ pub(crate) const KEPT_MS: i64 = 24 * 3600 * 1000;
 
 /// What came with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierRequest {
     pub(crate) body_hash: Vec<u8>,
     pub(crate) job: JobId,
 }
@@ -20,20 +20,20 @@ pub(crate) fn find(
     owner: &str,
     key: &str,
     now_ms: i64,
-) -> rusqlite::Result<Option<Earlier>> {
+) -> rusqlite::Result<Option<EarlierRequest>> {
     let question = "SELECT body_hash, job FROM idempotency WHERE owner = ?1 AND key = ?2 AND at_ms > ?3";
     let mut statement = connection.prepare_cached(question)?;
     let found = statement
         .query_row(params![owner, key, now_ms - KEPT_MS], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
         .optional()?;
-    Ok(found.and_then(|(body_hash, job)| Some(Earlier { body_hash, job: job.parse().ok()? })))
+    Ok(found.and_then(|(body_hash, job)| Some(EarlierRequest { body_hash, job: job.parse().ok()? })))
 }
 
 /// Remembers it, and forgets what is too old.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     (owner, key): (&str, &str),
-    earlier: &Earlier,
+    earlier: &EarlierRequest,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM idempotency WHERE at_ms <= ?1", [now_ms - KEPT_MS])?;

@@ -5,7 +5,7 @@ use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Failure, JobId, JobSpec, State};
+use crate::job::{JobFailure, JobId, JobSpec, JobState};
 use farhaul_session::options::{Policy, RateOptions};
 
 /// A job as it is kept.
@@ -15,7 +15,7 @@ pub(crate) struct JobRow {
     /// Who submitted it.
     pub(crate) owner: String,
     pub(crate) spec: JobSpec,
-    pub(crate) state: State,
+    pub(crate) state: JobState,
     pub(crate) priority: u8,
     /// Its place among those of its priority.
     pub(crate) position: i64,
@@ -23,9 +23,9 @@ pub(crate) struct JobRow {
     pub(crate) peer: Option<String>,
     /// The directories of this host that it may use; all of them if there is no list.
     pub(crate) confined: Option<Vec<String>>,
-    pub(crate) steering: Steering,
+    pub(crate) steering: JobSteering,
     /// What the run's attempts have done so far.
-    pub(crate) figures: Figures,
+    pub(crate) figures: RunFigures,
     pub(crate) submitted_ms: i64,
     /// When a job that waits, or is tried again, goes on.
     pub(crate) due_ms: Option<i64>,
@@ -37,14 +37,14 @@ pub(crate) struct JobRow {
     pub(crate) began_ms: Option<i64>,
     pub(crate) ended_ms: Option<i64>,
     /// Why the last attempt failed.
-    pub(crate) error: Option<Failure>,
+    pub(crate) error: Option<JobFailure>,
     pub(crate) changed_ms: i64,
 }
 
 /// What was changed of a job since it was submitted, as far as it matters to its transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Steering {
+pub(crate) struct JobSteering {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<Policy>,
     /// Some(None): the job's own limit was taken away.
@@ -55,7 +55,7 @@ pub(crate) struct Steering {
 /// Sums of the attempts of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Figures {
+pub(crate) struct RunFigures {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) wire_bytes: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Figures {
     pub(crate) peak_bps: f64,
 }
 
-impl Figures {
+impl RunFigures {
     /// Another attempt has ended.
     pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
         self.files += report.files;
@@ -170,8 +170,8 @@ pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<JobRow
 
 /// Which jobs are wanted; what is empty asks for all.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    pub(crate) states: Vec<State>,
+pub(crate) struct JobFilter {
+    pub(crate) states: Vec<JobState>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) peer: Option<String>,
     pub(crate) owner: Option<String>,
@@ -197,7 +197,7 @@ const CONDITIONS: &str = "(:before IS NULL OR id < :before)
                  AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
 
 /// States and labels as the conditions have them.
-fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {
+fn lists(wanted: &JobFilter) -> rusqlite::Result<(String, String)> {
     let states: Vec<&str> = wanted.states.iter().map(|state| state.name()).collect();
     let labels: Vec<[&str; 2]> =
         wanted.labels.iter().map(|(name, value)| [name.as_str(), value.as_str()]).collect();
@@ -207,7 +207,7 @@ fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {
 /// At most `count` of the wanted jobs, the newest first, that `is_seen` lets through.
 pub(crate) fn list(
     connection: &Connection,
-    wanted: &Wanted,
+    wanted: &JobFilter,
     count: usize,
     mut is_seen: impl FnMut(&JobRow) -> bool,
 ) -> rusqlite::Result<Vec<JobRow>> {
@@ -233,7 +233,10 @@ pub(crate) fn list(
 }
 
 /// How many of the wanted jobs there are of each state, whatever states are wanted.
-pub(crate) fn counts_of(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<Vec<(State, u64)>> {
+pub(crate) fn counts_of(
+    connection: &Connection,
+    wanted: &JobFilter,
+) -> rusqlite::Result<Vec<(JobState, u64)>> {
     let (_, labels) = lists(wanted)?;
     let question = format!("SELECT state, count(*) FROM jobs WHERE {CONDITIONS} GROUP BY state");
     let mut statement = connection.prepare_cached(&question)?;
@@ -248,7 +251,7 @@ pub(crate) fn counts_of(connection: &Connection, wanted: &Wanted) -> rusqlite::R
 }
 
 /// How many jobs there are of each state.
-pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(State, u64)>> {
+pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(JobState, u64)>> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM jobs GROUP BY state")?;
     let counts = statement
         .query_map([], |row| Ok((state(row, 0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?;
@@ -297,9 +300,9 @@ fn row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<State> {
+fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<JobState> {
     let name = row.get_ref(column)?.as_str()?;
-    State::of_name(name).ok_or_else(|| FromSqlError::InvalidType.into())
+    JobState::of_name(name).ok_or_else(|| FromSqlError::InvalidType.into())
 }
 
 /// As it is kept in a column.

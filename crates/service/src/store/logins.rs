@@ -13,7 +13,7 @@ const ALL_MAX: i64 = 4096;
 
 /// A log-in as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Login {
+pub(crate) struct LoginRow {
     pub(crate) hash: [u8; 32],
     /// The id of the token that it was made with; none for the service's own user.
     pub(crate) token: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Login {
 }
 
 /// Adds a log-in. Those that are over go, and the oldest if there are too many.
-pub(crate) fn insert(transaction: &Transaction<'_>, login: &Login) -> rusqlite::Result<()> {
+pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM logins WHERE expires_ms <= ?1", [login.created_ms])?;
     transaction.execute(
         "DELETE FROM logins WHERE hash IN (
@@ -47,10 +47,10 @@ pub(crate) fn insert(transaction: &Transaction<'_>, login: &Login) -> rusqlite::
 pub(crate) fn find(
     connection: &Connection,
     hash: &[u8; 32],
-) -> rusqlite::Result<Option<(Login, Option<TokenRow>)>> {
+) -> rusqlite::Result<Option<(LoginRow, Option<TokenRow>)>> {
     let question = "SELECT hash, token, scopes, created_ms, expires_ms FROM logins WHERE hash = ?1";
     let login = connection.prepare_cached(question)?.query_row([hash], |row| {
-        Ok(Login {
+        Ok(LoginRow {
             hash: row.get(0)?,
             token: row.get(1)?,
             scopes: of_json(row, 2)?,

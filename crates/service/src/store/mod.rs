@@ -11,7 +11,7 @@
 //! process loses none that [`Store::later`] has given to the system.
 
 pub(crate) mod caps;
-mod deferred;
+mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;
 pub(crate) mod history;
@@ -34,7 +34,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::{Code, Error};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use deferred::Deferred;
+use deferred_changes::DeferredChanges;
 
 /// Changes that wait for the thread; who asks for more waits.
 const WAITING_MAX: usize = 4096;
@@ -51,15 +51,15 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 /// Connections that are kept for reading.
 const READERS_KEPT: usize = 4;
 
-type Now = Box<dyn FnOnce(&mut Connection) + Send>;
-type Later = Box<dyn FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
+type ImmediateCall = Box<dyn FnOnce(&mut Connection) + Send>;
+type DeferredCall = Box<dyn FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
 
-type Then = Box<dyn FnOnce() + Send>;
+type AfterCall = Box<dyn FnOnce() + Send>;
 
 enum Work {
-    Now(Now),
-    Later(Later),
-    Then(Then),
+    Now(ImmediateCall),
+    Later(DeferredCall),
+    Then(AfterCall),
     End,
     /// The disk has so much room from now on.
     #[cfg(test)]
@@ -98,7 +98,8 @@ impl Store {
         let health = Arc::new(Health::default());
         let held = health.clone();
         let run = move || {
-            Writer { connection, deferred: Deferred::default(), then: Vec::new(), health: held }.run(&work)
+            Writer { connection, deferred: DeferredChanges::default(), then: Vec::new(), health: held }
+                .run(&work)
         };
         let writer = std::thread::Builder::new().name("store".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Store {
@@ -135,7 +136,7 @@ impl Store {
     ) -> Result<T, Error> {
         let (answer, answered) = mpsc::sync_channel(1);
         let work = move |connection: &mut Connection| {
-            let _ = answer.send(in_transaction(connection, Durability::Disk, change));
+            let _ = answer.send(in_transaction(connection, WriteDurability::Disk, change));
         };
         let gone = || Error::new(Code::HostFailed, "the store's thread has ended");
         self.to_writer.send(Work::Now(Box::new(work))).map_err(|_| gone())?;
@@ -244,9 +245,9 @@ impl Drop for Store {
 /// The thread that writes.
 struct Writer {
     connection: Connection,
-    deferred: Deferred,
+    deferred: DeferredChanges,
     /// To be called when nothing is deferred.
-    then: Vec<Then>,
+    then: Vec<AfterCall>,
     health: Arc<Health>,
 }
 
@@ -327,7 +328,7 @@ impl Writer {
 
 /// Whether a change waits until it is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durability {
+enum WriteDurability {
     /// It is there after a power cut.
     Disk,
     /// It is there after this process is killed.
@@ -336,10 +337,10 @@ enum Durability {
 
 fn in_transaction<T>(
     connection: &mut Connection,
-    durability: Durability,
+    durability: WriteDurability,
     change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
-    let level = if durability == Durability::Disk { "FULL" } else { "NORMAL" };
+    let level = if durability == WriteDurability::Disk { "FULL" } else { "NORMAL" };
     connection.pragma_update(None, "synchronous", level)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let answer = change(&transaction)?;

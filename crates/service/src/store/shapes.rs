@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::jobs::{Figures, JobRow, Steering};
+use super::jobs::{JobRow, JobSteering, RunFigures};
 use super::schema::MIGRATIONS;
 use super::tokens::TokenRow;
 use super::watches::WatchRow;
 use super::*;
-use crate::access::{Caller, Reach, Scope};
+use crate::access::{Caller, CallerReach, Scope};
 use crate::caps::spec::Cap;
 use crate::clock::Clock;
-use crate::hooks::{Bounds, Hook, When};
-use crate::job::{JobId, JobSpec, Kind, Repeat, Span, State};
-use crate::node::{Conductor, Kept, Node, Settings, WatchSpec};
-use crate::watch::{Change, Entry, Name, Status, Version};
+use crate::hooks::{BatchBounds, Hook, HookMoment};
+use crate::job::{JobId, JobKind, JobSpan, JobSpec, JobState, RepeatRule};
+use crate::node::{Conductor, Node, NodeSettings, RetentionRules, WatchSpec};
+use crate::watch::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
 
 /// When what is in the files was written: 2026-01-01T00:00:00Z.
 const THEN_MS: i64 = 1_767_225_600_000;
@@ -36,14 +36,14 @@ fn id(number: usize) -> JobId {
 }
 
 /// The jobs of a file: one in each state, each of which needs no file and no other host.
-fn job(number: usize, state: State) -> JobRow {
-    let mut spec = JobSpec::new(Kind::Copy, vec!["zero:1000".into()], "null:".into());
+fn job(number: usize, state: JobState) -> JobRow {
+    let mut spec = JobSpec::new(JobKind::Copy, vec!["zero:1000".into()], "null:".into());
     spec.labels.0.insert("run".into(), number.to_string());
-    if state == State::Paused {
-        spec.repeat = Some(Repeat { every: Some(Span(3600)), ..Repeat::default() });
+    if state == JobState::Paused {
+        spec.repeat = Some(RepeatRule { every: Some(JobSpan(3600)), ..RepeatRule::default() });
     }
     let is_over = state.is_final();
-    let has_run = is_over || matches!(state, State::Running | State::Paused | State::Retrying);
+    let has_run = is_over || matches!(state, JobState::Running | JobState::Paused | JobState::Retrying);
     let error = Error::new(Code::NoSpace, "no space left").with_hint("make some");
     JobRow {
         id: id(number),
@@ -54,20 +54,20 @@ fn job(number: usize, state: State) -> JobRow {
         position: THEN_MS,
         peer: None,
         confined: (number == 1).then(|| vec!["/projects/a".into()]),
-        steering: Steering { rate_bps: (number == 2).then_some(None), ..Steering::default() },
+        steering: JobSteering { rate_bps: (number == 2).then_some(None), ..JobSteering::default() },
         figures: if has_run {
-            Figures { bytes: 1000, files: 1, ..Figures::default() }
+            RunFigures { bytes: 1000, files: 1, ..RunFigures::default() }
         } else {
-            Figures::default()
+            RunFigures::default()
         },
         submitted_ms: THEN_MS,
-        due_ms: matches!(state, State::Waiting | State::Retrying).then_some(THEN_MS + 60_000),
+        due_ms: matches!(state, JobState::Waiting | JobState::Retrying).then_some(THEN_MS + 60_000),
         finish_by_ms: None,
         run: 1,
         attempt: u32::from(has_run),
         began_ms: has_run.then_some(THEN_MS + 1),
         ended_ms: is_over.then_some(THEN_MS + 2),
-        error: matches!(state, State::Failed | State::Retrying).then(|| (&error).into()),
+        error: matches!(state, JobState::Failed | JobState::Retrying).then(|| (&error).into()),
         changed_ms: THEN_MS,
     }
 }
@@ -75,8 +75,8 @@ fn job(number: usize, state: State) -> JobRow {
 /// Something of all that the present version keeps.
 fn fill(store: &Store) {
     let jobs: Vec<JobRow> =
-        State::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
-    let record = |job: &JobRow| history::Record {
+        JobState::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
+    let record = |job: &JobRow| history::HistoryRecord {
         job: Some(job.id.to_string()),
         run: Some(1),
         owner: job.owner.clone(),
@@ -90,22 +90,22 @@ fn fill(store: &Store) {
         files: 1,
         bytes: 1000,
         tree_root: Some("00".repeat(32)),
-        ..history::Record::default()
+        ..history::HistoryRecord::default()
     };
-    let papers = || history::Papers {
+    let papers = || history::RecordPapers {
         report: Some(r#"{"schema":1,"files":1}"#.into()),
         curve: Some("[]".into()),
         receipt: Some(r#"{"receipt":1}"#.into()),
     };
-    let client = history::Record {
+    let client = history::HistoryRecord {
         owner: "SHA256:x".into(),
         direction: "push".into(),
         peer: Some("192.0.2.7".into()),
         state: "done".into(),
         ended_ms: THEN_MS,
-        ..history::Record::default()
+        ..history::HistoryRecord::default()
     };
-    let login = logins::Login {
+    let login = logins::LoginRow {
         hash: LOGIN_HASH,
         token: None,
         scopes: vec![Scope::Read],
@@ -117,7 +117,7 @@ fn fill(store: &Store) {
         hash: TOKEN_HASH,
         name: "ci".into(),
         scopes: vec![Scope::Submit, Scope::Read],
-        reach: Reach { local: Some(vec!["/projects/a".into()]), peers: None },
+        reach: CallerReach { local: Some(vec!["/projects/a".into()]), peers: None },
         created_by: "local".into(),
         created_ms: THEN_MS,
         expires_ms: None,
@@ -130,12 +130,12 @@ fn fill(store: &Store) {
         confined: Some(vec!["/nowhere".into()]),
         created_ms: THEN_MS,
     };
-    let version = Version { inode: 1, size: 2, mtime_ns: 3, ctime_ns: 4 };
-    let entry = |name: &str, status: Status| {
-        Change::Put(Entry { name: Name::new(name), version, status, since_ms: THEN_MS })
+    let version = FileVersion { inode: 1, size: 2, mtime_ns: 3, ctime_ns: 4 };
+    let entry = |name: &str, status: FileStatus| {
+        StoreChange::Put(WatchedFile { name: WatchedName::new(name), version, status, since_ms: THEN_MS })
     };
-    let entries = [entry("a", Status::New), entry("b", Status::Done { job: id(5).to_string() })];
-    let delivery = |number: u32, kind| deliveries::Delivery {
+    let entries = [entry("a", FileStatus::New), entry("b", FileStatus::Done { job: id(5).to_string() })];
+    let delivery = |number: u32, kind| deliveries::DeliveryRow {
         id: format!("delivery{number}"),
         job: id(5).to_string(),
         run: 1,
@@ -146,12 +146,12 @@ fn fill(store: &Store) {
         due_ms: THEN_MS,
     };
     let hook = Hook {
-        on: When::File,
+        on: HookMoment::File,
         program: "/bin/true".into(),
         args: vec!["a".into()],
         limit_s: 60,
         labels: Default::default(),
-        batch: Bounds::default(),
+        batch: BatchBounds::default(),
     };
     let cap = Cap { rate_bps: Some(8_000_000_000), ..Cap::default() };
     store
@@ -168,18 +168,18 @@ fn fill(store: &Store) {
             for job in jobs.iter().filter(|job| job.state.is_final()) {
                 history::insert(transaction, &record(job), &papers())?;
             }
-            history::insert(transaction, &client, &history::Papers::default())?;
+            history::insert(transaction, &client, &history::RecordPapers::default())?;
             tokens::insert(transaction, &token)?;
             logins::insert(transaction, &login)?;
             super::caps::set(transaction, "campus", &cap, THEN_MS)?;
             super::watches::insert(transaction, &watch)?;
             super::watches::change(transaction, "watch", &entries)?;
-            deliveries::insert(transaction, &delivery(1, deliveries::Kind::Webhook))?;
-            deliveries::insert(transaction, &delivery(2, deliveries::Kind::Webhook))?;
-            deliveries::insert(transaction, &delivery(3, deliveries::Kind::Program))?;
+            deliveries::insert(transaction, &delivery(1, deliveries::DeliveryKind::Webhook))?;
+            deliveries::insert(transaction, &delivery(2, deliveries::DeliveryKind::Webhook))?;
+            deliveries::insert(transaction, &delivery(3, deliveries::DeliveryKind::Program))?;
             deliveries::end(transaction, "delivery2", THEN_MS, "200")?;
             feeds::begin(transaction, ("feed", &id(6).to_string(), 1), &hook)?;
-            let earlier = idempotency::Earlier { body_hash: vec![1; 32], job: id(0) };
+            let earlier = idempotency::EarlierRequest { body_hash: vec![1; 32], job: id(0) };
             idempotency::insert(transaction, ("local", "key"), &earlier, THEN_MS)
         })
         .unwrap();
@@ -289,13 +289,15 @@ fn goes_on(text: &str, shape: usize) {
     assert_eq!(path.with_extension(format!("sqlite.shape{shape}")).exists(), shape < MIGRATIONS.len());
     let clock = Clock::shifted_by(folder.path().join("clock"));
     // Nothing is forgotten for its age.
-    let settings =
-        Settings { kept: Kept { seconds: 100 * 366 * 86_400, bytes: u64::MAX }, ..Settings::default() };
+    let settings = NodeSettings {
+        kept: RetentionRules { seconds: 100 * 366 * 86_400, bytes: u64::MAX },
+        ..NodeSettings::default()
+    };
     let (node, signals) = Node::open(folder.path(), clock, settings).unwrap();
     let conductor = Conductor::start(&node, signals).unwrap();
     let local = Caller::local();
-    let of_state = |state: State| {
-        let number = State::ALL.iter().position(|one| *one == state).unwrap();
+    let of_state = |state: JobState| {
+        let number = JobState::ALL.iter().position(|one| *one == state).unwrap();
         id(number)
     };
     let wait = |job: JobId, is_so: &dyn Fn(&crate::node::JobView) -> bool| {
@@ -309,34 +311,38 @@ fn goes_on(text: &str, shape: usize) {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    for state in [State::Queued, State::Waiting, State::Running, State::Retrying] {
-        wait(of_state(state), &|view| view.state == State::Done);
+    for state in [JobState::Queued, JobState::Waiting, JobState::Running, JobState::Retrying] {
+        wait(of_state(state), &|view| view.state == JobState::Done);
     }
-    let paused = of_state(State::Paused);
-    assert_eq!(node.job(&local, paused).unwrap().state, State::Paused);
+    let paused = of_state(JobState::Paused);
+    assert_eq!(node.job(&local, paused).unwrap().state, JobState::Paused);
     node.resume(&local, paused).unwrap();
     // It repeats: its second run is late and follows at once, the third one waits for its time.
-    wait(paused, &|view| view.run == 3 && view.state == State::Waiting);
-    for state in [State::Done, State::PartlyFailed, State::Failed, State::Cancelled] {
+    wait(paused, &|view| view.run == 3 && view.state == JobState::Waiting);
+    for state in [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled] {
         let view = node.job(&local, of_state(state)).unwrap();
         assert_eq!((view.state, view.labels.0.len()), (state, 1));
     }
-    let failed = node.job(&local, of_state(State::Failed)).unwrap().error.unwrap();
+    let failed = node.job(&local, of_state(JobState::Failed)).unwrap().error.unwrap();
     assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
     node.store.write(|_| Ok(())).unwrap();
     let asks = |connection: &Connection| {
-        let records = history::list(connection, &history::Wanted::default(), 100, |_| true)?;
+        let records = history::list(connection, &history::RecordFilter::default(), 100, |_| true)?;
         // Four that had ended, a client's, and six runs of now.
         assert_eq!(records.len(), 11);
-        let label = vec![("run".to_string(), id_number(of_state(State::Done)))];
-        let wanted = history::Wanted { labels: label, ..history::Wanted::default() };
+        let label = vec![("run".to_string(), id_number(of_state(JobState::Done)))];
+        let wanted = history::RecordFilter { labels: label, ..history::RecordFilter::default() };
         let done = &history::list(connection, &wanted, 100, |_| true)?[0];
         assert_eq!((done.bytes, done.tree_root.as_ref().map(String::len)), (1000, Some(64)));
         let papers = history::papers(connection, done.id)?.unwrap();
         assert!(papers.report.is_some() && papers.curve.is_some() && papers.receipt.is_some());
-        assert_eq!(history::usage(connection, &history::By::Owner, &history::Wanted::default(), 9)?.len(), 3);
-        assert_eq!(log::list(connection, of_state(State::Failed), 0, 9)?[0].text, "it was accepted");
-        assert!(log::list(connection, of_state(State::Running), 0, 9)?.len() > 1);
+        assert_eq!(
+            history::usage(connection, &history::UsageKey::Owner, &history::RecordFilter::default(), 9)?
+                .len(),
+            3
+        );
+        assert_eq!(log::list(connection, of_state(JobState::Failed), 0, 9)?[0].text, "it was accepted");
+        assert!(log::list(connection, of_state(JobState::Running), 0, 9)?.len() > 1);
         Ok(())
     };
     node.store.read(asks).unwrap();

@@ -1,8 +1,8 @@
 use std::sync::atomic::AtomicUsize;
 
-use super::jobs::{Figures, JobRow, Steering, Wanted};
+use super::jobs::{JobFilter, JobRow, JobSteering, RunFigures};
 use super::*;
-use crate::job::{JobId, JobSpec, Kind, Labels, State};
+use crate::job::{JobId, JobKind, JobSpec, JobState, Labels};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -10,8 +10,8 @@ fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-fn job(number: i64, state: State, labels: &[(&str, &str)]) -> JobRow {
-    let mut spec = JobSpec::new(Kind::Copy, vec![format!("/data/run{number}")], "fh://hpc/in".into());
+fn job(number: i64, state: JobState, labels: &[(&str, &str)]) -> JobRow {
+    let mut spec = JobSpec::new(JobKind::Copy, vec![format!("/data/run{number}")], "fh://hpc/in".into());
     spec.labels = Labels(labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
     JobRow {
         id: JobId::new(1_795_820_000_000 + number).unwrap(),
@@ -22,8 +22,8 @@ fn job(number: i64, state: State, labels: &[(&str, &str)]) -> JobRow {
         position: number,
         peer: Some("fh://hpc:33001".into()),
         confined: (number == 1).then(|| vec!["/data".to_string()]),
-        steering: Steering { rate_bps: Some(None), ..Steering::default() },
-        figures: Figures { bytes: 5, ..Figures::default() },
+        steering: JobSteering { rate_bps: Some(None), ..JobSteering::default() },
+        figures: RunFigures { bytes: 5, ..RunFigures::default() },
         submitted_ms: number,
         due_ms: Some(7),
         finish_by_ms: None,
@@ -39,12 +39,12 @@ fn job(number: i64, state: State, labels: &[(&str, &str)]) -> JobRow {
 #[test]
 fn a_job_reads_back_as_it_was_written() {
     let (_folder, store) = store();
-    let mut row = job(1, State::Queued, &[("run", "7")]);
+    let mut row = job(1, JobState::Queued, &[("run", "7")]);
     let written = row.clone();
     store.write(move |transaction| jobs::insert(transaction, &written)).unwrap();
     assert_eq!(store.read(|connection| jobs::get(connection, row.id)).unwrap().as_ref(), Some(&row));
-    (row.state, row.priority, row.run, row.error) = (State::Done, 9, 2, None);
-    row.steering = Steering { rate_bps: Some(Some(5)), ..Steering::default() };
+    (row.state, row.priority, row.run, row.error) = (JobState::Done, 9, 2, None);
+    row.steering = JobSteering { rate_bps: Some(Some(5)), ..JobSteering::default() };
     let changed = row.clone();
     store.later(move |transaction| jobs::update(transaction, &changed));
     // What waits is made before what is waited for.
@@ -57,7 +57,7 @@ fn lists_are_filtered_and_paged_newest_first() {
     let (_folder, store) = store();
     let rows: Vec<JobRow> = (0..10)
         .map(|n| {
-            let state = if n % 2 == 0 { State::Done } else { State::Queued };
+            let state = if n % 2 == 0 { JobState::Done } else { JobState::Queued };
             job(n, state, &[("run", if n < 5 { "7" } else { "8" })])
         })
         .collect();
@@ -65,37 +65,40 @@ fn lists_are_filtered_and_paged_newest_first() {
     store
         .write(move |transaction| written.iter().try_for_each(|row| jobs::insert(transaction, row)))
         .unwrap();
-    let ask = |wanted: Wanted, count| {
+    let ask = |wanted: JobFilter, count| {
         let found = store.read(|connection| jobs::list(connection, &wanted, count, |_| true)).unwrap();
         found.iter().map(|row| row.submitted_ms).collect::<Vec<_>>()
     };
-    assert_eq!(ask(Wanted::default(), 3), [9, 8, 7]);
-    assert_eq!(ask(Wanted { before: Some(rows[7].id), ..Wanted::default() }, 2), [6, 5]);
-    assert_eq!(ask(Wanted { states: vec![State::Done], ..Wanted::default() }, 9), [8, 6, 4, 2, 0]);
+    assert_eq!(ask(JobFilter::default(), 3), [9, 8, 7]);
+    assert_eq!(ask(JobFilter { before: Some(rows[7].id), ..JobFilter::default() }, 2), [6, 5]);
+    assert_eq!(ask(JobFilter { states: vec![JobState::Done], ..JobFilter::default() }, 9), [8, 6, 4, 2, 0]);
     let label = vec![("run".to_string(), "8".to_string())];
     assert_eq!(
-        ask(Wanted { labels: label.clone(), states: vec![State::Queued], ..Wanted::default() }, 9),
+        ask(JobFilter { labels: label.clone(), states: vec![JobState::Queued], ..JobFilter::default() }, 9),
         [9, 7, 5]
     );
     assert_eq!(
-        ask(Wanted { labels: [label, vec![("a".into(), "b".into())]].concat(), ..Wanted::default() }, 9),
+        ask(
+            JobFilter { labels: [label, vec![("a".into(), "b".into())]].concat(), ..JobFilter::default() },
+            9
+        ),
         [0; 0]
     );
-    assert_eq!(ask(Wanted { text: Some("RUN3".into()), ..Wanted::default() }, 9), [3]);
-    assert_eq!(ask(Wanted { peer: Some("other".into()), ..Wanted::default() }, 9), [0; 0]);
+    assert_eq!(ask(JobFilter { text: Some("RUN3".into()), ..JobFilter::default() }, 9), [3]);
+    assert_eq!(ask(JobFilter { peer: Some("other".into()), ..JobFilter::default() }, 9), [0; 0]);
     assert_eq!(store.read(jobs::unfinished).unwrap().len(), 5);
     let seen =
-        store.read(|connection| jobs::list(connection, &Wanted::default(), 2, |row| row.submitted_ms < 4));
+        store.read(|connection| jobs::list(connection, &JobFilter::default(), 2, |row| row.submitted_ms < 4));
     assert_eq!(seen.unwrap().iter().map(|row| row.submitted_ms).collect::<Vec<_>>(), [3, 2]);
     let gone = store.write(|transaction| jobs::forget(transaction, 5, 2)).unwrap();
     assert_eq!(gone.len(), 2);
-    assert_eq!(ask(Wanted { states: vec![State::Done], ..Wanted::default() }, 9), [8, 6, 4]);
+    assert_eq!(ask(JobFilter { states: vec![JobState::Done], ..JobFilter::default() }, 9), [8, 6, 4]);
 }
 
 #[test]
 fn usage_is_summed_by_what_is_asked_for() {
     let (_folder, store) = store();
-    let rows = [job(1, State::Done, &[("run", "7")]), job(2, State::Done, &[("run", "8")])];
+    let rows = [job(1, JobState::Done, &[("run", "7")]), job(2, JobState::Done, &[("run", "8")])];
     let ids = rows.each_ref().map(|row| row.id);
     store
         .write(move |transaction| {
@@ -103,7 +106,7 @@ fn usage_is_summed_by_what_is_asked_for() {
             for (job, run, bytes, peer, state) in
                 [(0, 1, 100, "a", "done"), (0, 2, 50, "a", "failed"), (1, 1, 70, "b", "done")]
             {
-                let record = history::Record {
+                let record = history::HistoryRecord {
                     job: Some(ids[job].to_string()),
                     run: Some(run),
                     peer: Some(peer.into()),
@@ -112,32 +115,35 @@ fn usage_is_summed_by_what_is_asked_for() {
                     files: 1,
                     began_ms: 0,
                     ended_ms: 86_400_000 * i64::from(run),
-                    ..history::Record::default()
+                    ..history::HistoryRecord::default()
                 };
-                history::insert(transaction, &record, &history::Papers::default())?;
+                history::insert(transaction, &record, &history::RecordPapers::default())?;
                 // A run ends once.
-                let again = history::Record { bytes: 1_000_000, ..record };
-                history::insert(transaction, &again, &history::Papers::default())?;
+                let again = history::HistoryRecord { bytes: 1_000_000, ..record };
+                history::insert(transaction, &again, &history::RecordPapers::default())?;
             }
             Ok(())
         })
         .unwrap();
-    let ask = |by: history::By, wanted: history::Wanted| {
+    let ask = |by: history::UsageKey, wanted: history::RecordFilter| {
         let sums = store.read(|connection| history::usage(connection, &by, &wanted, 10)).unwrap();
         sums.into_iter().map(|sum| (sum.of, sum.transfers, sum.failed, sum.bytes)).collect::<Vec<_>>()
     };
-    let all = history::Wanted::default;
-    assert_eq!(ask(history::By::Peer, all()), [("a".to_string(), 2, 1, 150), ("b".to_string(), 1, 0, 70)]);
+    let all = history::RecordFilter::default;
     assert_eq!(
-        ask(history::By::Label("run".into()), all()),
+        ask(history::UsageKey::Peer, all()),
+        [("a".to_string(), 2, 1, 150), ("b".to_string(), 1, 0, 70)]
+    );
+    assert_eq!(
+        ask(history::UsageKey::Label("run".into()), all()),
         [("7".to_string(), 2, 1, 150), ("8".to_string(), 1, 0, 70)]
     );
     assert_eq!(
-        ask(history::By::Day, all()),
+        ask(history::UsageKey::Day, all()),
         [("1970-01-02".to_string(), 2, 0, 170), ("1970-01-03".to_string(), 1, 1, 50)]
     );
-    let late = history::Wanted { since_ms: Some(86_400_001), ..all() };
-    assert_eq!(ask(history::By::Owner, late), [(String::new(), 1, 1, 50)]);
+    let late = history::RecordFilter { since_ms: Some(86_400_001), ..all() };
+    assert_eq!(ask(history::UsageKey::Owner, late), [(String::new(), 1, 1, 50)]);
 }
 
 #[test]
@@ -146,7 +152,7 @@ fn a_change_that_is_at_fault_holds_up_no_other() {
     let tried = Arc::new(AtomicUsize::new(0));
     for wrong in [false, true, false] {
         let tried = tried.clone();
-        let row = job(tried.load(Relaxed) as i64, State::Queued, &[]);
+        let row = job(tried.load(Relaxed) as i64, JobState::Queued, &[]);
         tried.fetch_add(1, Relaxed);
         store.later(move |transaction| {
             jobs::insert(transaction, &row)?;
@@ -164,7 +170,7 @@ fn a_full_disk_refuses_what_is_waited_for_and_keeps_the_rest() {
     let (_folder, store) = store();
     let limit = |pages| store.to_writer.send(Work::Pages(pages)).unwrap();
     limit(1);
-    let rows: Vec<JobRow> = (0..400).map(|n| job(n, State::Queued, &[("run", "7")])).collect();
+    let rows: Vec<JobRow> = (0..400).map(|n| job(n, JobState::Queued, &[("run", "7")])).collect();
     for row in rows {
         store.later(move |transaction| jobs::insert(transaction, &row));
     }
@@ -185,7 +191,7 @@ fn a_full_disk_refuses_what_is_waited_for_and_keeps_the_rest() {
 #[test]
 fn a_backup_is_a_store_and_a_sound_store_has_no_findings() {
     let (folder, store) = store();
-    let row = job(1, State::Queued, &[]);
+    let row = job(1, JobState::Queued, &[]);
     store.write(move |transaction| jobs::insert(transaction, &row)).unwrap();
     let copy = folder.path().join("copy.sqlite");
     store.backup(&copy).unwrap();

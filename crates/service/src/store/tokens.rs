@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
-use crate::access::{Reach, Scope};
+use crate::access::{CallerReach, Scope};
 
 /// A token as it is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub(crate) struct TokenRow {
     /// What its maker calls it.
     pub(crate) name: String,
     pub(crate) scopes: Vec<Scope>,
-    pub(crate) reach: Reach,
+    pub(crate) reach: CallerReach,
     pub(crate) created_by: String,
     pub(crate) created_ms: i64,
     pub(crate) expires_ms: Option<i64>,

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json, optional};
 use crate::node::WatchSpec;
-use crate::watch::{Change, Entry};
+use crate::watch::{StoreChange, WatchedFile};
 
 /// A watched folder as it is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,7 +65,11 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<WatchRow>> {
 }
 
 /// Makes changes to what is known of files. Of a watch that is gone nothing is kept.
-pub(crate) fn change(transaction: &Transaction<'_>, watch: &str, changes: &[Change]) -> rusqlite::Result<()> {
+pub(crate) fn change(
+    transaction: &Transaction<'_>,
+    watch: &str,
+    changes: &[StoreChange],
+) -> rusqlite::Result<()> {
     let mut put = transaction.prepare_cached(
         "INSERT OR REPLACE INTO watch_entries (watch, path, state, entry)
          SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM watches WHERE id = ?1)",
@@ -74,17 +78,17 @@ pub(crate) fn change(transaction: &Transaction<'_>, watch: &str, changes: &[Chan
         transaction.prepare_cached("DELETE FROM watch_entries WHERE watch = ?1 AND path = ?2")?;
     for change in changes {
         match change {
-            Change::Put(entry) => {
+            StoreChange::Put(entry) => {
                 put.execute(params![watch, entry.name.to_string(), entry.status.name(), json(entry)?])?
             }
-            Change::Remove(name) => remove.execute(params![watch, name.to_string()])?,
+            StoreChange::Remove(name) => remove.execute(params![watch, name.to_string()])?,
         };
     }
     Ok(())
 }
 
 /// All that is known of a watch's files.
-pub(crate) fn entries(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<Entry>> {
+pub(crate) fn entries(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<WatchedFile>> {
     let mut statement = connection.prepare("SELECT entry FROM watch_entries WHERE watch = ?1")?;
     let entries = statement.query_map([watch], entry)?;
     entries.collect()
@@ -97,7 +101,7 @@ pub(crate) fn list(
     state: Option<&str>,
     after: &str,
     count: usize,
-) -> rusqlite::Result<Vec<Entry>> {
+) -> rusqlite::Result<Vec<WatchedFile>> {
     let mut statement = connection.prepare_cached(
         "SELECT entry FROM watch_entries WHERE watch = ?1 AND (?2 IS NULL OR state = ?2) AND path > ?3
          ORDER BY path LIMIT ?4",
@@ -117,6 +121,6 @@ pub(crate) fn counts(connection: &Connection, watch: &str) -> rusqlite::Result<V
     counts.collect()
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+fn entry(row: &Row<'_>) -> rusqlite::Result<WatchedFile> {
     of_json(row, 0)
 }

@@ -7,12 +7,12 @@ use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::names::Names;
+use super::names::NameFilter;
 
 /// A folder, and what is taken from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub struct FolderWatch {
     /// An absolute path.
     pub folder: PathBuf,
     /// A file is taken when it has not changed for so many seconds. 1 to 86,400.
@@ -33,13 +33,13 @@ pub struct Watch {
     pub hidden: bool,
     /// What becomes of a file that has arrived.
     #[serde(default)]
-    pub after: After,
+    pub after: AfterAction,
 }
 
 /// What becomes of a file at its source, once the receiver has confirmed that it stands on its disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum After {
+pub enum AfterAction {
     /// Nothing.
     #[default]
     Leave,
@@ -56,17 +56,17 @@ fn settle_s() -> u32 {
     30
 }
 
-impl Watch {
+impl FolderWatch {
     /// A folder with everything else as it is by default.
-    pub fn new(folder: impl Into<PathBuf>) -> Watch {
-        Watch {
+    pub fn new(folder: impl Into<PathBuf>) -> FolderWatch {
+        FolderWatch {
             folder: folder.into(),
             settle_s: settle_s(),
             rescan_s: None,
             include: Vec::new(),
             exclude: Vec::new(),
             hidden: false,
-            after: After::Leave,
+            after: AfterAction::Leave,
         }
     }
 
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// The one place that judges it.
-    pub fn checked(self) -> Result<Watch, Error> {
+    pub fn checked(self) -> Result<FolderWatch, Error> {
         let wrong = |what: String| Error::new(Code::BadOption, what);
         let folder = self.folder.display();
         if !self.folder.is_absolute() {
@@ -88,14 +88,14 @@ impl Watch {
         };
         seconds("settle_s", self.settle_s)?;
         seconds("rescan_s", self.rescan_s.unwrap_or(1))?;
-        if let After::Move(to) = &self.after {
+        if let AfterAction::Move(to) = &self.after {
             let target = self.folder.join(to);
             let climbs = to.components().any(|part| part == std::path::Component::ParentDir);
             if climbs || self.folder.starts_with(&target) {
                 return Err(wrong(format!("files of {folder} cannot be moved to {}", to.display())));
             }
         }
-        Names::new(&self)?;
+        NameFilter::new(&self)?;
         Ok(self)
     }
 }
@@ -106,22 +106,22 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        let watch = || Watch::new("/instrument/out");
+        let watch = || FolderWatch::new("/instrument/out");
         let cases = [
-            (Watch { folder: "out".into(), ..watch() }, "absolute"),
-            (Watch { settle_s: 0, ..watch() }, "settle_s"),
-            (Watch { rescan_s: Some(86_401), ..watch() }, "rescan_s"),
-            (Watch { after: After::Move("..".into()), ..watch() }, "moved"),
-            (Watch { after: After::Move(".".into()), ..watch() }, "moved"),
-            (Watch { after: After::Move("/instrument".into()), ..watch() }, "moved"),
-            (Watch { exclude: vec!["x".repeat(5000)], ..watch() }, "pattern"),
+            (FolderWatch { folder: "out".into(), ..watch() }, "absolute"),
+            (FolderWatch { settle_s: 0, ..watch() }, "settle_s"),
+            (FolderWatch { rescan_s: Some(86_401), ..watch() }, "rescan_s"),
+            (FolderWatch { after: AfterAction::Move("..".into()), ..watch() }, "moved"),
+            (FolderWatch { after: AfterAction::Move(".".into()), ..watch() }, "moved"),
+            (FolderWatch { after: AfterAction::Move("/instrument".into()), ..watch() }, "moved"),
+            (FolderWatch { exclude: vec!["x".repeat(5000)], ..watch() }, "pattern"),
         ];
         for (watch, expected) in cases {
             let error = watch.checked().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         assert!(watch().checked().is_ok());
-        let moved = Watch { after: After::Move("/instrument/sent".into()), ..watch() };
+        let moved = FolderWatch { after: AfterAction::Move("/instrument/sent".into()), ..watch() };
         assert!(moved.checked().is_ok());
     }
 }

@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A path below the folder, in bytes; as text it is escaped like in reports.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Arc<[u8]>);
+pub struct WatchedName(Arc<[u8]>);
 
-impl Name {
+impl WatchedName {
     /// Of the bytes of a path below the folder.
-    pub fn new(path: impl AsRef<[u8]>) -> Name {
-        Name(Arc::from(path.as_ref()))
+    pub fn new(path: impl AsRef<[u8]>) -> WatchedName {
+        WatchedName(Arc::from(path.as_ref()))
     }
 
     /// Its bytes.
@@ -23,48 +23,50 @@ impl Name {
     }
 
     /// Something in the directory of this name; the folder itself has an empty one.
-    pub(super) fn child(&self, name: &[u8]) -> Name {
+    pub(super) fn child(&self, name: &[u8]) -> WatchedName {
         match self.0.is_empty() {
-            true => Name::new(name),
-            false => Name::new([&*self.0, b"/", name].concat()),
+            true => WatchedName::new(name),
+            false => WatchedName::new([&*self.0, b"/", name].concat()),
         }
     }
 
     /// Whether it lies in the directory of this name.
-    pub(super) fn is_below(&self, dir: &Name) -> bool {
+    pub(super) fn is_below(&self, dir: &WatchedName) -> bool {
         dir.0.is_empty() || self.0.strip_prefix(&*dir.0).is_some_and(|rest| rest.starts_with(b"/"))
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for WatchedName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&escape(&self.0))
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for WatchedName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:?}", escape(&self.0))
     }
 }
 
-impl Serialize for Name {
+impl Serialize for WatchedName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+impl<'de> Deserialize<'de> for WatchedName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WatchedName, D::Error> {
         let text = String::deserialize(deserializer)?;
-        unescape(&text).map(Name::new).ok_or_else(|| serde::de::Error::custom("this is no escaped path"))
+        unescape(&text)
+            .map(WatchedName::new)
+            .ok_or_else(|| serde::de::Error::custom("this is no escaped path"))
     }
 }
 
 /// What tells one state of a file from another. The device is not in it: its number changes when a file
 /// system is mounted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct FileVersion {
     /// The file's own number.
     pub inode: u64,
     /// In bytes.
@@ -75,9 +77,9 @@ pub struct Version {
     pub ctime_ns: i64,
 }
 
-impl Version {
-    pub(super) fn of(stat: &Stat) -> Version {
-        Version {
+impl FileVersion {
+    pub(super) fn of(stat: &Stat) -> FileVersion {
+        FileVersion {
             inode: stat.st_ino,
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
@@ -87,7 +89,7 @@ impl Version {
 
     /// The same file with the same content, as far as size and time can say. Its rights or links may have
     /// changed.
-    pub fn is_same_content(&self, other: &Version) -> bool {
+    pub fn is_same_content(&self, other: &FileVersion) -> bool {
         (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)
     }
 }
@@ -101,7 +103,7 @@ fn nanos(seconds: i64, rest: impl TryInto<i64>) -> i64 {
 /// How a file stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Status {
+pub enum FileStatus {
     /// It has been seen, and has not changed since.
     New,
     /// It has changed since it was first seen, or somebody has had it open.
@@ -131,14 +133,14 @@ pub enum Status {
     /// It is not there any more. If the same version comes back, it stands as before.
     Gone {
         /// How it stood.
-        past: Past,
+        past: PastStatus,
     },
 }
 
 /// How a file stood that is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "snake_case")]
-pub enum Past {
+pub enum PastStatus {
     /// A job has it.
     Taken {
         /// Its id.
@@ -158,12 +160,12 @@ pub enum Past {
     },
 }
 
-impl From<Past> for Status {
-    fn from(past: Past) -> Status {
+impl From<PastStatus> for FileStatus {
+    fn from(past: PastStatus) -> FileStatus {
         match past {
-            Past::Taken { job } => Status::Taken { job },
-            Past::Done { job } => Status::Done { job },
-            Past::Failed { job, why } => Status::Failed { job, why },
+            PastStatus::Taken { job } => FileStatus::Taken { job },
+            PastStatus::Done { job } => FileStatus::Done { job },
+            PastStatus::Failed { job, why } => FileStatus::Failed { job, why },
         }
     }
 }
@@ -171,53 +173,53 @@ impl From<Past> for Status {
 /// The words for what a file can be, in the order in which it becomes it.
 pub const STATES: [&str; 7] = ["new", "settling", "taken", "changed", "done", "failed", "gone"];
 
-impl Status {
+impl FileStatus {
     /// The word for it.
     pub fn name(&self) -> &'static str {
         match self {
-            Status::New => "new",
-            Status::Settling => "settling",
-            Status::Taken { .. } => "taken",
-            Status::Changed { .. } => "changed",
-            Status::Done { .. } => "done",
-            Status::Failed { .. } => "failed",
-            Status::Gone { .. } => "gone",
+            FileStatus::New => "new",
+            FileStatus::Settling => "settling",
+            FileStatus::Taken { .. } => "taken",
+            FileStatus::Changed { .. } => "changed",
+            FileStatus::Done { .. } => "done",
+            FileStatus::Failed { .. } => "failed",
+            FileStatus::Gone { .. } => "gone",
         }
     }
 
     /// What is kept of it when the file is gone; nothing of one that nobody has taken.
-    pub(super) fn past(&self) -> Option<Past> {
+    pub(super) fn past(&self) -> Option<PastStatus> {
         match self.clone() {
-            Status::New | Status::Settling => None,
-            Status::Taken { job } | Status::Changed { job } => Some(Past::Taken { job }),
-            Status::Done { job } => Some(Past::Done { job }),
-            Status::Failed { job, why } => Some(Past::Failed { job, why }),
-            Status::Gone { past } => Some(past),
+            FileStatus::New | FileStatus::Settling => None,
+            FileStatus::Taken { job } | FileStatus::Changed { job } => Some(PastStatus::Taken { job }),
+            FileStatus::Done { job } => Some(PastStatus::Done { job }),
+            FileStatus::Failed { job, why } => Some(PastStatus::Failed { job, why }),
+            FileStatus::Gone { past } => Some(past),
         }
     }
 }
 
 /// A row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct WatchedFile {
     /// The key.
-    pub name: Name,
+    pub name: WatchedName,
     /// The version that `status` is about: of a file that is or was taken, the one that was.
-    pub version: Version,
+    pub version: FileVersion,
     /// How it stands.
     #[serde(flatten)]
-    pub status: Status,
+    pub status: FileStatus,
     /// Since when, in unix milliseconds.
     pub since_ms: i64,
 }
 
 /// What a store has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum StoreChange {
     /// This row stands in place of one with the same name.
-    Put(Entry),
+    Put(WatchedFile),
     /// There is no row any more.
-    Remove(Name),
+    Remove(WatchedName),
 }
 
 #[cfg(test)]
@@ -229,33 +231,33 @@ mod tests {
         let job = || "4k2m".to_string();
         let why = || "no space left".to_string();
         let all = [
-            (Status::New, r#""state":"new""#),
-            (Status::Settling, r#""state":"settling""#),
-            (Status::Taken { job: job() }, r#""state":"taken","job":"4k2m""#),
-            (Status::Changed { job: job() }, r#""state":"changed","job":"4k2m""#),
-            (Status::Done { job: job() }, r#""state":"done","job":"4k2m""#),
+            (FileStatus::New, r#""state":"new""#),
+            (FileStatus::Settling, r#""state":"settling""#),
+            (FileStatus::Taken { job: job() }, r#""state":"taken","job":"4k2m""#),
+            (FileStatus::Changed { job: job() }, r#""state":"changed","job":"4k2m""#),
+            (FileStatus::Done { job: job() }, r#""state":"done","job":"4k2m""#),
             (
-                Status::Failed { job: job(), why: why() },
+                FileStatus::Failed { job: job(), why: why() },
                 r#""state":"failed","job":"4k2m","why":"no space left""#,
             ),
             (
-                Status::Gone { past: Past::Done { job: job() } },
+                FileStatus::Gone { past: PastStatus::Done { job: job() } },
                 r#""state":"gone","past":{"was":"done","job":"4k2m"}"#,
             ),
         ];
-        let version = Version { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
+        let version = FileVersion { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
         for (status, text) in all {
             assert!(text.contains(status.name()) && STATES.contains(&status.name()));
-            let entry = Entry { name: Name::new(b"a\xff\\b\n"), version, status, since_ms: 7 };
+            let entry = WatchedFile { name: WatchedName::new(b"a\xff\\b\n"), version, status, since_ms: 7 };
             let written = serde_json::to_string(&entry).unwrap();
             assert!(written.contains(text), "{written}");
-            assert_eq!(serde_json::from_str::<Entry>(&written).unwrap(), entry);
+            assert_eq!(serde_json::from_str::<WatchedFile>(&written).unwrap(), entry);
         }
     }
 
     #[test]
     fn a_name_is_below_directories_only() {
-        let name = |text: &str| Name::new(text);
+        let name = |text: &str| WatchedName::new(text);
         assert!(name("a/b").is_below(&name("a")) && name("a/b").is_below(&name("")));
         assert!(!name("ab").is_below(&name("a")) && !name("a").is_below(&name("a")));
         assert_eq!(name("").child(b"x").child(b"y"), name("x/y"));

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 use rustix::io::Errno;
 
-use super::entry::Name;
+use super::entry::WatchedName;
 
 /// Directories of a folder that the kernel is asked about, about 1 KiB of its memory each; others are seen by
 /// walks.
@@ -22,20 +22,20 @@ const HINTS_MAX: usize = 65_536;
 
 /// Where to look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Hint {
+pub(super) enum WatchHint {
     /// Something may have become of this file.
-    File(Name),
+    File(WatchedName),
     /// A directory has appeared.
-    Appeared(Name),
+    Appeared(WatchedName),
     /// A directory has gone.
-    Vanished(Name),
+    Vanished(WatchedName),
     /// Everywhere: hints were lost.
     Lost,
 }
 
 /// Why a directory cannot be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unwatched {
+pub(super) enum WatchFailure {
     /// The system's limit, or ours.
     Limit,
     /// Something else.
@@ -44,16 +44,16 @@ pub(super) enum Unwatched {
 
 /// The directories that are watched.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct InotifyEvents {
     inotify: OwnedFd,
-    by_number: BTreeMap<i32, Name>,
-    by_name: BTreeMap<Name, i32>,
+    by_number: BTreeMap<i32, WatchedName>,
+    by_name: BTreeMap<WatchedName, i32>,
     directories_max: usize,
 }
 
-impl Events {
-    pub(super) fn new() -> io::Result<Events> {
-        Ok(Events {
+impl InotifyEvents {
+    pub(super) fn new() -> io::Result<InotifyEvents> {
+        Ok(InotifyEvents {
             inotify: init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             by_number: BTreeMap::new(),
             by_name: BTreeMap::new(),
@@ -73,7 +73,7 @@ impl Events {
     }
 
     /// Watches a directory from now on. One that is watched already stays so, whatever it is called now.
-    pub(super) fn watch(&mut self, name: &Name, directory: impl AsFd) -> Result<(), Unwatched> {
+    pub(super) fn watch(&mut self, name: &WatchedName, directory: impl AsFd) -> Result<(), WatchFailure> {
         let flags = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
@@ -82,13 +82,13 @@ impl Events {
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
         if self.by_name.len() >= self.directories_max && !self.by_name.contains_key(name) {
-            return Err(Unwatched::Limit);
+            return Err(WatchFailure::Limit);
         }
         // The directory that is open, whatever stands under its name by now.
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
         let number = add_watch(&self.inotify, path, flags).map_err(|error| match error {
-            Errno::NOSPC => Unwatched::Limit,
-            _ => Unwatched::Other,
+            Errno::NOSPC => WatchFailure::Limit,
+            _ => WatchFailure::Other,
         })?;
         if let Some(before) = self.by_number.insert(number, name.clone()).filter(|before| before != name) {
             self.by_name.remove(&before);
@@ -102,7 +102,7 @@ impl Events {
     }
 
     /// Watches neither a directory nor what is in it any more.
-    fn forget(&mut self, name: &Name) {
+    fn forget(&mut self, name: &WatchedName) {
         let below: Vec<_> = self
             .by_name
             .range(name.clone()..)
@@ -118,7 +118,7 @@ impl Events {
     }
 
     /// Reads what the kernel has told.
-    pub(super) fn hints(&mut self) -> Vec<Hint> {
+    pub(super) fn hints(&mut self) -> Vec<WatchHint> {
         let mut told = Vec::new();
         let mut buffer = [const { MaybeUninit::uninit() }; BUFFER];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -135,30 +135,30 @@ impl Events {
         let lost = told.len() >= HINTS_MAX;
         let mut hints: Vec<_> =
             told.into_iter().filter_map(|(number, events, name)| self.hint(number, events, name)).collect();
-        hints.extend(lost.then_some(Hint::Lost));
+        hints.extend(lost.then_some(WatchHint::Lost));
         hints
     }
 
-    fn hint(&mut self, number: i32, events: ReadFlags, name: Option<Vec<u8>>) -> Option<Hint> {
+    fn hint(&mut self, number: i32, events: ReadFlags, name: Option<Vec<u8>>) -> Option<WatchHint> {
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return Some(Hint::Lost);
+            return Some(WatchHint::Lost);
         }
         if events.contains(ReadFlags::IGNORED) {
             let name = self.by_number.remove(&number)?;
             self.by_name.remove(&name);
             // The folder itself is gone, or its file system.
-            return name.bytes().is_empty().then_some(Hint::Lost);
+            return name.bytes().is_empty().then_some(WatchHint::Lost);
         }
         let path = self.by_number.get(&number)?.child(&name?);
         if !events.contains(ReadFlags::ISDIR) {
-            return Some(Hint::File(path));
+            return Some(WatchHint::File(path));
         }
         if events.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-            return Some(Hint::Appeared(path));
+            return Some(WatchHint::Appeared(path));
         }
         if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             self.forget(&path);
-            return Some(Hint::Vanished(path));
+            return Some(WatchHint::Vanished(path));
         }
         None
     }

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::entry::{Change, Entry, Name, Past, Status, Version};
+use super::entry::{FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName};
 
 /// So many files of a folder are known at a time, about 200 bytes each; further ones wait until others are
 /// gone.
@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A moment, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
+pub struct FolderMoment {
     /// Since any moment, by a clock that does not go back and counts the time that the host sleeps.
     pub steady: Duration,
     /// For people: unix milliseconds.
@@ -39,7 +39,7 @@ pub struct Now {
 
 /// Whether somebody has a file open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writer {
+pub enum WriterPresence {
     /// Nobody has looked.
     NotLooked,
     /// Nobody who can be seen.
@@ -52,18 +52,18 @@ pub enum Writer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight {
     /// Its version.
-    pub version: Version,
+    pub version: FileVersion,
     /// Who else has it.
-    pub writer: Writer,
+    pub writer: WriterPresence,
 }
 
 /// A file to make a job for: the caller answers by [`Folder::handle_taken`] or [`Folder::handle_refused`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Take {
+pub struct FileToTake {
     /// Where it lies below the folder.
-    pub name: Name,
+    pub name: WatchedName,
     /// What was seen of it.
-    pub version: Version,
+    pub version: FileVersion,
 }
 
 /// The files of a folder.
@@ -71,41 +71,41 @@ pub struct Take {
 pub struct Folder {
     settle: Duration,
     files_max: usize,
-    rows: BTreeMap<Name, Row>,
+    rows: BTreeMap<WatchedName, Row>,
     /// When a row wants to be looked at: a row that waits is in here once, at its `wake`.
-    due: BTreeSet<(Duration, Name)>,
+    due: BTreeSet<(Duration, WatchedName)>,
     /// Files that are gone, the oldest first.
-    gone: BTreeSet<(i64, Name)>,
-    takes: VecDeque<Name>,
-    dirty: BTreeSet<Name>,
+    gone: BTreeSet<(i64, WatchedName)>,
+    takes: VecDeque<WatchedName>,
+    dirty: BTreeSet<WatchedName>,
     walk: u64,
     too_many: u64,
 }
 
 #[derive(Debug)]
 struct Row {
-    version: Version,
-    status: Status,
+    version: FileVersion,
+    status: FileStatus,
     since_ms: i64,
     /// The last walk that was under way when it was seen.
     walk: u64,
     /// For files that nobody has taken yet, and those that have changed since.
-    waiting: Option<Waiting>,
+    waiting: Option<RestingFile>,
 }
 
 /// A file that is to stand still.
 #[derive(Debug)]
-struct Waiting {
-    version: Version,
+struct RestingFile {
+    version: FileVersion,
     /// It has not changed since then, and nobody was seen to have it open.
     since: Duration,
     wake: Duration,
-    offer: Offer,
+    offer: TakeDecision,
 }
 
 /// Whether a file that waits is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
+enum TakeDecision {
     No,
     /// Its name stands among `takes`.
     Queued,
@@ -116,14 +116,14 @@ enum Offer {
 impl Row {
     /// Nobody has taken it.
     fn is_free(&self) -> bool {
-        matches!(self.status, Status::New | Status::Settling)
+        matches!(self.status, FileStatus::New | FileStatus::Settling)
     }
 }
 
 impl Folder {
     /// With the rows that were kept. Files that wait begin to wait anew: nobody has seen what they did
     /// meanwhile.
-    pub fn new(settle: Duration, rows: impl IntoIterator<Item = Entry>) -> Folder {
+    pub fn new(settle: Duration, rows: impl IntoIterator<Item = WatchedFile>) -> Folder {
         let mut folder = Folder {
             settle,
             files_max: FILES_MAX,
@@ -135,8 +135,8 @@ impl Folder {
             walk: 0,
             too_many: 0,
         };
-        for Entry { name, version, status, since_ms } in rows {
-            if matches!(status, Status::Gone { .. }) {
+        for WatchedFile { name, version, status, since_ms } in rows {
+            if matches!(status, FileStatus::Gone { .. }) {
                 folder.gone.insert((since_ms, name.clone()));
             }
             folder.rows.insert(name, Row { version, status, since_ms, walk: 0, waiting: None });
@@ -145,12 +145,12 @@ impl Folder {
     }
 
     /// Each row, in the order of names.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = WatchedFile> + '_ {
         self.rows.iter().map(|(name, row)| entry(name, row))
     }
 
     /// One row.
-    pub fn entry(&self, name: &Name) -> Option<Entry> {
+    pub fn entry(&self, name: &WatchedName) -> Option<WatchedFile> {
         self.rows.get(name).map(|row| entry(name, row))
     }
 
@@ -160,101 +160,103 @@ impl Folder {
     }
 
     /// Tells that a regular file, which is one to take, is there.
-    pub fn handle_seen(&mut self, now: Now, name: &Name, sight: Sight) {
+    pub fn handle_seen(&mut self, now: FolderMoment, name: &WatchedName, sight: Sight) {
         let Some(row) = self.rows.get_mut(name) else { return self.handle_first(now, name, sight) };
         row.walk = self.walk;
         let same = row.version.is_same_content(&sight.version);
         match &row.status {
-            Status::New | Status::Settling => self.handle_waiting(now, name, sight),
-            Status::Taken { .. } | Status::Done { .. } | Status::Failed { .. } if same => {}
-            Status::Taken { job } => {
-                row.waiting = Some(Waiting::begin(now, &sight, self.settle));
+            FileStatus::New | FileStatus::Settling => self.handle_waiting(now, name, sight),
+            FileStatus::Taken { .. } | FileStatus::Done { .. } | FileStatus::Failed { .. } if same => {}
+            FileStatus::Taken { job } => {
+                row.waiting = Some(RestingFile::begin(now, &sight, self.settle));
                 let job = job.clone();
-                self.put(now, name, Status::Changed { job });
+                self.put(now, name, FileStatus::Changed { job });
             }
             // Its time was set back: it is the version that the job has.
-            Status::Changed { job } if same => {
+            FileStatus::Changed { job } if same => {
                 row.waiting = None;
                 let job = job.clone();
-                self.put(now, name, Status::Taken { job });
+                self.put(now, name, FileStatus::Taken { job });
             }
-            Status::Changed { .. } => row.waiting = Some(Waiting::begin(now, &sight, self.settle)),
-            Status::Done { .. } | Status::Failed { .. } => self.wait(now, name, Status::Settling, sight),
-            Status::Gone { past } if same => {
+            FileStatus::Changed { .. } => row.waiting = Some(RestingFile::begin(now, &sight, self.settle)),
+            FileStatus::Done { .. } | FileStatus::Failed { .. } => {
+                self.wait(now, name, FileStatus::Settling, sight)
+            }
+            FileStatus::Gone { past } if same => {
                 let status = past.clone().into();
                 self.put(now, name, status);
             }
             // Another file with the name of one that was taken.
-            Status::Gone { past: Past::Taken { job } } => {
-                row.waiting = Some(Waiting::begin(now, &sight, self.settle));
+            FileStatus::Gone { past: PastStatus::Taken { job } } => {
+                row.waiting = Some(RestingFile::begin(now, &sight, self.settle));
                 let job = job.clone();
-                self.put(now, name, Status::Changed { job });
+                self.put(now, name, FileStatus::Changed { job });
             }
-            Status::Gone { past: Past::Done { .. } | Past::Failed { .. } } => {
-                self.wait(now, name, Status::New, sight);
+            FileStatus::Gone { past: PastStatus::Done { .. } | PastStatus::Failed { .. } } => {
+                self.wait(now, name, FileStatus::New, sight);
             }
         }
     }
 
-    fn handle_first(&mut self, now: Now, name: &Name, sight: Sight) {
+    fn handle_first(&mut self, now: FolderMoment, name: &WatchedName, sight: Sight) {
         if self.rows.len() >= self.files_max {
             self.too_many += 1;
             return;
         }
         let (version, walk) = (sight.version, self.walk);
-        let row = Row { version, status: Status::New, since_ms: now.unix_ms, walk, waiting: None };
+        let row = Row { version, status: FileStatus::New, since_ms: now.unix_ms, walk, waiting: None };
         self.rows.insert(name.clone(), row);
         self.dirty.insert(name.clone());
-        self.wait(now, name, Status::New, sight);
+        self.wait(now, name, FileStatus::New, sight);
     }
 
     /// Has a file stand still from now on.
-    fn wait(&mut self, now: Now, name: &Name, status: Status, sight: Sight) {
+    fn wait(&mut self, now: FolderMoment, name: &WatchedName, status: FileStatus, sight: Sight) {
         self.unschedule(name);
         let Some(row) = self.rows.get_mut(name) else { return };
-        let waiting = Waiting::begin(now, &sight, self.settle);
+        let waiting = RestingFile::begin(now, &sight, self.settle);
         self.due.insert((waiting.wake, name.clone()));
         row.version = sight.version;
         row.waiting = Some(waiting);
         self.put(now, name, status);
     }
 
-    fn handle_waiting(&mut self, now: Now, name: &Name, sight: Sight) {
+    fn handle_waiting(&mut self, now: FolderMoment, name: &WatchedName, sight: Sight) {
         let Some(row) = self.rows.get_mut(name) else { return };
         let Some(waiting) = row.waiting.as_mut() else {
             // The first look since a restart.
             let status = row.status.clone();
             return self.wait(now, name, status, sight);
         };
-        if waiting.version != sight.version || sight.writer == Writer::Open {
-            return self.wait(now, name, Status::Settling, sight);
+        if waiting.version != sight.version || sight.writer == WriterPresence::Open {
+            return self.wait(now, name, FileStatus::Settling, sight);
         }
         let stands_still = now.steady >= waiting.since.saturating_add(self.settle);
-        if sight.writer == Writer::NoneSeen && stands_still && waiting.offer == Offer::No {
-            waiting.offer = Offer::Queued;
+        if sight.writer == WriterPresence::NoneSeen && stands_still && waiting.offer == TakeDecision::No {
+            waiting.offer = TakeDecision::Queued;
             self.due.remove(&(waiting.wake, name.clone()));
             self.takes.push_back(name.clone());
         }
     }
 
     /// Tells that there is no such file, or none to take.
-    pub fn handle_gone(&mut self, now: Now, name: &Name) {
+    pub fn handle_gone(&mut self, now: FolderMoment, name: &WatchedName) {
         let Some(row) = self.rows.get(name) else { return };
         match row.status.past() {
-            _ if matches!(row.status, Status::Gone { .. }) => {}
+            _ if matches!(row.status, FileStatus::Gone { .. }) => {}
             None => self.remove(name),
             Some(past) => {
                 self.unschedule(name);
                 if let Some(row) = self.rows.get_mut(name) {
                     row.waiting = None;
                 }
-                self.put(now, name, Status::Gone { past });
+                self.put(now, name, FileStatus::Gone { past });
             }
         }
     }
 
     /// Tells that a directory and all in it is gone.
-    pub fn handle_gone_below(&mut self, now: Now, dir: &Name) {
+    pub fn handle_gone_below(&mut self, now: FolderMoment, dir: &WatchedName) {
         let below = self.rows.keys().filter(|name| name.is_below(dir)).cloned().collect::<Vec<_>>();
         for name in below {
             self.handle_gone(now, &name);
@@ -269,9 +271,9 @@ impl Folder {
 
     /// The walk has ended: what it has not seen is gone, but for what lies in directories that could not be
     /// read.
-    pub fn end_walk(&mut self, now: Now, unread: &[Name]) {
-        let unseen = |name: &Name, row: &Row| {
-            let is_gone = matches!(row.status, Status::Gone { .. });
+    pub fn end_walk(&mut self, now: FolderMoment, unread: &[WatchedName]) {
+        let unseen = |name: &WatchedName, row: &Row| {
+            let is_gone = matches!(row.status, FileStatus::Gone { .. });
             row.walk != self.walk && !is_gone && !unread.iter().any(|dir| name.is_below(dir))
         };
         let gone: Vec<_> =
@@ -283,7 +285,7 @@ impl Folder {
     }
 
     /// Forgets what is gone for long, and the oldest of too many.
-    fn forget(&mut self, now: Now) {
+    fn forget(&mut self, now: FolderMoment) {
         while let Some((since_ms, name)) = self.gone.first().cloned() {
             let is_old = since_ms < now.unix_ms.saturating_sub(GONE_MS);
             if !is_old && self.gone.len() <= GONE_MAX {
@@ -295,14 +297,14 @@ impl Folder {
     }
 
     /// Tells that a job has what was offered. False if another job has the file: then this one must not be.
-    pub fn handle_taken(&mut self, now: Now, take: &Take, job: &str) -> bool {
+    pub fn handle_taken(&mut self, now: FolderMoment, take: &FileToTake, job: &str) -> bool {
         let job = job.to_string();
         let Some(row) = self.rows.get_mut(&take.name) else {
             // It has gone since it was offered; the job will say what it found.
             let (version, walk) = (take.version, self.walk);
-            let row = Row { version, status: Status::New, since_ms: now.unix_ms, walk, waiting: None };
+            let row = Row { version, status: FileStatus::New, since_ms: now.unix_ms, walk, waiting: None };
             self.rows.insert(take.name.clone(), row);
-            self.put(now, &take.name, Status::Gone { past: Past::Taken { job } });
+            self.put(now, &take.name, FileStatus::Gone { past: PastStatus::Taken { job } });
             return true;
         };
         if !row.is_free() {
@@ -312,60 +314,74 @@ impl Folder {
         row.version = take.version;
         self.unschedule(&take.name);
         if changed {
-            self.put(now, &take.name, Status::Changed { job });
+            self.put(now, &take.name, FileStatus::Changed { job });
             return true;
         }
         if let Some(row) = self.rows.get_mut(&take.name) {
             row.waiting = None;
         }
-        self.put(now, &take.name, Status::Taken { job });
+        self.put(now, &take.name, FileStatus::Taken { job });
         true
     }
 
     /// Tells that no job can be made of what was offered now: it is offered again, after as long a wait.
-    pub fn handle_refused(&mut self, now: Now, take: &Take) {
+    pub fn handle_refused(&mut self, now: FolderMoment, take: &FileToTake) {
         let Some(row) = self.rows.get(&take.name).filter(|row| row.is_free()) else { return };
         if let Some(version) =
-            row.waiting.as_ref().filter(|one| one.offer == Offer::Asked).map(|one| one.version)
+            row.waiting.as_ref().filter(|one| one.offer == TakeDecision::Asked).map(|one| one.version)
         {
             let status = row.status.clone();
-            self.wait(now, &take.name, status, Sight { version, writer: Writer::NotLooked });
+            self.wait(now, &take.name, status, Sight { version, writer: WriterPresence::NotLooked });
         }
     }
 
     /// Tells how a job has ended for a file: `Err` says why it has not arrived. False if this job does not
     /// have it.
-    pub fn handle_result(&mut self, now: Now, name: &Name, job: &str, result: Result<(), String>) -> bool {
+    pub fn handle_result(
+        &mut self,
+        now: FolderMoment,
+        name: &WatchedName,
+        job: &str,
+        result: Result<(), String>,
+    ) -> bool {
         let Some(row) = self.rows.get(name) else { return false };
         let past = |job: String| match result {
-            Ok(()) => Past::Done { job },
-            Err(why) => Past::Failed { job, why },
+            Ok(()) => PastStatus::Done { job },
+            Err(why) => PastStatus::Failed { job, why },
         };
         match row.status.clone() {
-            Status::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
+            FileStatus::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
             // Another run of the job, which somebody has asked for.
-            Status::Failed { job: has, .. } if has == job => self.put(now, name, past(has).into()),
-            Status::Gone { past: Past::Taken { job: has } | Past::Failed { job: has, .. } } if has == job => {
-                self.put(now, name, Status::Gone { past: past(has) });
+            FileStatus::Failed { job: has, .. } if has == job => self.put(now, name, past(has).into()),
+            FileStatus::Gone {
+                past: PastStatus::Taken { job: has } | PastStatus::Failed { job: has, .. },
+            } if has == job => {
+                self.put(now, name, FileStatus::Gone { past: past(has) });
             }
             // Whatever has arrived, there is a newer version.
-            Status::Changed { job: has } if has == job => self.settle_anew(now, name),
-            Status::New
-            | Status::Settling
-            | Status::Taken { .. }
-            | Status::Changed { .. }
-            | Status::Done { .. }
-            | Status::Failed { .. }
-            | Status::Gone { .. } => return false,
+            FileStatus::Changed { job: has } if has == job => self.settle_anew(now, name),
+            FileStatus::New
+            | FileStatus::Settling
+            | FileStatus::Taken { .. }
+            | FileStatus::Changed { .. }
+            | FileStatus::Done { .. }
+            | FileStatus::Failed { .. }
+            | FileStatus::Gone { .. } => return false,
         }
         true
     }
 
     /// Tells that a job which had several files has ended and does not say of this one that it stands at its
     /// destination: it is taken again. False if this job does not have it.
-    pub fn handle_unconfirmed(&mut self, now: Now, name: &Name, job: &str, why: &str) -> bool {
+    pub fn handle_unconfirmed(
+        &mut self,
+        now: FolderMoment,
+        name: &WatchedName,
+        job: &str,
+        why: &str,
+    ) -> bool {
         match self.rows.get(name).map(|row| &row.status) {
-            Some(Status::Taken { job: has } | Status::Changed { job: has }) if has == job => {
+            Some(FileStatus::Taken { job: has } | FileStatus::Changed { job: has }) if has == job => {
                 self.settle_anew(now, name);
                 true
             }
@@ -375,8 +391,9 @@ impl Folder {
     }
 
     /// Has a file that has failed be taken again. False if it has not failed.
-    pub fn retry(&mut self, now: Now, name: &Name) -> bool {
-        let has_failed = self.rows.get(name).is_some_and(|row| matches!(row.status, Status::Failed { .. }));
+    pub fn retry(&mut self, now: FolderMoment, name: &WatchedName) -> bool {
+        let has_failed =
+            self.rows.get(name).is_some_and(|row| matches!(row.status, FileStatus::Failed { .. }));
         if has_failed {
             self.settle_anew(now, name);
         }
@@ -384,10 +401,10 @@ impl Folder {
     }
 
     /// With the version that was seen last; what has changed since then shows at the look.
-    fn settle_anew(&mut self, now: Now, name: &Name) {
+    fn settle_anew(&mut self, now: FolderMoment, name: &WatchedName) {
         let Some(row) = self.rows.get(name) else { return };
         let version = row.waiting.as_ref().map_or(row.version, |waiting| waiting.version);
-        self.wait(now, name, Status::Settling, Sight { version, writer: Writer::NotLooked });
+        self.wait(now, name, FileStatus::Settling, Sight { version, writer: WriterPresence::NotLooked });
     }
 
     /// When [`Self::poll_look`] has something next.
@@ -397,8 +414,8 @@ impl Folder {
 
     /// Files to look at now, with an eye on who has them open; up to so many. Each is told by `handle_seen`
     /// or `handle_gone`.
-    pub fn poll_look(&mut self, now: Now, count_max: usize) -> Vec<Name> {
-        let ready = |one: &&(Duration, Name)| one.0 <= now.steady;
+    pub fn poll_look(&mut self, now: FolderMoment, count_max: usize) -> Vec<WatchedName> {
+        let ready = |one: &&(Duration, WatchedName)| one.0 <= now.steady;
         let names: Vec<_> =
             self.due.iter().take_while(ready).take(count_max).map(|(_, name)| name.clone()).collect();
         for name in &names {
@@ -412,31 +429,32 @@ impl Folder {
     }
 
     /// The next file to take.
-    pub fn poll_take(&mut self) -> Option<Take> {
+    pub fn poll_take(&mut self) -> Option<FileToTake> {
         while let Some(name) = self.takes.pop_front() {
             let row = self.rows.get_mut(&name).filter(|row| row.is_free());
             // One that has changed or gone since is not offered any more.
-            let waiting = row.and_then(|row| row.waiting.as_mut()).filter(|one| one.offer == Offer::Queued);
+            let waiting =
+                row.and_then(|row| row.waiting.as_mut()).filter(|one| one.offer == TakeDecision::Queued);
             if let Some(waiting) = waiting {
-                waiting.offer = Offer::Asked;
-                return Some(Take { version: waiting.version, name });
+                waiting.offer = TakeDecision::Asked;
+                return Some(FileToTake { version: waiting.version, name });
             }
         }
         None
     }
 
     /// What has changed since the last call, for the store.
-    pub fn changes(&mut self) -> Vec<Change> {
+    pub fn changes(&mut self) -> Vec<StoreChange> {
         let dirty = std::mem::take(&mut self.dirty);
-        let change = |name: Name| match self.rows.get(&name) {
-            Some(row) => Change::Put(entry(&name, row)),
-            None => Change::Remove(name),
+        let change = |name: WatchedName| match self.rows.get(&name) {
+            Some(row) => StoreChange::Put(entry(&name, row)),
+            None => StoreChange::Remove(name),
         };
         dirty.into_iter().map(change).collect()
     }
 
     /// The one place that changes a status.
-    fn put(&mut self, now: Now, name: &Name, status: Status) {
+    fn put(&mut self, now: FolderMoment, name: &WatchedName, status: FileStatus) {
         let Some(row) = self.rows.get_mut(name) else { return };
         // A file that grows is written to the store once, not whenever it is seen.
         if row.status == status {
@@ -445,19 +463,19 @@ impl Folder {
         self.gone.remove(&(row.since_ms, name.clone()));
         row.status = status;
         row.since_ms = now.unix_ms;
-        if matches!(row.status, Status::Gone { .. }) {
+        if matches!(row.status, FileStatus::Gone { .. }) {
             self.gone.insert((row.since_ms, name.clone()));
         }
         self.dirty.insert(name.clone());
     }
 
-    fn unschedule(&mut self, name: &Name) {
+    fn unschedule(&mut self, name: &WatchedName) {
         if let Some(waiting) = self.rows.get(name).and_then(|row| row.waiting.as_ref()) {
             self.due.remove(&(waiting.wake, name.clone()));
         }
     }
 
-    fn remove(&mut self, name: &Name) {
+    fn remove(&mut self, name: &WatchedName) {
         self.unschedule(name);
         if self.rows.remove(name).is_some() {
             self.dirty.insert(name.clone());
@@ -465,15 +483,20 @@ impl Folder {
     }
 }
 
-impl Waiting {
-    fn begin(now: Now, sight: &Sight, settle: Duration) -> Waiting {
+impl RestingFile {
+    fn begin(now: FolderMoment, sight: &Sight, settle: Duration) -> RestingFile {
         let wake = now.steady.saturating_add(settle);
-        Waiting { version: sight.version, since: now.steady, wake, offer: Offer::No }
+        RestingFile { version: sight.version, since: now.steady, wake, offer: TakeDecision::No }
     }
 }
 
-fn entry(name: &Name, row: &Row) -> Entry {
-    Entry { name: name.clone(), version: row.version, status: row.status.clone(), since_ms: row.since_ms }
+fn entry(name: &WatchedName, row: &Row) -> WatchedFile {
+    WatchedFile {
+        name: name.clone(),
+        version: row.version,
+        status: row.status.clone(),
+        since_ms: row.since_ms,
+    }
 }
 
 #[cfg(test)]

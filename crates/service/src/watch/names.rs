@@ -4,10 +4,10 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul::{Code, Error, Filter, FilterError, RuleList, Side};
+use farhaul::{Code, Error, Filter, FilterError, FilterSide, RuleList};
 
-use super::after::MARKER;
-use super::config::{After, Watch};
+use super::after_action::MARKER;
+use super::config::{AfterAction, FolderWatch};
 
 /// How files of ours end that stand where files are received, and those that are about to be deleted. They
 /// begin with a dot.
@@ -15,29 +15,29 @@ const OURS: [&[u8]; 5] = [b".fhpart", b".fhjournal", b".fhtmp", b".fhlink", b".f
 
 /// Decides by the path of something below the folder.
 #[derive(Debug)]
-pub struct Names {
+pub struct NameFilter {
     filter: Filter,
     hidden: bool,
     /// Where files that have arrived are moved to, if that lies in the folder.
     moved: Option<Vec<u8>>,
 }
 
-impl Names {
+impl NameFilter {
     /// An error if a pattern cannot be read.
-    pub fn new(watch: &Watch) -> Result<Names, Error> {
+    pub fn new(watch: &FolderWatch) -> Result<NameFilter, Error> {
         let filter = filter(watch).map_err(|error| {
             Error::new(Code::BadPattern, format!("the watched folder {}: {error}", watch.folder.display()))
         })?;
         let moved = match &watch.after {
-            After::Move(to) => watch
+            AfterAction::Move(to) => watch
                 .folder
                 .join(to)
                 .strip_prefix(&watch.folder)
                 .ok()
                 .map(|inside| inside.as_os_str().as_bytes().to_vec()),
-            After::Leave | After::Mark | After::Delete => None,
+            AfterAction::Leave | AfterAction::Mark | AfterAction::Delete => None,
         };
-        Ok(Names { filter, hidden: watch.hidden, moved })
+        Ok(NameFilter { filter, hidden: watch.hidden, moved })
     }
 
     /// Whether a file is one to take. The directories above it are asked about by [`Self::enters`].
@@ -57,7 +57,7 @@ impl Names {
     }
 
     fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
-        self.filter.excludes(path, is_dir, Side::Sender)
+        self.filter.excludes(path, is_dir, FilterSide::Sender)
     }
 }
 
@@ -66,7 +66,7 @@ fn last(path: &[u8]) -> &[u8] {
 }
 
 /// What is excluded is out in any case; of the rest, what is included, if anything is said about that.
-fn filter(watch: &Watch) -> Result<Filter, FilterError> {
+fn filter(watch: &FolderWatch) -> Result<Filter, FilterError> {
     let mut list = RuleList::default();
     for pattern in &watch.exclude {
         list.exclude(pattern.as_bytes())?;
@@ -85,10 +85,10 @@ fn filter(watch: &Watch) -> Result<Filter, FilterError> {
 mod tests {
     use super::*;
 
-    fn names(change: impl FnOnce(&mut Watch)) -> Names {
-        let mut watch = Watch::new("/out");
+    fn names(change: impl FnOnce(&mut FolderWatch)) -> NameFilter {
+        let mut watch = FolderWatch::new("/out");
         change(&mut watch);
-        Names::new(&watch).unwrap()
+        NameFilter::new(&watch).unwrap()
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn where_files_are_moved_to_is_not_watched() {
         for to in ["sent", "/out/sent", "./sent/", "sent//"] {
-            let moving = names(|watch| watch.after = After::Move(to.into()));
+            let moving = names(|watch| watch.after = AfterAction::Move(to.into()));
             assert!(!moving.enters(b"sent") && moving.enters(b"sent2") && moving.enters(b"x/sent"));
         }
     }

@@ -11,8 +11,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::entry::{Name, Version};
-use super::names::Names;
+use super::entry::{FileVersion, WatchedName};
+use super::names::NameFilter;
 
 /// Directories within directories; deeper ones are not looked into.
 pub(super) const DEPTH_MAX: usize = 64;
@@ -43,7 +43,7 @@ pub(super) fn open_root(folder: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens something below the folder.
-pub(super) fn open_below(root: impl AsFd, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn open_below(root: impl AsFd, name: &WatchedName, flags: OFlags) -> io::Result<OwnedFd> {
     let path: &OsStr =
         if name.bytes().is_empty() { OsStr::new(".") } else { OsStr::from_bytes(name.bytes()) };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -58,7 +58,7 @@ pub(super) fn open_below(root: impl AsFd, name: &Name, flags: OFlags) -> io::Res
 }
 
 /// A regular file, if there is one. An error is that nobody can say.
-pub(super) fn look(root: impl AsFd, name: &Name) -> io::Result<Option<Stat>> {
+pub(super) fn look(root: impl AsFd, name: &WatchedName) -> io::Result<Option<Stat>> {
     match open_below(root, name, OFlags::PATH) {
         Ok(file) => Ok(Some(fstat(file)?).filter(is_file)),
         Err(error) if is_gone(&error) => Ok(None),
@@ -83,18 +83,18 @@ pub(super) fn is_shared(directory: impl AsFd) -> bool {
 }
 
 /// What a walk tells.
-pub(super) trait Visitor {
+pub(super) trait TreeVisitor {
     /// A directory is about to be read.
-    fn directory(&mut self, name: &Name, directory: &OwnedFd);
+    fn directory(&mut self, name: &WatchedName, directory: &OwnedFd);
     /// A regular file that is one to take.
-    fn file(&mut self, name: &Name, version: Version);
+    fn file(&mut self, name: &WatchedName, version: FileVersion);
     /// A directory could not be read, or is too deep.
-    fn unread(&mut self, name: &Name, error: io::Error);
+    fn unread(&mut self, name: &WatchedName, error: io::Error);
 }
 
 /// Walks from a directory on: each directory is told before it is read, so that whoever watches it from then
 /// on misses nothing.
-pub(super) fn walk(root: impl AsFd, from: &Name, names: &Names, visitor: &mut impl Visitor) {
+pub(super) fn walk(root: impl AsFd, from: &WatchedName, names: &NameFilter, visitor: &mut impl TreeVisitor) {
     let depth = from.bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
     let mut open = vec![(from.clone(), depth)];
     while let Some((name, depth)) = open.pop() {
@@ -114,10 +114,10 @@ pub(super) fn walk(root: impl AsFd, from: &Name, names: &Names, visitor: &mut im
 
 fn read(
     root: impl AsFd,
-    name: &Name,
-    names: &Names,
-    visitor: &mut impl Visitor,
-    directories: &mut Vec<Name>,
+    name: &WatchedName,
+    names: &NameFilter,
+    visitor: &mut impl TreeVisitor,
+    directories: &mut Vec<WatchedName>,
 ) -> io::Result<()> {
     let directory = open_below(root, name, OFlags::DIRECTORY | OFlags::RDONLY)?;
     visitor.directory(name, &directory);
@@ -141,7 +141,7 @@ fn read(
             continue;
         }
         match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if is_file(&stat) && may_be_file => visitor.file(&path, Version::of(&stat)),
+            Ok(stat) if is_file(&stat) && may_be_file => visitor.file(&path, FileVersion::of(&stat)),
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && may_be_directory => {
                 directories.push(path);
             }

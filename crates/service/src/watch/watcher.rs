@@ -1,7 +1,7 @@
 //! The eyes of a folder: waits for the kernel or the clock, looks, and tells [`Folder`] what it has seen.
 //!
 //! How to read it: a thread of the service calls [`Watcher::turn`] again and again; each turn sleeps until
-//! something is to do. Others wake it by a [`Waker`].
+//! something is to do. Others wake it by a [`WatcherWaker`].
 //!
 //! Always true: hints only say where to look, a walk over everything comes at intervals, and sooner when
 //! hints were lost; a folder in which nothing happens costs a walk an interval, and no more than 0.5 % of a
@@ -17,13 +17,13 @@ use farhaul::{Error, escape};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Stat;
 
-use super::config::Watch;
-use super::entry::{Change, Entry, Name, Status, Version};
-use super::events::{Events, Hint, Unwatched};
-use super::folder::{Folder, Now, Sight, Take, Writer};
-use super::names::Names;
-use super::tree::{self, Visitor};
-use super::writers::{self, Id};
+use super::config::FolderWatch;
+use super::entry::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
+use super::events::{InotifyEvents, WatchFailure, WatchHint};
+use super::folder::{FileToTake, Folder, FolderMoment, Sight, WriterPresence};
+use super::names::NameFilter;
+use super::tree::{self, TreeVisitor};
+use super::writers::{self, FileId};
 
 /// Between two walks, where the kernel tells of changes.
 const RESCAN: Duration = Duration::from_secs(60);
@@ -86,20 +86,20 @@ impl Notice {
 
 /// What a turn has brought.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct WatcherTurn {
     /// Files to make jobs for; each is answered by [`Watcher::taken`] or [`Watcher::refused`].
-    pub takes: Vec<Take>,
+    pub takes: Vec<FileToTake>,
     /// What a store has to write; those of [`Watcher::taken`] together with the job.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StoreChange>,
     /// What is new about the folder.
     pub notices: Vec<Notice>,
 }
 
 /// Ends the sleep of a turn.
 #[derive(Debug, Clone)]
-pub struct Waker(Arc<OwnedFd>);
+pub struct WatcherWaker(Arc<OwnedFd>);
 
-impl Waker {
+impl WatcherWaker {
     /// A turn that is under way, or the next one, returns soon.
     pub fn wake(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
@@ -107,16 +107,16 @@ impl Waker {
 }
 
 /// What tells the time.
-pub type Clock = Box<dyn Fn() -> Now + Send>;
+pub type FolderClock = Box<dyn Fn() -> FolderMoment + Send>;
 
 /// A folder that is watched.
 pub struct Watcher {
-    watch: Watch,
-    names: Names,
+    watch: FolderWatch,
+    names: NameFilter,
     folder: Folder,
-    clock: Clock,
-    events: Option<Events>,
-    wake: Waker,
+    clock: FolderClock,
+    events: Option<InotifyEvents>,
+    wake: WatcherWaker,
     next_walk: Duration,
     next_look: Duration,
     /// The end of the last walk that went through.
@@ -126,31 +126,31 @@ pub struct Watcher {
 }
 
 /// What a walk has found.
-struct Walk<'a> {
-    clock: &'a Clock,
+struct TreeWalk<'a> {
+    clock: &'a FolderClock,
     folder: &'a mut Folder,
-    events: Option<&'a mut Events>,
-    unread: Vec<Name>,
+    events: Option<&'a mut InotifyEvents>,
+    unread: Vec<WatchedName>,
     notices: BTreeSet<Notice>,
 }
 
-impl Visitor for Walk<'_> {
-    fn directory(&mut self, name: &Name, directory: &OwnedFd) {
+impl TreeVisitor for TreeWalk<'_> {
+    fn directory(&mut self, name: &WatchedName, directory: &OwnedFd) {
         let Some(events) = &mut self.events else { return };
         match events.watch(name, directory) {
             Ok(()) => {}
-            Err(Unwatched::Limit) => drop(self.notices.insert(Notice::WatchLimit)),
-            Err(Unwatched::Other) => {
+            Err(WatchFailure::Limit) => drop(self.notices.insert(Notice::WatchLimit)),
+            Err(WatchFailure::Other) => {
                 self.notices.insert(Notice::NoEvents("a directory cannot be watched".into()));
             }
         }
     }
 
-    fn file(&mut self, name: &Name, version: Version) {
-        self.folder.handle_seen((self.clock)(), name, Sight { version, writer: Writer::NotLooked });
+    fn file(&mut self, name: &WatchedName, version: FileVersion) {
+        self.folder.handle_seen((self.clock)(), name, Sight { version, writer: WriterPresence::NotLooked });
     }
 
-    fn unread(&mut self, name: &Name, error: io::Error) {
+    fn unread(&mut self, name: &WatchedName, error: io::Error) {
         let directory = match name.bytes() {
             b"" => ".".into(),
             bytes => escape(bytes),
@@ -166,19 +166,23 @@ impl Visitor for Walk<'_> {
 impl Watcher {
     /// Begins to watch; `rows` are those that the store has of this folder. The folder itself need not be
     /// there yet.
-    pub fn new(watch: Watch, rows: impl IntoIterator<Item = Entry>, clock: Clock) -> Result<Watcher, Error> {
+    pub fn new(
+        watch: FolderWatch,
+        rows: impl IntoIterator<Item = WatchedFile>,
+        clock: FolderClock,
+    ) -> Result<Watcher, Error> {
         let watch = watch.checked()?;
         let cannot = || Error::io(format!("cannot watch {}", watch.folder.display()));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| cannot()(error.into()))?;
         Ok(Watcher {
-            names: Names::new(&watch)?,
+            names: NameFilter::new(&watch)?,
             folder: Folder::new(watch.settle(), rows),
             next_walk: Duration::ZERO,
             next_look: Duration::ZERO,
             walked: None,
             events: None,
-            wake: Waker(Arc::new(wake)),
+            wake: WatcherWaker(Arc::new(wake)),
             notices: BTreeSet::new(),
             watch,
             clock,
@@ -186,7 +190,7 @@ impl Watcher {
     }
 
     /// What ends a turn's sleep.
-    pub fn waker(&self) -> Waker {
+    pub fn waker(&self) -> WatcherWaker {
         self.wake.clone()
     }
 
@@ -202,33 +206,34 @@ impl Watcher {
 
     /// A job has what was offered; see [`Folder::handle_taken`]. The changes are to be stored together with
     /// the job.
-    pub fn taken(&mut self, take: &Take, job: &str) -> (bool, Vec<Change>) {
+    pub fn taken(&mut self, take: &FileToTake, job: &str) -> (bool, Vec<StoreChange>) {
         let has = self.folder.handle_taken((self.clock)(), take, job);
         (has, self.folder.changes())
     }
 
     /// No job can be made of what was offered now.
-    pub fn refused(&mut self, take: &Take) {
+    pub fn refused(&mut self, take: &FileToTake) {
         self.folder.handle_refused((self.clock)(), take);
     }
 
     /// A job has ended for a file; see [`Folder::handle_result`].
-    pub fn ended(&mut self, name: &Name, job: &str, result: Result<(), String>) -> Vec<Change> {
+    pub fn ended(&mut self, name: &WatchedName, job: &str, result: Result<(), String>) -> Vec<StoreChange> {
         self.folder.handle_result((self.clock)(), name, job, result);
         self.folder.changes()
     }
 
     /// A job has ended and does not say of a file that it has arrived; see [`Folder::handle_unconfirmed`].
-    pub fn unconfirmed(&mut self, name: &Name, job: &str, why: &str) -> Vec<Change> {
+    pub fn unconfirmed(&mut self, name: &WatchedName, job: &str, why: &str) -> Vec<StoreChange> {
         self.folder.handle_unconfirmed((self.clock)(), name, job, why);
         self.folder.changes()
     }
 
     /// Has files that have failed be taken again.
-    pub fn retry_failed(&mut self) -> Vec<Change> {
+    pub fn retry_failed(&mut self) -> Vec<StoreChange> {
         let now = (self.clock)();
-        let is_failed = |entry: &Entry| matches!(entry.status, Status::Failed { .. });
-        let failed: Vec<Name> = self.folder.entries().filter(is_failed).map(|entry| entry.name).collect();
+        let is_failed = |entry: &WatchedFile| matches!(entry.status, FileStatus::Failed { .. });
+        let failed: Vec<WatchedName> =
+            self.folder.entries().filter(is_failed).map(|entry| entry.name).collect();
         for name in failed {
             self.folder.retry(now, &name);
         }
@@ -236,16 +241,16 @@ impl Watcher {
     }
 
     /// Sleeps until something is to do, `wait_max` at most, and does it.
-    pub fn turn(&mut self, wait_max: Duration) -> Turn {
+    pub fn turn(&mut self, wait_max: Duration) -> WatcherTurn {
         let before = self.notices.clone();
         self.sleep(wait_max);
-        let hints = self.events.as_mut().map(Events::hints).unwrap_or_default();
+        let hints = self.events.as_mut().map(InotifyEvents::hints).unwrap_or_default();
         self.follow(hints);
         if (self.clock)().steady >= self.next_walk {
             self.walk();
         }
         self.look();
-        Turn {
+        WatcherTurn {
             takes: std::iter::from_fn(|| self.folder.poll_take()).collect(),
             changes: self.folder.changes(),
             notices: self.notices.difference(&before).cloned().collect(),
@@ -265,7 +270,7 @@ impl Watcher {
         let _ = rustix::io::read(&*self.wake.0, &mut [0; 8]);
     }
 
-    fn follow(&mut self, hints: Vec<Hint>) {
+    fn follow(&mut self, hints: Vec<WatchHint>) {
         if hints.is_empty() {
             return;
         }
@@ -273,10 +278,10 @@ impl Watcher {
         let mut files = BTreeSet::new();
         for hint in hints {
             match hint {
-                Hint::File(name) => drop(files.insert(name)),
-                Hint::Appeared(name) => self.walk_from(&root, &name),
-                Hint::Vanished(name) => self.folder.handle_gone_below((self.clock)(), &name),
-                Hint::Lost => self.walk_soon(),
+                WatchHint::File(name) => drop(files.insert(name)),
+                WatchHint::Appeared(name) => self.walk_from(&root, &name),
+                WatchHint::Vanished(name) => self.folder.handle_gone_below((self.clock)(), &name),
+                WatchHint::Lost => self.walk_soon(),
             }
         }
         files.retain(|name| self.names.takes(name.bytes()));
@@ -292,12 +297,12 @@ impl Watcher {
     }
 
     /// A directory that has appeared, with all that is in it by now.
-    fn walk_from(&mut self, root: &OwnedFd, name: &Name) {
+    fn walk_from(&mut self, root: &OwnedFd, name: &WatchedName) {
         // One above it may be left out, too; its own parent is watched, so that is in.
         if !self.names.enters(name.bytes()) {
             return;
         }
-        let mut walk = Walk {
+        let mut walk = TreeWalk {
             clock: &self.clock,
             folder: &mut self.folder,
             events: self.events.as_mut(),
@@ -324,15 +329,15 @@ impl Watcher {
         let mut notices = BTreeSet::new();
         self.begin_events(&root, &mut notices);
         self.folder.begin_walk();
-        let mut walk = Walk {
+        let mut walk = TreeWalk {
             clock: &self.clock,
             folder: &mut self.folder,
             events: self.events.as_mut(),
             unread: Vec::new(),
             notices,
         };
-        tree::walk(&root, &Name::new(""), &self.names, &mut walk);
-        let Walk { unread, mut notices, .. } = walk;
+        tree::walk(&root, &WatchedName::new(""), &self.names, &mut walk);
+        let TreeWalk { unread, mut notices, .. } = walk;
         let end = (self.clock)();
         self.folder.end_walk(end, &unread);
         if self.folder.too_many() > 0 {
@@ -352,7 +357,7 @@ impl Watcher {
             return;
         }
         if self.events.is_none() {
-            match Events::new() {
+            match InotifyEvents::new() {
                 Ok(events) => self.events = Some(events),
                 Err(error) => drop(notices.insert(Notice::NoEvents(error.to_string()))),
             }
@@ -360,13 +365,13 @@ impl Watcher {
     }
 
     /// Tells of a file without an eye on who writes it. What cannot be looked at stays as it is until a walk.
-    fn look_at(&mut self, root: &OwnedFd, name: &Name) {
+    fn look_at(&mut self, root: &OwnedFd, name: &WatchedName) {
         let looked = tree::look(root, name);
         // Read after the look: what changed before it has stood still since then at most.
         let now = (self.clock)();
         match looked {
             Ok(Some(stat)) => {
-                let sight = Sight { version: Version::of(&stat), writer: Writer::NotLooked };
+                let sight = Sight { version: FileVersion::of(&stat), writer: WriterPresence::NotLooked };
                 self.folder.handle_seen(now, name, sight);
             }
             Ok(None) => self.folder.handle_gone(now, name),
@@ -386,7 +391,7 @@ impl Watcher {
         }
         self.next_look = now.steady + LOOKS;
         let Ok(root) = tree::open_root(&self.watch.folder) else { return self.walk_soon() };
-        let id = |stat: &Stat| -> Id { (stat.st_dev, stat.st_ino) };
+        let id = |stat: &Stat| -> FileId { (stat.st_dev, stat.st_ino) };
         let ids = names
             .iter()
             .filter_map(|name| tree::look(&root, name).ok().flatten())
@@ -401,11 +406,11 @@ impl Watcher {
             match looked {
                 Ok(Some(stat)) => {
                     let writer = match (ids.contains(&id(&stat)), open.contains(&id(&stat))) {
-                        (false, _) => Writer::NotLooked,
-                        (true, true) => Writer::Open,
-                        (true, false) => Writer::NoneSeen,
+                        (false, _) => WriterPresence::NotLooked,
+                        (true, true) => WriterPresence::Open,
+                        (true, false) => WriterPresence::NoneSeen,
                     };
-                    self.folder.handle_seen(now, &name, Sight { version: Version::of(&stat), writer });
+                    self.folder.handle_seen(now, &name, Sight { version: FileVersion::of(&stat), writer });
                 }
                 Ok(None) => self.folder.handle_gone(now, &name),
                 Err(_) => {}

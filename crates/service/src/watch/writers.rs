@@ -18,10 +18,10 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 const DESCRIPTORS_MAX: usize = 200_000;
 
 /// A file by its device and inode.
-pub(super) type Id = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
 /// Which of these files somebody was seen to have open for writing.
-pub(super) fn open_for_writing(wanted: &BTreeSet<Id>) -> BTreeSet<Id> {
+pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
     let mut found = BTreeSet::new();
     let mut left = DESCRIPTORS_MAX;
     if wanted.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn open_for_writing(wanted: &BTreeSet<Id>) -> BTreeSet<Id> {
 }
 
 /// Without asking a file server, which may not answer.
-fn id(descriptor: &Path) -> Option<Id> {
+fn id(descriptor: &Path) -> Option<FileId> {
     let found = statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::INO | StatxFlags::TYPE).ok()?;
     let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
     is_file.then(|| (makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))

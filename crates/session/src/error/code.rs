@@ -52,7 +52,7 @@ impl Blame {
 
 /// Whether the same command can work at another time, when nobody has changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// It fails in the same way.
     Futile,
     /// What was in the way may be gone; what has arrived is not sent again.
@@ -80,7 +80,7 @@ macro_rules! codes {
                         name: $name,
                         blame: Blame::$blame,
                         exit: ExitCode::$exit,
-                        retry: Retry::$retry,
+                        retry: RetryAdvice::$retry,
                         meaning: $meaning,
                         hint: $hint,
                     },)*
@@ -95,7 +95,7 @@ struct Row {
     name: &'static str,
     blame: Blame,
     exit: ExitCode,
-    retry: Retry,
+    retry: RetryAdvice,
     meaning: &'static str,
     hint: Option<&'static str>,
 }
@@ -244,7 +244,7 @@ impl Code {
     }
 
     /// Whether the same command can work later, when nobody has changed anything.
-    pub fn retry(self) -> Retry {
+    pub fn retry(self) -> RetryAdvice {
         self.row().retry
     }
 

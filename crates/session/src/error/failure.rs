@@ -3,7 +3,7 @@
 use std::io;
 
 use super::Code;
-use crate::codec::{Malformed, Reader, put_reason, put_varint};
+use crate::codec::{ByteReader, Malformed, put_reason, put_varint};
 use crate::error::Error;
 
 /// What the system says where bytes or files do not fit, in small letters.
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// As it was put. A code of a later version is known here only as a failure of files.
-    pub fn take(reader: &mut Reader<'_>) -> Result<Failure, Malformed> {
+    pub fn take(reader: &mut ByteReader<'_>) -> Result<Failure, Malformed> {
         let number = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
         Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), reader.text()?))
     }
@@ -110,11 +110,11 @@ mod tests {
         assert_eq!(failure, Failure::new(Code::NoSpace, "cannot write: no space left on device"));
         let mut bytes = Vec::new();
         failure.put(&mut bytes);
-        assert_eq!(Failure::take(&mut Reader(&bytes)), Ok(failure));
+        assert_eq!(Failure::take(&mut ByteReader(&bytes)), Ok(failure));
         let mut later = Vec::new();
         put_varint(&mut later, 4999);
         put_reason(&mut later, "why");
-        assert_eq!(Failure::take(&mut Reader(&later)), Ok(Failure::new(Code::FilesFailed, "why")));
-        assert_eq!(Failure::take(&mut Reader(&[0xff, 0xff, 0xff, 0xff, 1, 0])), Err(Malformed));
+        assert_eq!(Failure::take(&mut ByteReader(&later)), Ok(Failure::new(Code::FilesFailed, "why")));
+        assert_eq!(Failure::take(&mut ByteReader(&[0xff, 0xff, 0xff, 0xff, 1, 0])), Err(Malformed));
     }
 }

@@ -236,7 +236,7 @@ Blame says whose fault it is: `user` (the command, its files, the keys), `peer` 
             "| `{code}` | {} | {} | {} | {} | {} | {} |",
             code.exit_code() as u8,
             code.blame().name(),
-            if code.retry() == Retry::Helps { "yes" } else { "no" },
+            if code.retry() == RetryAdvice::Helps { "yes" } else { "no" },
             code.number(),
             code.meaning(),
             code.hint().unwrap_or_default()

@@ -1,5 +1,5 @@
 //! When an address changes: the peer's, which is asked to prove itself, or this host's own. And how much goes to one that has
-//! not: see [`Standing`](super::super::standing::Standing).
+//! not: see [`AddressStanding`](super::super::address_standing::AddressStanding).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use farhaul_net::SendBatch;
 use farhaul_proto::{PacketPlan, Timestamp};
 
-use super::super::flow_thread::Running;
-use super::super::packets::Payload;
-use super::super::peer_address::{Moved, PeerAddress};
+use super::super::flow_thread::FlowLoop;
+use super::super::packets::SegmentPayload;
+use super::super::peer_address::{AddressChange, PeerAddress};
 use super::super::supervisor::SILENCE;
 
 /// How often a silent flow looks whether there is another way to the peer.
@@ -17,7 +17,7 @@ const ROUTE_INTERVAL: Duration = Duration::from_secs(1);
 /// A challenge has this many bytes at most.
 const CHALLENGE_LEN: usize = 64;
 
-impl Running {
+impl FlowLoop {
     /// In silence, looks whether this host has moved to another network. An acceptor's address is the one that is known.
     pub(super) fn follow_route(&mut self, now: Timestamp) {
         let thread = &mut self.thread;
@@ -90,7 +90,7 @@ impl Running {
         let mut batch = SendBatch::new(len);
         batch.to(address);
         let out = batch.datagram(len).expect("one packet fits a batch of its size");
-        thread.packets.seal(packet, plan.control_of(packet), Payload::Sealed(&[]), out);
+        thread.packets.seal(packet, plan.control_of(packet), SegmentPayload::Sealed(&[]), out);
         // A challenge that cannot be sent is as one that got lost.
         let sent = thread.link.send(&mut batch);
         tracing::debug!(?address, ?sent, "challenge");
@@ -109,13 +109,13 @@ impl Running {
     /// A challenge was answered.
     pub(super) fn on_answered(&mut self, now: Timestamp, token: [u8; 8]) {
         let moved = self.thread.peer.answered(token, &mut self.thread.link);
-        if moved == Moved::No {
+        if moved == AddressChange::No {
             return;
         }
         tracing::info!(flow = self.thread.own.index, ?moved, "the peer has a new address");
         self.refused_seen = self.thread.link.stats().refused;
         let _ = self.thread.link.set_ecn(self.is_marking);
-        if moved == Moved::Network {
+        if moved == AddressChange::Network {
             self.begin_anew(now);
         }
     }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
-use super::demand::Demand;
-use super::fill::{Leaf, Node, Parts, bounding, fill};
-use super::lag::Lag;
-use super::order::{CONFIRM_MAX, Stand, change};
+use super::demand::RateDemand;
+use super::fill::{FillLeaf, FillNode, FillResult, bounding, fill};
+use super::lag::CapLag;
+use super::order::{CONFIRM_MAX, MemberRate, change};
 use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
 use crate::BLOCK_BYTES;
 use crate::options::RATE_MIN_BPS;
@@ -27,12 +27,12 @@ const FALL_NEAR: f64 = 1.05;
 const WEIGHTS: (f64, f64) = (0.001, 1000.0);
 
 /// What whoever follows a session's part has called when that has changed.
-pub(super) type Ring = Arc<dyn Fn() + Send + Sync>;
+pub(super) type PartObserver = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Balance {
-    pub(super) caps: BTreeMap<u64, Cap>,
-    pub(super) sessions: BTreeMap<u64, Session>,
+    pub(super) caps: BTreeMap<u64, CapState>,
+    pub(super) sessions: BTreeMap<u64, Member>,
     next_id: u64,
     /// Sessions need more or less than when the parts were made, at that time.
     is_stale: bool,
@@ -40,7 +40,7 @@ pub(super) struct Balance {
     /// The latest time that was said: it does not go back.
     latest: Option<Instant>,
     /// Whom to tell once the lock is free.
-    to_ring: Vec<Ring>,
+    to_ring: Vec<PartObserver>,
     /// Somebody has more than it was given.
     is_any_falling: bool,
     /// Changes that are to count at once and are under way, and whether anything has changed meanwhile.
@@ -49,7 +49,7 @@ pub(super) struct Balance {
 }
 
 #[derive(Debug)]
-pub(super) struct Cap {
+pub(super) struct CapState {
     /// Whose it is, as people are told.
     pub(super) whose: Arc<str>,
     pub(super) most_bps: Option<u64>,
@@ -58,13 +58,13 @@ pub(super) struct Cap {
     pub(super) weight: f64,
     /// IP bytes that its sessions have moved, also those that have left.
     pub(super) moved: u64,
-    lag: Lag,
-    bucket: Bucket,
+    lag: CapLag,
+    bucket: TokenBucket,
 }
 
 /// Bytes that may be granted now, and when that was.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     bytes: f64,
     at: Instant,
     /// At which it fills.
@@ -73,9 +73,9 @@ pub(super) struct Bucket {
     receivers: u64,
 }
 
-impl Bucket {
-    fn new(bps: f64, now: Instant) -> Bucket {
-        Bucket { bytes: burst(bps), at: now, bps, receivers: 0 }
+impl TokenBucket {
+    fn new(bps: f64, now: Instant) -> TokenBucket {
+        TokenBucket { bytes: burst(bps), at: now, bps, receivers: 0 }
     }
 
     /// The time until now counts by the rate that there was.
@@ -107,7 +107,7 @@ fn burst(bps: f64) -> f64 {
     (BURST_BLOCKS * BLOCK_BYTES as f64).max(bps * BITS * BURST_SECONDS)
 }
 
-pub(super) struct Session {
+pub(super) struct Member {
     /// The caps that it is directly in, its weight in each, and what all of these are multiplied by.
     places: Vec<(u64, f64)>,
     weight: f64,
@@ -116,27 +116,27 @@ pub(super) struct Session {
     /// What its users want at most, if they said so.
     wish_bps: Option<u64>,
     /// What it seems to need, and what it would have if all wanted whatever there is.
-    demand: Demand,
+    demand: RateDemand,
     even: u64,
     sends: bool,
     receives: bool,
     /// IP bytes that it has moved.
     moved: u64,
-    stand: Stand,
+    stand: MemberRate,
     /// Bits that it could have moved by its parts since its demand was looked at, until then.
     allowed: (f64, Instant),
     /// Since when it has more than it was given.
     fell: Option<Instant>,
     /// When it was looked last at what it moves, and what it had moved.
     looked: (Instant, u64),
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// Bytes that it has taken from the bucket of each of these since it came into it, less what it has given back: no more
     /// goes back there.
     taken: Vec<f64>,
-    follower: Option<(Arc<AtomicBool>, Ring)>,
+    follower: Option<(Arc<AtomicBool>, PartObserver)>,
 }
 
-impl Session {
+impl Member {
     /// Of its part, what goes each way.
     pub(super) fn each_way_bps(&self) -> Option<u64> {
         let ways = if self.sends && self.receives { 2 } else { 1 };
@@ -182,9 +182,9 @@ impl Balance {
         now: Instant,
     ) -> u64 {
         let id = self.take_id();
-        let bucket = Bucket::new(most_bps.unwrap_or(0) as f64, now);
-        let lag = Lag::new(now);
-        self.caps.insert(id, Cap { whose, most_bps, above, weight: 1.0, moved: 0, lag, bucket });
+        let bucket = TokenBucket::new(most_bps.unwrap_or(0) as f64, now);
+        let lag = CapLag::new(now);
+        self.caps.insert(id, CapState { whose, most_bps, above, weight: 1.0, moved: 0, lag, bucket });
         id
     }
 
@@ -243,21 +243,21 @@ impl Balance {
         let id = self.take_id();
         let (places, caps) = self.seat(places);
         let taken = vec![0.0; caps.len()];
-        let session = Session {
+        let session = Member {
             places,
             weight: 1.0,
             caps,
             wish_bps: None,
-            demand: Demand::new(now),
+            demand: RateDemand::new(now),
             even: FREE,
             sends: false,
             receives: false,
             moved: 0,
-            stand: Stand::default(),
+            stand: MemberRate::default(),
             allowed: (0.0, now),
             fell: None,
             looked: (now, 0),
-            bucket: Bucket::new(0.0, now),
+            bucket: TokenBucket::new(0.0, now),
             taken,
             follower: None,
         };
@@ -332,14 +332,14 @@ impl Balance {
         }
     }
 
-    pub(super) fn change(&mut self, id: u64, now: Instant, change: impl FnOnce(&mut Session)) {
+    pub(super) fn change(&mut self, id: u64, now: Instant, change: impl FnOnce(&mut Member)) {
         if let Some(session) = self.sessions.get_mut(&id) {
             change(session);
             self.divide(now);
         }
     }
 
-    pub(super) fn follow(&mut self, id: u64, news: Arc<AtomicBool>, ring: Ring) {
+    pub(super) fn follow(&mut self, id: u64, news: Arc<AtomicBool>, ring: PartObserver) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.follower = Some((news, ring));
         }
@@ -499,7 +499,7 @@ impl Balance {
     fn divide(&mut self, now: Instant) {
         (self.is_stale, self.made) = (false, Some(now));
         let (nodes, leaves) = self.tree();
-        let Parts { bps, even } = fill(&nodes, &leaves);
+        let FillResult { bps, even } = fill(&nodes, &leaves);
         let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
         for (session, (target, even)) in self.sessions.values_mut().zip(bps.into_iter().zip(even)) {
             session.stand.target = target;
@@ -516,11 +516,11 @@ impl Balance {
     }
 
     /// Gives those less that are to have less, then those more for whom there is some. `caps` has those of each session.
-    fn give(&mut self, nodes: &[Node], caps: Vec<Vec<usize>>, now: Instant) {
+    fn give(&mut self, nodes: &[FillNode], caps: Vec<Vec<usize>>, now: Instant) {
         let now = self.latest.map_or(now, |latest| latest.max(now));
         self.latest = Some(now);
         let most: Vec<_> = nodes.iter().map(|node| node.most).collect();
-        let before: Vec<Stand> = self.sessions.values().map(|session| session.stand).collect();
+        let before: Vec<MemberRate> = self.sessions.values().map(|session| session.stand).collect();
         let mut stands = before.clone();
         // First what falls, as a session that nobody follows is free of it at once.
         for (stand, session) in stands.iter_mut().zip(self.sessions.values()) {
@@ -530,7 +530,7 @@ impl Balance {
             }
         }
         change(&most, &caps, &mut stands);
-        self.is_any_falling = stands.iter().any(Stand::is_falling);
+        self.is_any_falling = stands.iter().any(MemberRate::is_falling);
         for ((session, stand), before) in self.sessions.values_mut().zip(stands).zip(before) {
             session.settle_allowed(now);
             session.stand = stand;
@@ -553,7 +553,7 @@ impl Balance {
     fn trace(&self) {
         if tracing::enabled!(tracing::Level::TRACE) {
             for (id, session) in &self.sessions {
-                let Stand { target, given, held } = session.stand;
+                let MemberRate { target, given, held } = session.stand;
                 let (need, is_new, even) = (session.demand.bps(), session.demand.is_new(), session.even);
                 tracing::trace!(id, target, given, held, even, need, is_new, moved = session.moved, "part");
             }
@@ -582,7 +582,7 @@ impl Balance {
     }
 
     /// The caps with sessions in them, and the sessions in their order.
-    fn tree(&self) -> (Vec<Node>, Vec<Leaf>) {
+    fn tree(&self) -> (Vec<FillNode>, Vec<FillLeaf>) {
         let mut ids: Vec<u64> =
             self.sessions.values().flat_map(|session| session.caps.iter().copied()).collect();
         ids.sort_unstable();
@@ -591,9 +591,9 @@ impl Balance {
         let node = |id: &u64| {
             let cap = &self.caps[id];
             let most = cap.most_bps.map(|most_bps| cap.lag.bps(most_bps));
-            Node { above: cap.above.as_ref().and_then(at), most, weight: cap.weight }
+            FillNode { above: cap.above.as_ref().and_then(at), most, weight: cap.weight }
         };
-        let leaf = |session: &Session| Leaf {
+        let leaf = |session: &Member| FillLeaf {
             places: session
                 .places
                 .iter()
@@ -607,7 +607,7 @@ impl Balance {
     }
 }
 
-impl Session {
+impl Member {
     /// The time until now counts by the part that there was.
     fn settle_allowed(&mut self, now: Instant) {
         let (bits, at) = &mut self.allowed;

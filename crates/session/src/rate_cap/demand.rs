@@ -15,7 +15,7 @@ pub(super) const KEPT: u64 = 4;
 
 /// What a session uses.
 #[derive(Debug)]
-pub(super) struct Demand {
+pub(super) struct RateDemand {
     is_new: bool,
     looked: Instant,
     /// Bytes that it had moved then.
@@ -24,9 +24,9 @@ pub(super) struct Demand {
     bps: Option<u64>,
 }
 
-impl Demand {
-    pub(super) fn new(now: Instant) -> Demand {
-        Demand { is_new: true, looked: now, moved: 0, bps: None }
+impl RateDemand {
+    pub(super) fn new(now: Instant) -> RateDemand {
+        RateDemand { is_new: true, looked: now, moved: 0, bps: None }
     }
 
     /// When it was looked last.
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn who_uses_little_wants_little_until_it_uses_what_it_has() {
         let begin = Instant::now();
-        let mut demand = Demand::new(begin);
+        let mut demand = RateDemand::new(begin);
         let mut moved = 0;
         let mut step = 0;
         // Seconds in which it moves so many bits a second of its part, and what it wants after them; even are 800.

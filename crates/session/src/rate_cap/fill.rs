@@ -15,7 +15,7 @@ use super::demand::KEPT;
 
 /// A cap. Those that others lie within come first.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct FillNode {
     pub above: Option<usize>,
     pub most: Option<u64>,
     /// Among those within the same cap.
@@ -25,7 +25,7 @@ pub(super) struct Node {
 /// A session: the caps that it is directly in, with its weight in each; what its users want at most, and what it
 /// seems to need, of which little is known if it is new.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Leaf {
+pub(super) struct FillLeaf {
     pub places: Vec<(usize, f64)>,
     pub wish: Option<u64>,
     pub need: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Leaf {
 
 /// Bits a second of each session; [`FREE`] where no cap has a most.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Parts {
+pub(super) struct FillResult {
     pub bps: Vec<u64>,
     /// What each would have if all wanted whatever there is, and only their weights told them apart.
     pub even: Vec<u64>,
@@ -44,9 +44,9 @@ pub(super) struct Parts {
 const ROUNDING: f64 = 1e-4;
 
 /// Divides what there is. First nobody gets more than it needs; what nobody needs is nobody's loss then.
-pub(super) fn fill(nodes: &[Node], leaves: &[Leaf]) -> Parts {
+pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     let bounding: Vec<Vec<usize>> = leaves.iter().map(|leaf| bounding(nodes, leaf)).collect();
-    let mut filling = Filling {
+    let mut filling = WaterFilling {
         nodes,
         leaves,
         bounding: &bounding,
@@ -55,19 +55,20 @@ pub(super) fn fill(nodes: &[Node], leaves: &[Leaf]) -> Parts {
     };
     let is_bounded: Vec<bool> = bounding.iter().map(|nodes| !nodes.is_empty()).collect();
     let even = filling.speeds(&is_bounded);
-    let first = |at: usize, leaf: &Leaf| if leaf.is_new { Some(even[at] as u64 / KEPT) } else { leaf.need };
+    let first =
+        |at: usize, leaf: &FillLeaf| if leaf.is_new { Some(even[at] as u64 / KEPT) } else { leaf.need };
     filling.rise(|at, leaf| leaf.wish.into_iter().chain(first(at, leaf)).min());
     filling.rise(|_, leaf| leaf.wish);
     let whole = whole(nodes, leaves, &bounding, &filling.rates);
     let or_free = |(rate, is_bounded): (u64, &bool)| if *is_bounded { rate } else { FREE };
-    Parts {
+    FillResult {
         bps: whole.into_iter().zip(&is_bounded).map(or_free).collect(),
         even: even.into_iter().map(|rate| rate as u64).zip(&is_bounded).map(or_free).collect(),
     }
 }
 
 /// The caps that a session is in, directly or not, and that have a most; each once.
-pub(super) fn bounding(nodes: &[Node], leaf: &Leaf) -> Vec<usize> {
+pub(super) fn bounding(nodes: &[FillNode], leaf: &FillLeaf) -> Vec<usize> {
     let mut found = Vec::new();
     for &(place, _) in &leaf.places {
         let mut next = Some(place);
@@ -81,18 +82,18 @@ pub(super) fn bounding(nodes: &[Node], leaf: &Leaf) -> Vec<usize> {
     found
 }
 
-struct Filling<'a> {
-    nodes: &'a [Node],
-    leaves: &'a [Leaf],
+struct WaterFilling<'a> {
+    nodes: &'a [FillNode],
+    leaves: &'a [FillLeaf],
     bounding: &'a [Vec<usize>],
     rates: Vec<f64>,
     /// Of each cap.
     left: Vec<f64>,
 }
 
-impl Filling<'_> {
+impl WaterFilling<'_> {
     /// Raises all sessions until each has its `limit` or is stopped by a cap.
-    fn rise(&mut self, limit: impl Fn(usize, &Leaf) -> Option<u64>) {
+    fn rise(&mut self, limit: impl Fn(usize, &FillLeaf) -> Option<u64>) {
         let limit = |(at, leaf)| limit(at, leaf).map_or(f64::INFINITY, |bps| bps as f64);
         let limits: Vec<f64> = self.leaves.iter().enumerate().map(limit).collect();
         let mut rising: Vec<bool> = (0..self.leaves.len())
@@ -154,7 +155,7 @@ impl Filling<'_> {
             let most = node.most.map_or(f64::INFINITY, |most| most as f64);
             speeds.push(of_above.unwrap_or(f64::INFINITY).min(most));
         }
-        let speed = |leaf: &Leaf| {
+        let speed = |leaf: &FillLeaf| {
             let of_places =
                 leaf.places.iter().map(|&(place, weight)| speeds[place] * weight / weights[place]);
             of_places.fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)
@@ -164,7 +165,7 @@ impl Filling<'_> {
 }
 
 /// The rates in whole bits; what rounding leaves goes to the last ones that may have it.
-fn whole(nodes: &[Node], leaves: &[Leaf], bounding: &[Vec<usize>], rates: &[f64]) -> Vec<u64> {
+fn whole(nodes: &[FillNode], leaves: &[FillLeaf], bounding: &[Vec<usize>], rates: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = rates.iter().map(|rate| (rate + ROUNDING) as u64).collect();
     let mut left: Vec<u64> = nodes.iter().map(|node| node.most.unwrap_or(FREE)).collect();
     for (rate, bounding) in whole.iter_mut().zip(bounding) {
@@ -188,20 +189,21 @@ mod tests {
 
     use super::*;
 
-    fn root(most: u64) -> Node {
-        Node { above: None, most: Some(most), weight: 1.0 }
+    fn root(most: u64) -> FillNode {
+        FillNode { above: None, most: Some(most), weight: 1.0 }
     }
 
-    fn within(above: usize, most: Option<u64>) -> Node {
-        Node { above: Some(above), most, weight: 1.0 }
+    fn within(above: usize, most: Option<u64>) -> FillNode {
+        FillNode { above: Some(above), most, weight: 1.0 }
     }
 
-    fn leaf(places: &[usize]) -> Leaf {
-        Leaf { places: places.iter().map(|&place| (place, 1.0)).collect(), ..Leaf::default() }
+    fn leaf(places: &[usize]) -> FillLeaf {
+        FillLeaf { places: places.iter().map(|&place| (place, 1.0)).collect(), ..FillLeaf::default() }
     }
 
     fn wishing(most: u64, wishes: &[(Option<u64>, Option<u64>)]) -> Vec<u64> {
-        let leaves: Vec<_> = wishes.iter().map(|&(wish, need)| Leaf { wish, need, ..leaf(&[0]) }).collect();
+        let leaves: Vec<_> =
+            wishes.iter().map(|&(wish, need)| FillLeaf { wish, need, ..leaf(&[0]) }).collect();
         fill(&[root(most)], &leaves).bps
     }
 
@@ -237,18 +239,20 @@ mod tests {
     #[test]
     fn parts_are_as_the_weights() {
         let weighted = |weights: &[f64]| {
-            let leaves: Vec<_> =
-                weights.iter().map(|&weight| Leaf { places: vec![(0, weight)], ..Leaf::default() }).collect();
+            let leaves: Vec<_> = weights
+                .iter()
+                .map(|&weight| FillLeaf { places: vec![(0, weight)], ..FillLeaf::default() })
+                .collect();
             fill(&[root(90)], &leaves)
         };
         assert_eq!(weighted(&[1.0, 2.0, 6.0]).bps, [10, 20, 60]);
         assert_eq!(weighted(&[0.5, 0.25, 0.75]).even, [30, 15, 45]);
         // What the heavy one leaves is divided by the weights of the others.
-        let mut leaves = vec![Leaf { wish: Some(15), places: vec![(0, 6.0)], ..Leaf::default() }];
-        leaves.extend([1.0, 2.0].map(|weight| Leaf { places: vec![(0, weight)], ..Leaf::default() }));
+        let mut leaves = vec![FillLeaf { wish: Some(15), places: vec![(0, 6.0)], ..FillLeaf::default() }];
+        leaves.extend([1.0, 2.0].map(|weight| FillLeaf { places: vec![(0, weight)], ..FillLeaf::default() }));
         assert_eq!(fill(&[root(90)], &leaves).bps, [15, 25, 50]);
         // A cap has its own weight, whatever is in it.
-        let nodes = [root(90), Node { weight: 2.0, ..within(0, None) }];
+        let nodes = [root(90), FillNode { weight: 2.0, ..within(0, None) }];
         let leaves = [leaf(&[1]), leaf(&[1]), leaf(&[0])];
         assert_eq!(fill(&nodes, &leaves).bps, [30, 30, 30]);
     }
@@ -264,15 +268,18 @@ mod tests {
         assert_eq!(fill(&nodes, &[leaf(&[1, 2])]).bps, [60]);
         assert_eq!(fill(&nodes, &[leaf(&[1, 2]), leaf(&[0])]).bps.iter().sum::<u64>(), 100);
         // Without a most anywhere.
-        assert_eq!(fill(&[within(1, None), Node { most: None, ..root(0) }][1..], &[leaf(&[0])]).bps, [FREE]);
+        assert_eq!(
+            fill(&[within(1, None), FillNode { most: None, ..root(0) }][1..], &[leaf(&[0])]).bps,
+            [FREE]
+        );
     }
 
     prop_compose! {
         fn any_caps()(
             nodes in proptest::collection::vec(
                 (any::<prop::sample::Index>(), proptest::option::of(1_000u64..1_000_000), 0.1f64..10.0, any::<bool>()), 1..8),
-        ) -> Vec<Node> {
-            nodes.into_iter().enumerate().map(|(at, (above, most, weight, is_root))| Node {
+        ) -> Vec<FillNode> {
+            nodes.into_iter().enumerate().map(|(at, (above, most, weight, is_root))| FillNode {
                 above: (at > 0 && !is_root).then(|| above.index(at)), most, weight,
             }).collect()
         }
@@ -286,13 +293,13 @@ mod tests {
                 (proptest::collection::vec((any::<prop::sample::Index>(), 0.1f64..10.0), 1..4),
                  proptest::option::of(0u64..300_000), proptest::option::of(0u64..300_000)), 1..20),
         ) {
-            let leaves: Vec<Leaf> = drawn.into_iter().map(|(places, wish, need)| {
+            let leaves: Vec<FillLeaf> = drawn.into_iter().map(|(places, wish, need)| {
                 let mut taken: Vec<(usize, f64)> = Vec::new();
                 for (place, weight) in places {
                     let place = place.index(nodes.len());
                     if taken.iter().all(|(other, _)| *other != place) { taken.push((place, weight)); }
                 }
-                Leaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0) }
+                FillLeaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0) }
             }).collect();
             let parts = fill(&nodes, &leaves).bps;
             let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
@@ -315,7 +322,7 @@ mod tests {
             sessions in proptest::collection::vec((0.1f64..10.0, proptest::option::of(0u64..300_000)), 1..20),
         ) {
             let leaves: Vec<_> = sessions.iter().map(|&(weight, wish)| {
-                Leaf { places: vec![(0, weight)], wish, ..Leaf::default() }
+                FillLeaf { places: vec![(0, weight)], wish, ..FillLeaf::default() }
             }).collect();
             let parts = fill(&[root(most)], &leaves).bps;
             for (one, other) in (0..parts.len()).flat_map(|one| (0..parts.len()).map(move |other| (one, other))) {

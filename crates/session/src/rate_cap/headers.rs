@@ -47,7 +47,7 @@ const TCP_HEADERS: [u64; 2] = [20 + 32, 40 + 32];
 
 /// What flows have moved so far, both ways.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub(crate) struct TrafficCounts {
     /// All of it: IP bytes.
     pub ip: u64,
     /// What a pacer here or there has counted, and IP bytes of the same packets.
@@ -57,11 +57,11 @@ pub(crate) struct Moved {
     pub beside_content: u64,
 }
 
-impl std::ops::Add for Moved {
-    type Output = Moved;
+impl std::ops::Add for TrafficCounts {
+    type Output = TrafficCounts;
 
-    fn add(self, other: Moved) -> Moved {
-        Moved {
+    fn add(self, other: TrafficCounts) -> TrafficCounts {
+        TrafficCounts {
             ip: self.ip + other.ip,
             paced: self.paced + other.paced,
             paced_ip: self.paced_ip + other.paced_ip,
@@ -87,7 +87,7 @@ pub(crate) fn of_stream(bytes: u64) -> u64 {
 
 /// What headers and unpaced packets take of a session's part.
 #[derive(Debug)]
-pub(crate) struct Headers {
+pub(crate) struct HeaderShare {
     /// Nothing goes over a network.
     is_local: bool,
     /// IP bytes for each paced byte.
@@ -96,13 +96,13 @@ pub(crate) struct Headers {
     unpaced_bps: f64,
     /// By which the pace is higher, as less of it comes.
     behind: f64,
-    looked: Option<(Instant, Moved)>,
+    looked: Option<(Instant, TrafficCounts)>,
 }
 
-impl Headers {
-    pub(crate) fn new(transport: Transport) -> Headers {
+impl HeaderShare {
+    pub(crate) fn new(transport: Transport) -> HeaderShare {
         let is_local = transport == Transport::Local;
-        Headers {
+        HeaderShare {
             is_local,
             each: if is_local { 1.0 } else { FIRST },
             unpaced_bps: 0.0,
@@ -113,7 +113,7 @@ impl Headers {
 
     /// The session has moved so much in all; `steady_bps` is what its pacers were set to all the time since this returned `true` last,
     /// both ways together. Returns whether it is time to look at its pace anew.
-    pub(crate) fn look(&mut self, moved: Moved, steady_bps: Option<u64>, now: Instant) -> bool {
+    pub(crate) fn look(&mut self, moved: TrafficCounts, steady_bps: Option<u64>, now: Instant) -> bool {
         let Some((at, before)) = self.looked else {
             self.looked = Some((now, moved));
             return false;
@@ -169,9 +169,9 @@ mod tests {
     #[test]
     fn headers_and_unpaced_packets_are_taken_off() {
         let begin = Instant::now();
-        let mut headers = Headers::new(Transport::Udp);
+        let mut headers = HeaderShare::new(Transport::Udp);
         // 1472 bytes in each of 1000 datagrams a second, and 10,000 bytes of feedback.
-        let mut moved = Moved::default();
+        let mut moved = TrafficCounts::default();
         for step in 0..40 {
             headers.look(moved, None, begin + step * EVERY);
             moved.paced += 250 * 1472;
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn who_is_somewhat_behind_its_pace_has_a_higher_one_until_it_is_not() {
         let (begin, part) = (Instant::now(), 10_000_000);
-        let mut headers = Headers::new(Transport::Udp);
-        let mut moved = Moved::default();
+        let mut headers = HeaderShare::new(Transport::Udp);
+        let mut moved = TrafficCounts::default();
         let (mut rates, mut sets) = (Vec::new(), Vec::new());
         for step in 0..40u32 {
             let set = headers.pace(part);
@@ -206,7 +206,7 @@ mod tests {
                 0.4
             };
             let paced = (set as f64 * brought / 32.0) as u64;
-            moved = moved + Moved { paced, paced_ip: paced, ip: paced, beside_content: 0 };
+            moved = moved + TrafficCounts { paced, paced_ip: paced, ip: paced, beside_content: 0 };
             rates.push(32.0 * paced as f64 / part as f64);
             sets.push(set as f64 / part as f64);
         }
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn before_anything_is_known_small_datagrams_are_assumed() {
-        assert!(Headers::new(Transport::Udp).pace(12_280_000).abs_diff(12_000_000) <= 1);
-        assert_eq!(Headers::new(Transport::Local).pace(12_280_000), 12_280_000);
+        assert!(HeaderShare::new(Transport::Udp).pace(12_280_000).abs_diff(12_000_000) <= 1);
+        assert_eq!(HeaderShare::new(Transport::Local).pace(12_280_000), 12_280_000);
     }
 
     proptest! {
@@ -229,11 +229,11 @@ mod tests {
             steps in proptest::collection::vec((0u64..1_000_000, 0u64..50_000, 0u64..1_000_000), 1..20),
         ) {
             let begin = Instant::now();
-            let mut headers = Headers::new(Transport::Udp);
-            let mut moved = Moved::default();
+            let mut headers = HeaderShare::new(Transport::Udp);
+            let mut moved = TrafficCounts::default();
             for (step, (paced, more, unpaced)) in steps.into_iter().enumerate() {
                 headers.look(moved, Some(8_000_000), begin + step as u32 * EVERY);
-                moved = moved + Moved { paced, paced_ip: paced + more, ip: paced + more + unpaced, beside_content: 0 };
+                moved = moved + TrafficCounts { paced, paced_ip: paced + more, ip: paced + more + unpaced, beside_content: 0 };
                 prop_assert!(headers.pace(part) as f64 <= part as f64 * BEHIND_MAX);
             }
         }

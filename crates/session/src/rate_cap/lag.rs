@@ -22,7 +22,7 @@ const WANTED: f64 = 0.8;
 
 /// How far a cap is behind.
 #[derive(Debug)]
-pub(super) struct Lag {
+pub(super) struct CapLag {
     looked: Instant,
     /// Bytes that had been moved then.
     moved: u64,
@@ -32,14 +32,14 @@ pub(super) struct Lag {
     steps: f64,
 }
 
-impl Lag {
-    pub(super) fn new(now: Instant) -> Lag {
-        Lag { looked: now, moved: 0, behind: 0.0, steps: 0.0 }
+impl CapLag {
+    pub(super) fn new(now: Instant) -> CapLag {
+        CapLag { looked: now, moved: 0, behind: 0.0, steps: 0.0 }
     }
 
     /// The cap has another rate from now on, of which nothing has been used.
     pub(super) fn begin(&mut self, moved: u64, now: Instant) {
-        *self = Lag { moved, ..Lag::new(now) };
+        *self = CapLag { moved, ..CapLag::new(now) };
     }
 
     /// So many bytes have been moved in all. Returns whether the cap is taken for another one now.
@@ -73,7 +73,7 @@ mod tests {
     /// Looks each quarter of a second at a cap of which this part was used.
     fn used(parts: &[f64]) -> Vec<u64> {
         let begin = Instant::now();
-        let mut lag = Lag::new(begin);
+        let mut lag = CapLag::new(begin);
         let mut moved = 0.0;
         let looks = parts.iter().zip(1..).map(|(part, look)| {
             moved += part * MOST as f64 / 8.0 / 4.0;
@@ -96,7 +96,7 @@ mod tests {
     fn sessions_that_use_less_than_their_parts_come_to_all_of_the_cap() {
         let begin = Instant::now();
         for efficiency in [0.92, 0.96, 0.99, 1.0, 1.03] {
-            let mut lag = Lag::new(begin);
+            let mut lag = CapLag::new(begin);
             let mut moved = 0.0;
             for look in 1..100 {
                 let before = moved;

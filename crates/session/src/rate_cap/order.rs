@@ -12,7 +12,7 @@ const STEP_MIN: f64 = 0.1;
 
 /// Bits a second of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stand {
+pub(super) struct MemberRate {
     /// What it is to have.
     pub target: u64,
     /// What it may use now.
@@ -21,7 +21,7 @@ pub(super) struct Stand {
     pub held: u64,
 }
 
-impl Stand {
+impl MemberRate {
     pub(super) fn is_falling(&self) -> bool {
         self.held > self.given
     }
@@ -29,13 +29,13 @@ impl Stand {
 
 /// Gives less to whoever has more than it is to have, then more where that is free. `most` has what each cap may
 /// have, `caps` those that each session is in.
-pub(super) fn change(most: &[Option<u64>], caps: &[Vec<usize>], stands: &mut [Stand]) {
+pub(super) fn change(most: &[Option<u64>], caps: &[Vec<usize>], stands: &mut [MemberRate]) {
     for stand in &mut *stands {
         stand.given = stand.given.min(stand.target);
         // What it may still be using it may have again.
         stand.given = stand.given.max(stand.target.min(stand.held));
     }
-    let is_any_falling = stands.iter().any(Stand::is_falling);
+    let is_any_falling = stands.iter().any(MemberRate::is_falling);
     let mut used = vec![0u64; most.len()];
     let mut wanted = vec![0u64; most.len()];
     for (stand, caps) in stands.iter().zip(caps) {
@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    fn stand(target: u64, given: u64, held: u64) -> Stand {
-        Stand { target, given, held }
+    fn stand(target: u64, given: u64, held: u64) -> MemberRate {
+        MemberRate { target, given, held }
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
                 (0..6usize).map(|at| (0..most.len()).filter(|cap| *cap == 0 || at % most.len() == *cap).collect()).collect();
             let bounds: Vec<_> = most.iter().map(|most| Some(*most)).collect();
             let mut weights = [0u64; 6];
-            let mut stands = [Stand::default(); 6];
+            let mut stands = [MemberRate::default(); 6];
             for (at, weight, confirms) in steps {
                 if confirms {
                     stands[at].held = stands[at].given;

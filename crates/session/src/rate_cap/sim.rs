@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{CapPlace, CapPlaces, Part, RateCap, RateShares};
-use crate::supervisor::Role;
+use super::{CapMembership, CapMemberships, RateCap, RatePart, RateShares};
+use crate::supervisor::ContentRole;
 
 const STEP: Duration = Duration::from_millis(10);
 const CHECK: u64 = 5;
@@ -16,18 +16,18 @@ const UPLINK: f64 = 150e6;
 const OTHER: f64 = 120e6;
 
 struct Sender {
-    named: CapPlaces,
+    named: CapMemberships,
     shares: RateShares,
     /// Steps that half of a round trip takes; 0 for who sends here.
     delay: u64,
     /// Does not keep to what it is told.
     is_deaf: bool,
     /// Parts on their way to it, with the step at which they are there.
-    told: VecDeque<(u64, Part)>,
-    known: Option<Part>,
-    last_told: Option<Part>,
+    told: VecDeque<(u64, RatePart)>,
+    known: Option<RatePart>,
+    last_told: Option<RatePart>,
     /// Confirmations on their way back.
-    confirming: VecDeque<(u64, Part)>,
+    confirming: VecDeque<(u64, RatePart)>,
     /// Bits that arrive at a step.
     arriving: VecDeque<(u64, f64)>,
     moved: f64,
@@ -66,14 +66,14 @@ impl World {
 
     fn add(
         &mut self,
-        (places, group_most): (&[CapPlace], f64),
+        (places, group_most): (&[CapMembership], f64),
         delay: u64,
         can: f64,
         seconds: u64,
     ) -> &mut Sender {
-        let named = CapPlaces::from(places.to_vec());
+        let named = CapMemberships::from(places.to_vec());
         let shares = RateShares::join(None, &named, self.now()).unwrap();
-        shares.allow(if delay > 0 { Role::Receiver } else { Role::Sender });
+        shares.allow(if delay > 0 { ContentRole::Receiver } else { ContentRole::Sender });
         shares.follow(|| {});
         self.senders.push(Sender {
             named,
@@ -187,7 +187,7 @@ fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64;
         }
         while world.senders.len() < 10 {
             let draw = random(&mut numbers);
-            let places: (&[CapPlace], f64) = match draw % 4 {
+            let places: (&[CapMembership], f64) = match draw % 4 {
                 0 => (&[uplink.clone().into()], UPLINK),
                 1 => (&[cap.clone().into(), other.clone().into()], OTHER),
                 _ => (&[cap.clone().into()], f64::INFINITY),

@@ -73,7 +73,7 @@ fn no_more_is_granted_than_the_receivers_parts_come_to() {
     let sender = cap.join(begin).unwrap();
     let [one, other] = [(); 2].map(|()| cap.join(begin).unwrap());
     for receiver in [&one, &other] {
-        receiver.allow(Role::Receiver);
+        receiver.allow(ContentRole::Receiver);
     }
     drop(sender);
     // Nobody counts what was taken in which session.
@@ -87,7 +87,7 @@ fn no_more_is_granted_than_the_receivers_parts_come_to() {
     drop((one, other));
     assert!(!cap.is_idle(at(100_100)));
     let again = cap.join(at(100_100)).unwrap();
-    again.allow(Role::Receiver);
+    again.allow(ContentRole::Receiver);
     assert!(again.take_blocks(100, at(100_100)) <= 1);
     drop(again);
     assert!(cap.is_idle(at(110_000)));
@@ -97,10 +97,10 @@ fn no_more_is_granted_than_the_receivers_parts_come_to() {
 fn both_ways_of_a_session_come_to_its_part() {
     let begin = Instant::now();
     let share = RateCap::new("this key", Some(MOST), begin).join(begin).unwrap();
-    share.allow(Role::Sender);
+    share.allow(ContentRole::Sender);
     assert_eq!(share.bps(), Some(MOST));
-    share.allow(Role::Receiver);
-    share.allow(Role::Receiver);
+    share.allow(ContentRole::Receiver);
+    share.allow(ContentRole::Receiver);
     assert_eq!(share.bps(), Some(MOST / 2));
     let taken = |ms| share.take_blocks(100, begin + Duration::from_millis(ms));
     assert_eq!((taken(10), taken(1010), taken(2010)), (BURST_BLOCKS as u64, 1, 1));
@@ -147,8 +147,8 @@ fn all_that_is_granted_comes_to_no_more_than_the_cap_above() {
     let process = RateCap::new("this daemon", Some(MOST), begin);
     let keys = [(); 3].map(|()| process.within("this key", None, begin));
     let shares: Vec<_> = (0..7).map(|session| keys[session % 3].join(begin).unwrap()).collect();
-    shares[1..].iter().for_each(|share| share.allow(Role::Receiver));
-    shares[0].allow(Role::Sender);
+    shares[1..].iter().for_each(|share| share.allow(ContentRole::Receiver));
+    shares[0].allow(ContentRole::Sender);
     let mut taken = 0;
     for step in 1..=2000 {
         taken += shares[1 + step % 6].take_blocks(100, at(50 * step as u64));
@@ -211,7 +211,7 @@ fn a_flow_has_what_it_needs_ahead() {
 fn short_blocks_count_as_what_they_are() {
     let now = Instant::now();
     let share = RateCap::new("this key", Some(RATE_MIN_BPS), now).join(now).unwrap();
-    share.allow(Role::Receiver);
+    share.allow(ContentRole::Receiver);
     for _ in 0..1000 {
         assert_eq!(share.take_blocks(1, now), 1);
         share.give_back_rest(1);
@@ -224,7 +224,7 @@ fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothin
     let begin = Instant::now();
     let cap = RateCap::new("this key", Some(MOST), begin);
     let shares: Vec<_> = (0..8).map(|_| cap.join(begin).unwrap()).collect();
-    shares.iter().for_each(|share| share.allow(Role::Receiver));
+    shares.iter().for_each(|share| share.allow(ContentRole::Receiver));
     // The first one is ahead of the others.
     assert_eq!(
         (shares[0].take_blocks(100, begin), shares[1].take_blocks(1, begin)),
@@ -238,14 +238,14 @@ fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothin
     let mut taken = 0;
     for _ in 0..20 {
         let again = cap.join(begin).unwrap();
-        again.allow(Role::Receiver);
+        again.allow(ContentRole::Receiver);
         taken += again.take_blocks(1, begin) + again.take_when_dry(begin);
     }
     assert_eq!(taken, 0, "what was lent comes first");
     // What was not used is there again.
     let other = RateCap::new("this key", Some(MOST), begin);
     let share = other.join(begin).unwrap();
-    share.allow(Role::Receiver);
+    share.allow(ContentRole::Receiver);
     assert_eq!(share.take_blocks(100, begin), BURST_BLOCKS as u64);
     share.give_back_blocks(2);
     assert_eq!(share.take_blocks(100, begin), 2);
@@ -257,10 +257,10 @@ fn a_session_in_two_chains_is_granted_what_both_allow() {
     let at = |ms| begin + Duration::from_millis(ms);
     let key = RateCap::new("this key", Some(4 * MOST), begin);
     let uplink = key.beside("campus-uplink", Some(MOST), begin);
-    let named = CapPlaces::from(vec![CapPlace { cap: uplink.clone(), weight: 2.0 }]);
+    let named = CapMemberships::from(vec![CapMembership { cap: uplink.clone(), weight: 2.0 }]);
     let both = RateShares::join(Some(key.clone().into()), &named, begin).unwrap();
     let one = key.join(begin).unwrap();
-    [&both, &one].iter().for_each(|share| share.allow(Role::Receiver));
+    [&both, &one].iter().for_each(|share| share.allow(ContentRole::Receiver));
     assert_eq!((both.bps(), one.bps()), (Some(MOST), Some(3 * MOST)));
     let taken: u64 = (1..=200).map(|step| both.take_blocks(9, at(100 * step))).sum();
     assert!((40..=44).contains(&taken), "{taken} of the uplink's 2 a second");
@@ -362,8 +362,8 @@ fn a_tree_is_divided_by_its_rules() {
             made.push(cap);
         }
         let join = |&(cap, weight, wish): &(usize, f64, Option<u64>)| {
-            let place = CapPlace { cap: made[cap].clone(), weight };
-            let share = RateShares::join(Some(place), &CapPlaces::default(), now).unwrap();
+            let place = CapMembership { cap: made[cap].clone(), weight };
+            let share = RateShares::join(Some(place), &CapMemberships::default(), now).unwrap();
             share.set_wish(wish.map(|wish| wish * UNIT));
             share
         };
@@ -381,8 +381,8 @@ fn a_session_moves_to_another_cap_and_counts_there() {
     let host = RateCap::new("host", Some(1_200_000), now);
     let [campus, peer] = [Some(600_000), Some(400_000)].map(|most| host.within("cap", most, now));
     let key = host.beside("this key", Some(900_000), now);
-    let places = |cap: &RateCap| vec![CapPlace::from(cap.clone())];
-    let named = CapPlaces::from(places(&campus));
+    let places = |cap: &RateCap| vec![CapMembership::from(cap.clone())];
+    let named = CapMemberships::from(places(&campus));
     let share = RateShares::join(Some(key.clone().into()), &named, now).unwrap();
     let stays = campus.join(now).unwrap();
     share.has_moved(1000, 0, now);
@@ -413,7 +413,7 @@ fn one_that_moves_is_lowered_before_others_are_raised() {
     let now = Instant::now();
     let host = RateCap::new("host", Some(1_000_000), now);
     let campus = host.within("campus", Some(200_000), now);
-    let named = CapPlaces::from(vec![host.clone().into()]);
+    let named = CapMemberships::from(vec![host.clone().into()]);
     let moves = RateShares::join(None, &named, now).unwrap();
     moves.follow(|| {});
     let (in_host, in_campus) = (host.join(now).unwrap(), campus.join(now).unwrap());
@@ -440,7 +440,7 @@ fn changes_that_count_at_once_raise_nobody_in_between() {
     let now = Instant::now();
     let host = RateCap::new("host", Some(1_000_000), now);
     let old = host.within("campus", Some(400_000), now);
-    let named: [CapPlaces; 2] = [(); 2].map(|()| CapPlaces::from(vec![old.clone().into()]));
+    let named: [CapMemberships; 2] = [(); 2].map(|()| CapMemberships::from(vec![old.clone().into()]));
     let rung = Arc::new(AtomicBool::new(false));
     let shares = named.each_ref().map(|named| RateShares::join(None, named, now).unwrap());
     for share in &shares {
@@ -464,14 +464,14 @@ fn what_was_taken_in_one_cap_does_not_come_back_in_another() {
     let now = Instant::now();
     let host = RateCap::new("host", Some(4 * MOST), now);
     let [old, new] = [(); 2].map(|()| host.within("cap", Some(MOST), now));
-    let named = CapPlaces::from(vec![old.clone().into()]);
+    let named = CapMemberships::from(vec![old.clone().into()]);
     let share = RateShares::join(None, &named, now).unwrap();
-    share.allow(Role::Receiver);
+    share.allow(ContentRole::Receiver);
     assert_eq!(share.take_blocks(100, now), BURST_BLOCKS as u64);
     named.set(vec![new.clone().into()], now);
     share.give_back_blocks(BURST_BLOCKS as u64);
     let other = new.join(now).unwrap();
-    other.allow(Role::Receiver);
+    other.allow(ContentRole::Receiver);
     let taken = share.take_blocks(100, now) + other.take_blocks(100, now);
     assert_eq!(taken, BURST_BLOCKS as u64, "of the new cap's own");
 }

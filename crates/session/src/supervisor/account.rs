@@ -13,7 +13,7 @@ use crate::options;
 
 /// What a report says of the session besides its figures.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub(crate) struct SessionAccount {
     pub(crate) transport: &'static str,
     pub(crate) paths: Vec<PathFigures>,
     pub(crate) policed: Option<String>,
@@ -21,8 +21,8 @@ pub(crate) struct Account {
 }
 
 impl Supervisor {
-    pub(crate) fn account(&self) -> Account {
-        Account {
+    pub(crate) fn account(&self) -> SessionAccount {
+        SessionAccount {
             transport: self.transport,
             paths: self.paths(),
             policed: self.policed(),

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{TryRecvError, bounded};
 
-use super::super::blocked::Blocked;
-use super::super::blocked::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
 use super::super::events::Event;
-use super::super::messages::Message;
-use super::super::setup::Fallback;
+use super::super::messages::SessionMessage;
+use super::super::setup::CarrierFallback;
 use super::super::shared::{FlowShared, FlowState};
-use super::super::supervisor::{Part, Supervisor};
-use super::gone::lost;
-use super::telling::ends;
+use super::super::supervisor::{FlowPurpose, Supervisor};
+use super::super::udp_blocks::UdpBlockNotes;
+use super::super::udp_blocks::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
+use super::peer_loss::lost;
+use super::status::ends;
 use crate::error::{Code, Error, ExitCode};
 
 /// A stream carrier that could not be opened is tried again after this.
@@ -44,7 +44,7 @@ impl Supervisor {
 
     /// Opens a connection, without holding up this thread.
     pub(super) fn dial_beside(&mut self) {
-        let Fallback::Dial(dialer) = &self.fallback else { return };
+        let CarrierFallback::Dial(dialer) = &self.fallback else { return };
         self.last_dial = Some(Instant::now());
         let dialer = dialer.clone();
         let (done, dialing) = bounded(1);
@@ -60,9 +60,9 @@ impl Supervisor {
     }
 
     pub(super) fn poll_fallback(&mut self) -> Result<(), Error> {
-        if matches!(self.fallback, Fallback::Await(_) | Fallback::Listen(_)) {
+        if matches!(self.fallback, CarrierFallback::Await(_) | CarrierFallback::Listen(_)) {
             while let Some(flow) = self.fallback.open()? {
-                self.open_flow(flow, Part::StandBy)?;
+                self.open_flow(flow, FlowPurpose::StandBy)?;
             }
         }
         let mut results = Vec::new();
@@ -78,7 +78,7 @@ impl Supervisor {
             match result {
                 Ok(flow) => {
                     let index = flow.index;
-                    self.open_flow(flow, Part::StandBy)?;
+                    self.open_flow(flow, FlowPurpose::StandBy)?;
                     self.begin_stream(index);
                 }
                 // The far end has given it up, or is another process than before: it does not come back.
@@ -108,7 +108,7 @@ impl Supervisor {
         for flow in &udp {
             if is_live_udp(flow) {
                 self.retire(flow);
-                messages.push(Message::FlowDown { index: flow.index });
+                messages.push(SessionMessage::FlowDown { index: flow.index });
             }
         }
         self.shared.say(&messages);
@@ -136,7 +136,7 @@ impl Supervisor {
             let before = spare.index.checked_sub(self.further.generation(spare.index, self.flow_count));
             let opened = if before.is_none_or(has_ended) { spare.open() } else { Err(NOT_YET.into()) };
             match opened {
-                Ok(flow) => self.open_flow(flow, Part::Spare)?,
+                Ok(flow) => self.open_flow(flow, FlowPurpose::Spare)?,
                 // Its port may not be free yet, or the network of its address be gone.
                 Err(_) => self.due_spares.push(spare),
             }
@@ -179,7 +179,7 @@ impl Supervisor {
     fn activate(&mut self, stream: &Arc<FlowShared>) {
         let was_udp = self.transport.starts_with("udp");
         self.set_transport(if self.is_channel(stream) { self.stream_transport } else { "tcp" });
-        let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
+        let is_noted = self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted);
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
@@ -195,7 +195,7 @@ impl Supervisor {
         }
         let was_used = stream.active.swap(true, Ordering::AcqRel);
         if self.shared.is_initiator && !was_used {
-            self.shared.say(&[Message::StreamUse { index: stream.index, is_used: true }]);
+            self.shared.say(&[SessionMessage::StreamUse { index: stream.index, is_used: true }]);
         }
         stream.wake();
         self.say_advice(stream);
@@ -206,7 +206,7 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         let Some(flow) = flows.iter().find(|flow| flow.index == index) else { return };
         self.retire(flow);
-        self.shared.say(&[Message::FlowDown { index }]);
+        self.shared.say(&[SessionMessage::FlowDown { index }]);
     }
 
     /// The peer no longer uses flow `index`.
@@ -241,16 +241,16 @@ mod tests {
     use super::*;
     use crate::error::Misbehaviour;
     use crate::setup::local_pair;
-    use crate::supervisor::Role;
+    use crate::supervisor::ContentRole;
 
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {
         let (near, _far) = local_pair().unwrap();
-        let mut supervisor = start(near, Role::Receiver);
+        let mut supervisor = start(near, ContentRole::Receiver);
         let mut further = |index| {
             let (other, _) = local_pair().unwrap();
             let flow = other.flows.into_iter().next().unwrap();
-            supervisor.open_flow(crate::setup::FlowSetup { index, ..flow }, Part::StandBy)
+            supervisor.open_flow(crate::setup::FlowSetup { index, ..flow }, FlowPurpose::StandBy)
         };
         assert!(
             matches!(further(0), Err(error) if error.misbehaviour() == Some(Misbehaviour::FlowIndexTwice))

@@ -1,18 +1,18 @@
-//! What is looked at every [`CHECK_INTERVAL`](super::CHECK_INTERVAL): takes the facts, has them judged (`judge.rs`), and
+//! What is looked at every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge.rs`), and
 //! does what is to be done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::blocked::Blocked;
-use super::super::messages::Message;
+use super::super::messages::SessionMessage;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
+use super::super::udp_blocks::UdpBlockNotes;
 use super::carriers::is_live_udp;
-use super::gone::lost;
-use super::judge::{Act, End, Facts, StreamFlow, UdpFlow, judge};
-use super::streams::is_up;
+use super::judge::{CheckAction, CheckFacts, SessionEnd, StreamFlow, UdpFlow, judge};
+use super::peer_loss::lost;
+use super::stream_carrier::is_up;
 use crate::error::{Code, Error};
 
 impl Supervisor {
@@ -53,7 +53,7 @@ impl Supervisor {
     }
 
     /// Takes in what has come about beside the session, and looks at what there is then.
-    fn facts(&mut self) -> Result<Facts, Error> {
+    fn facts(&mut self) -> Result<CheckFacts, Error> {
         let now = self.shared.elapsed();
         self.poll_reply()?;
         self.poll_fallback()?;
@@ -85,7 +85,7 @@ impl Supervisor {
                 silent: since(&flow.heard_ms),
             }
         };
-        Ok(Facts {
+        Ok(CheckFacts {
             now,
             udp: udp.iter().map(see_udp).collect(),
             streams: streams.iter().zip(were_up).map(see_stream).collect(),
@@ -94,7 +94,7 @@ impl Supervisor {
             was_up: self.was_up,
             is_initiator: self.shared.is_initiator,
             is_udp_only: self.options.udp_only,
-            is_noted: self.blocked.as_ref().is_some_and(Blocked::was_noted),
+            is_noted: self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted),
             may_get_direct: self.may_get_direct(),
             has_better_streams: self.has_better_streams(),
             taken_up: self.taken_up,
@@ -102,34 +102,34 @@ impl Supervisor {
         })
     }
 
-    fn act(&mut self, act: Act) -> Result<(), Error> {
+    fn act(&mut self, act: CheckAction) -> Result<(), Error> {
         match act {
-            Act::TakeUp(newest) => self.taken_up = Some(newest),
-            Act::LetStreamsGo => {
+            CheckAction::TakeUp(newest) => self.taken_up = Some(newest),
+            CheckAction::LetStreamsGo => {
                 self.set_transport("udp");
                 self.let_streams_go();
             }
-            Act::SayAlive => self.say_alive(),
-            Act::ForgetNote => {
+            CheckAction::SayAlive => self.say_alive(),
+            CheckAction::ForgetNote => {
                 if let Some(blocked) = &mut self.blocked {
                     blocked.forget();
                 }
             }
-            Act::UseAllPaths => {
+            CheckAction::UseAllPaths => {
                 self.apply_paths(0)?;
-                self.shared.say(&[Message::PathsUnused(0)]);
+                self.shared.say(&[SessionMessage::PathsUnused(0)]);
             }
-            Act::Dial => self.dial(),
-            Act::Retire(index) => self.retire_silent(index),
-            Act::ChangeOver(index) => self.change_over(index),
-            Act::HearLastWords => {
+            CheckAction::Dial => self.dial(),
+            CheckAction::Retire(index) => self.retire_silent(index),
+            CheckAction::ChangeOver(index) => self.change_over(index),
+            CheckAction::HearLastWords => {
                 if self.shared.peer_closed().is_none() && !self.has_last_words() {
                     return Err(self.gone());
                 }
             }
-            Act::End(End::Gone) => return Err(self.gone()),
-            Act::End(End::Silent(silence)) => return Err(self.silent_too_long(silence)),
-            Act::End(End::Unreachable) => return Err(self.unreachable()),
+            CheckAction::End(SessionEnd::Gone) => return Err(self.gone()),
+            CheckAction::End(SessionEnd::Silent(silence)) => return Err(self.silent_too_long(silence)),
+            CheckAction::End(SessionEnd::Unreachable) => return Err(self.unreachable()),
         }
         Ok(())
     }

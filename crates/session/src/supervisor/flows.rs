@@ -6,6 +6,7 @@ use farhaul_handover::Held as _;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Flow, FlowConfig};
 
+use super::super::address_standing::grants_of;
 use super::super::budget::Resource;
 use super::super::flow_thread;
 use super::super::flow_thread::FlowThread;
@@ -13,9 +14,8 @@ use super::super::options::Cipher;
 use super::super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::super::peer_address::PeerAddress;
 use super::super::setup::{FlowLink, FlowSetup};
-use super::super::shared::{FlowShared, FlowState, Place};
-use super::super::standing::grants_of;
-use super::super::supervisor::{Part, Supervisor};
+use super::super::shared::{FlowPlace, FlowShared, FlowState};
+use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
@@ -26,7 +26,7 @@ const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
 const PAYLOAD_STREAM: u16 = 60 << 10;
 
 impl Supervisor {
-    pub(super) fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
+    pub(super) fn open_flow(&mut self, setup: FlowSetup, part: FlowPurpose) -> Result<(), Error> {
         // The list keeps flows that have ended.
         if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
             return Err(Error::misbehaved(
@@ -72,19 +72,19 @@ impl Supervisor {
         };
         let config = self.flow_config(is_stream)?;
         let path = if is_stream { 0 } else { self.further.path_of(setup.index) };
-        let place = Place {
+        let place = FlowPlace {
             index: setup.index,
             path,
             is_stream,
-            is_spare: part == Part::Spare,
+            is_spare: part == FlowPurpose::Spare,
             active: match part {
-                Part::StandBy => self.streams.is_said_to_be_used(setup.index),
-                Part::First | Part::Spare => is_stream || self.is_carrying(path),
+                FlowPurpose::StandBy => self.streams.is_said_to_be_used(setup.index),
+                FlowPurpose::First | FlowPurpose::Spare => is_stream || self.is_carrying(path),
             },
             congestion,
             begun_ms: self.shared.elapsed().as_millis() as u64,
         };
-        let window_max = match is_stream && part == Part::StandBy {
+        let window_max = match is_stream && part == FlowPurpose::StandBy {
             true => self.stream_window(),
             false => self.window_max,
         };

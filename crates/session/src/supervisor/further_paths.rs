@@ -10,17 +10,17 @@ use std::sync::atomic::Ordering;
 use farhaul_handover::Held as _;
 use farhaul_net::{Link as _, UdpLink};
 
-use super::super::messages::Message;
+use super::super::messages::SessionMessage;
 use super::super::options::PathAddresses;
-use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
-use super::super::shared::Addition;
-use super::super::supervisor::{Part, Supervisor};
+use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, ReservedFlow, SpareFlow, SpareLink};
+use super::super::shared::PathAddition;
+use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 use crate::options::NetworkOptions;
 
 /// What is known of them, and what is left for them.
 pub(super) struct FurtherPaths {
-    reserved: Vec<Reserved>,
+    reserved: Vec<ReservedFlow>,
     /// Index of the first flow of a further path.
     first_index: u16,
     /// Paths that the session has begun with.
@@ -28,11 +28,15 @@ pub(super) struct FurtherPaths {
     flows: u16,
     added: Vec<Option<PathAddresses>>,
     /// Those that the far end has been told of.
-    asked: Vec<Addition>,
+    asked: Vec<PathAddition>,
 }
 
 impl FurtherPaths {
-    pub(super) fn new(reserved: Vec<Reserved>, first_paths: usize, options: &NetworkOptions) -> FurtherPaths {
+    pub(super) fn new(
+        reserved: Vec<ReservedFlow>,
+        first_paths: usize,
+        options: &NetworkOptions,
+    ) -> FurtherPaths {
         let count = if reserved.is_empty() { 0 } else { options.further_paths };
         let first_index = reserved.first().map_or(u16::MAX, |first| first.index);
         let added = vec![None; count.into()];
@@ -66,7 +70,7 @@ impl FurtherPaths {
     }
 
     /// What is reserved for a path: one a flow, then those that may take their places.
-    fn take(&mut self, number: usize) -> Vec<Reserved> {
+    fn take(&mut self, number: usize) -> Vec<ReservedFlow> {
         let (first, count) = (self.first_index, self.count());
         self.reserved.extract_if(.., |flow| usize::from(flow.index - first) % count == number).collect()
     }
@@ -79,7 +83,7 @@ impl Supervisor {
         for addition in additions {
             let (path, addresses) = (addition.number as u64, addition.addresses);
             self.further.asked.push(addition);
-            self.shared.say(&[Message::PathAdd { path, addresses }]);
+            self.shared.say(&[SessionMessage::PathAdd { path, addresses }]);
         }
     }
 
@@ -91,7 +95,7 @@ impl Supervisor {
         }
         let reserved = self.further.take(number);
         let flows = usize::from(self.further.flows);
-        let is_here = |flow: &Reserved| flow.arrival.is_some();
+        let is_here = |flow: &ReservedFlow| flow.arrival.is_some();
         let sockets = match reserved.first().is_some_and(is_here) {
             true => Vec::new(),
             false => (0..flows).filter_map(|_| self.bind_in_range().ok()).collect(),
@@ -100,36 +104,36 @@ impl Supervisor {
         let local: Vec<SocketAddr> = sockets.iter().filter_map(UdpLink::local_addr).collect();
         let mut sockets = sockets.into_iter();
         for (number, flow) in reserved.into_iter().enumerate().filter(|_| is_open) {
-            let Reserved { index, send_id, recv_id, arrival } = flow;
+            let ReservedFlow { index, send_id, recv_id, arrival } = flow;
             let way = match arrival {
-                Some((first, client)) => SpareWay::Accept { first, clients: vec![client, addresses.local] },
-                None => SpareWay::Listen { local: local[number % flows] },
+                Some((first, client)) => SpareLink::Accept { first, clients: vec![client, addresses.local] },
+                None => SpareLink::Listen { local: local[number % flows] },
             };
             if number >= flows {
-                self.spares.push(Spare { index, send_id, recv_id, way });
+                self.spares.push(SpareFlow { index, send_id, recv_id, way });
                 continue;
             }
             let link = match (sockets.next(), way) {
                 (Some(socket), _) => FlowLink::Udp { socket, candidates: Vec::new() },
-                (None, SpareWay::Accept { first, clients }) => {
+                (None, SpareLink::Accept { first, clients }) => {
                     FlowLink::Accept { first, socket: AcceptSocket::new(), clients }
                 }
-                (None, SpareWay::Dial { .. } | SpareWay::Listen { .. }) => continue,
+                (None, SpareLink::Dial { .. } | SpareLink::Listen { .. }) => continue,
             };
-            self.open_flow(FlowSetup { index, send_id, recv_id, link }, Part::Spare)?;
+            self.open_flow(FlowSetup { index, send_id, recv_id, link }, FlowPurpose::Spare)?;
         }
         if is_open {
             self.book_added(number, addresses);
         }
         let ports = local.iter().map(SocketAddr::port).collect();
-        self.shared.say(&[Message::PathOpen { path, is_open, ports }]);
+        self.shared.say(&[SessionMessage::PathOpen { path, is_open, ports }]);
         Ok(())
     }
 
     /// The far end has answered: the path begins.
     pub(super) fn begin_added_path(&mut self, path: u64, is_open: bool, ports: &[u16]) -> Result<(), Error> {
         let position = self.further.asked.iter().position(|asked| asked.number as u64 == path);
-        let Some(Addition { number, addresses, sockets }) =
+        let Some(PathAddition { number, addresses, sockets }) =
             position.map(|position| self.further.asked.swap_remove(position))
         else {
             return Err(Error::from(Misbehaviour::PathNotAsked));
@@ -150,16 +154,16 @@ impl Supervisor {
         };
         let mut sockets = sockets.into_iter();
         for (place, flow) in self.further.take(number).into_iter().enumerate() {
-            let Reserved { index, send_id, recv_id, .. } = flow;
+            let ReservedFlow { index, send_id, recv_id, .. } = flow;
             let candidates = vec![addresses.remote_address(ports[place % flows])];
             match sockets.next() {
                 Some(socket) => {
                     let link = FlowLink::Udp { socket, candidates };
-                    self.open_flow(FlowSetup { index, send_id, recv_id, link }, Part::Spare)?;
+                    self.open_flow(FlowSetup { index, send_id, recv_id, link }, FlowPurpose::Spare)?;
                 }
                 None => {
-                    let way = SpareWay::Dial { local: addresses.local_address().ok(), candidates };
-                    self.spares.push(Spare { index, send_id, recv_id, way });
+                    let way = SpareLink::Dial { local: addresses.local_address().ok(), candidates };
+                    self.spares.push(SpareFlow { index, send_id, recv_id, way });
                 }
             }
         }
@@ -186,7 +190,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::supervisor::Role;
+    use super::super::super::supervisor::ContentRole;
     use super::super::tests::start;
     use super::*;
     use crate::setup::local_pair;
@@ -194,7 +198,7 @@ mod tests {
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {
         let options = NetworkOptions { flows: 2, further_paths: 3, ..NetworkOptions::default() };
-        let reserved = |index| Reserved { index, send_id: 0, recv_id: 0, arrival: None };
+        let reserved = |index| ReservedFlow { index, send_id: 0, recv_id: 0, arrival: None };
         // One path at first, of two flows in four generations; then three paths of two flows.
         let mut further = FurtherPaths::new((8..32).map(reserved).collect(), 1, &options);
         assert_eq!((further.count(), further.all_bits()), (3, 0b1110));
@@ -213,7 +217,7 @@ mod tests {
         let loopback = || "127.0.0.1".parse().unwrap();
         let addresses = PathAddresses::new(loopback(), loopback());
         let (near, far) = local_pair().unwrap();
-        let (mut near, mut far) = (start(near, Role::Sender), start(far, Role::Receiver));
+        let (mut near, mut far) = (start(near, ContentRole::Sender), start(far, ContentRole::Receiver));
         for end in [&mut near, &mut far] {
             let added = end.open_added_path(0, addresses);
             assert_eq!(Misbehaviour::of(&added), Some(Misbehaviour::PathNotAgreed));
@@ -221,7 +225,7 @@ mod tests {
         let opened = near.begin_added_path(0, true, &[1]);
         assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::PathNotAsked));
         let sockets = vec![UdpLink::bind(SocketAddr::new(loopback(), 0)).unwrap()];
-        near.further.asked.push(Addition { number: 0, addresses, sockets });
+        near.further.asked.push(PathAddition { number: 0, addresses, sockets });
         let opened = near.begin_added_path(0, true, &[]);
         assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::TooFewPorts));
         near.close(None);

@@ -50,7 +50,7 @@ pub(super) struct StreamFlow {
 
 /// What a check finds.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct CheckFacts {
     /// Since the session began.
     pub(super) now: Duration,
     pub(super) udp: Vec<UdpFlow>,
@@ -77,7 +77,7 @@ pub(super) struct Facts {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum CheckAction {
     /// Remembers this one as the newest spare that has taken up UDP again.
     TakeUp(u16),
     /// UDP carries everything again.
@@ -96,12 +96,12 @@ pub(super) enum Act {
     ChangeOver(u16),
     /// The far process has ended. Its last words may have come together with its end; if not, the session ends.
     HearLastWords,
-    End(End),
+    End(SessionEnd),
 }
 
 /// Why a session ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     Gone,
     /// Nothing has been heard of the peer for so long.
     Silent(Duration),
@@ -109,41 +109,41 @@ pub(super) enum End {
     Unreachable,
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Act> {
-    let Facts { udp, streams, .. } = facts;
+pub(super) fn judge(facts: &CheckFacts) -> Vec<CheckAction> {
+    let CheckFacts { udp, streams, .. } = facts;
     if facts.is_far_process_gone() && facts.stream_alive().is_none() {
-        return vec![Act::HearLastWords];
+        return vec![CheckAction::HearLastWords];
     }
     let Some(unanswered) = udp.iter().map(|flow| flow.unanswered).min() else {
         let silent = streams.iter().map(|flow| flow.silent).min().unwrap_or(facts.now);
-        return if silent > PATIENCE { facts.give_up(End::Silent(PATIENCE)) } else { Vec::new() };
+        return if silent > PATIENCE { facts.give_up(SessionEnd::Silent(PATIENCE)) } else { Vec::new() };
     };
     if facts.was_up && facts.are_streams_down() && facts.refused >= REFUSED {
-        return facts.give_up(End::Gone);
+        return facts.give_up(SessionEnd::Gone);
     }
     let mut acts = Vec::new();
     let mut lets_streams_go = false;
     if let Some(newest) = udp.iter().filter(|flow| flow.is_spare).map(|flow| flow.index).max() {
         // Each begins once: streams may carry beside it later.
         if Some(newest) > facts.taken_up {
-            acts.push(Act::TakeUp(newest));
+            acts.push(CheckAction::TakeUp(newest));
             lets_streams_go = facts.lets_streams_go();
-            acts.extend(lets_streams_go.then_some(Act::LetStreamsGo));
+            acts.extend(lets_streams_go.then_some(CheckAction::LetStreamsGo));
         }
-        acts.push(Act::SayAlive);
+        acts.push(CheckAction::SayAlive);
     }
     let is_any_up = udp.iter().any(|flow| flow.is_up);
     if facts.is_noted && is_any_up {
-        acts.push(Act::ForgetNote);
+        acts.push(CheckAction::ForgetNote);
     }
     if !udp.iter().any(|flow| flow.is_path_used) {
-        acts.push(Act::UseAllPaths);
+        acts.push(CheckAction::UseAllPaths);
     }
     // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
     let is_noted = facts.is_noted && !is_any_up && !facts.was_up;
     let has_stream = streams.iter().any(|flow| !flow.is_down && !flow.is_channel);
     if (unanswered >= FORESIGHT || is_noted) && !has_stream && !facts.is_udp_only {
-        acts.push(Act::Dial);
+        acts.push(CheckAction::Dial);
     }
     let is_beside = !lets_streams_go && streams.iter().any(|flow| flow.is_carrying && flow.is_heard());
     let patience = match (is_noted, is_beside) {
@@ -153,7 +153,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Act> {
     };
     if unanswered < patience {
         let is_silent = |flow: &&UdpFlow| flow.unanswered >= SILENCE;
-        acts.extend(udp.iter().filter(is_silent).map(|flow| Act::Retire(flow.index)));
+        acts.extend(udp.iter().filter(is_silent).map(|flow| CheckAction::Retire(flow.index)));
         return acts;
     }
     acts.extend(facts.without_udp(unanswered, patience, is_noted));
@@ -170,13 +170,13 @@ impl StreamFlow {
     }
 }
 
-impl Facts {
+impl CheckFacts {
     /// No UDP flow was answered within `patience`.
-    fn without_udp(&self, unanswered: Duration, patience: Duration, is_noted: bool) -> Vec<Act> {
+    fn without_udp(&self, unanswered: Duration, patience: Duration, is_noted: bool) -> Vec<CheckAction> {
         let is_coming =
             self.may_get_direct && self.direct_alive().is_none() && unanswered < patience + DIRECT_TIME;
         if let Some(stream) = self.stream_alive().filter(|_| !self.is_udp_only && !is_coming) {
-            return vec![Act::ChangeOver(stream.index)];
+            return vec![CheckAction::ChangeOver(stream.index)];
         }
         if is_noted && unanswered < SILENCE {
             return Vec::new();
@@ -184,14 +184,14 @@ impl Facts {
         // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
         let is_hopeless = self.is_udp_only && self.is_initiator;
         if !self.was_up && (is_hopeless || unanswered > CONNECT_MAX) {
-            return vec![Act::End(End::Unreachable)];
+            return vec![CheckAction::End(SessionEnd::Unreachable)];
         }
-        if self.silent > PATIENCE { self.give_up(End::Silent(self.silent)) } else { Vec::new() }
+        if self.silent > PATIENCE { self.give_up(SessionEnd::Silent(self.silent)) } else { Vec::new() }
     }
 
     /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
-    fn give_up(&self, end: End) -> Vec<Act> {
-        if self.has_unseen { Vec::new() } else { vec![Act::End(end)] }
+    fn give_up(&self, end: SessionEnd) -> Vec<CheckAction> {
+        if self.has_unseen { Vec::new() } else { vec![CheckAction::End(end)] }
     }
 
     fn are_streams_down(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What a session may have, by its options: what a daemon charges its key before it begins, and the most that it can come to.
 
 use super::super::BLOCK_BYTES;
-use super::super::budget::{Budget, Charge, Full, Resource};
+use super::super::budget::{Budget, Charge, LimitReached, Resource};
 use super::super::cpus::disk_threads;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
@@ -29,19 +29,19 @@ pub fn overflow_bytes_max(memory_bytes: u64) -> u64 {
 
 /// What a session has from its beginning to its end.
 #[derive(Debug, Default)]
-pub struct Minimum {
+pub struct MemoryMinimum {
     _memory: Charge,
     _threads: Charge,
     _descriptors: Charge,
 }
 
-impl Minimum {
+impl MemoryMinimum {
     /// Takes it, if there is room for the session and a request.
-    pub fn of(budget: &Budget, options: &NetworkOptions) -> Result<Minimum, Full> {
+    pub fn of(budget: &Budget, options: &NetworkOptions) -> Result<MemoryMinimum, LimitReached> {
         let flows = (options.flow_count() + options.further_flows()) as u64;
         // What works on its request is charged when it begins.
         budget.charge_of(Resource::Threads, THREADS + flows + REQUEST_THREADS + disk_threads() as u64)?;
-        Ok(Minimum {
+        Ok(MemoryMinimum {
             _memory: budget.charge(session_bytes_min(options))?,
             _threads: budget.charge_of(Resource::Threads, THREADS)?,
             _descriptors: budget.charge_of(Resource::Descriptors, DESCRIPTORS + FLOW_DESCRIPTORS * flows)?,
@@ -67,7 +67,7 @@ pub fn session_bytes_max(options: &NetworkOptions) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::budget::Limits;
+    use super::super::super::budget::ResourceLimits;
     use super::*;
 
     #[test]
@@ -84,17 +84,18 @@ mod tests {
     fn a_session_begins_only_where_there_is_room_for_a_request() {
         let options = NetworkOptions::default();
         let request = THREADS + 1 + REQUEST_THREADS + disk_threads() as u64;
-        let limits = Limits { threads: request + THREADS, descriptors: 20, ..Limits::default() };
+        let limits =
+            ResourceLimits { threads: request + THREADS, descriptors: 20, ..ResourceLimits::default() };
         let budget = Budget::new("this daemon", limits);
         let used =
             || [Resource::Memory, Resource::Threads, Resource::Descriptors].map(|what| budget.used_of(what));
-        let one = Minimum::of(&budget, &options).unwrap();
+        let one = MemoryMinimum::of(&budget, &options).unwrap();
         assert_eq!(used(), [session_bytes_min(&options), THREADS, 8]);
-        let other = Minimum::of(&budget, &options).unwrap();
-        let refused = Minimum::of(&budget, &options).unwrap_err();
+        let other = MemoryMinimum::of(&budget, &options).unwrap();
+        let refused = MemoryMinimum::of(&budget, &options).unwrap_err();
         assert!(refused.to_string().contains("the threads of this daemon"), "{refused}");
-        budget.set_limits(Limits { descriptors: 20, ..Limits::default() });
-        let refused = Minimum::of(&budget, &options).unwrap_err();
+        budget.set_limits(ResourceLimits { descriptors: 20, ..ResourceLimits::default() });
+        let refused = MemoryMinimum::of(&budget, &options).unwrap_err();
         assert!(refused.to_string().contains("open files and sockets"), "{refused}");
         drop((one, other));
         assert_eq!(used(), [0; 3]);

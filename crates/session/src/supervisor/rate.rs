@@ -9,13 +9,13 @@ use farhaul_handover::Held as _;
 use farhaul_proto::Policy;
 
 use super::super::events::Event;
-use super::super::messages::Message;
+use super::super::messages::SessionMessage;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
-use super::super::rate_cap::headers::{Headers, Moved};
-use super::super::rate_cap::{Part, RateShares};
+use super::super::rate_cap::headers::{HeaderShare, TrafficCounts};
+use super::super::rate_cap::{RatePart, RateShares};
 use super::super::setup::Transport;
-use super::super::shared::Shared;
+use super::super::shared::SessionShared;
 use super::super::supervisor::Supervisor;
 
 /// The pace is set anew for other headers if it changes by this part of it.
@@ -27,14 +27,14 @@ const WISH_CHANGED: f64 = 0.01;
 
 /// How a session follows its part of the caps that it is in.
 pub(super) struct RateWatch {
-    headers: Headers,
+    headers: HeaderShare,
     /// By which the rate was set last, and what it allowed then.
-    part: Option<Part>,
+    part: Option<RatePart>,
     pace_bps: u64,
     /// What was said to be wanted, in bits of IP a second.
     wish_bps: Option<u64>,
     /// That who sends here has confirmed to keep to.
-    confirmed: Option<Part>,
+    confirmed: Option<RatePart>,
     /// Where what the peer was told of its rate last ends, until it has that.
     told: Option<u64>,
     beside_content: u64,
@@ -50,7 +50,7 @@ pub(super) fn begin(
     transport: Transport,
     wish: RateOptions,
 ) -> (RateOptions, RateWatch) {
-    let headers = Headers::new(transport);
+    let headers = HeaderShare::new(transport);
     let wish_bps = wish.rate_bps.map(|bps| headers.of_pace(bps));
     if wish_bps.is_some() {
         shares.set_wish(wish_bps);
@@ -75,7 +75,7 @@ pub(super) fn begin(
 }
 
 /// From now on a session's part is one that it uses.
-pub(super) fn follow(shared: &Arc<Shared>) {
+pub(super) fn follow(shared: &Arc<SessionShared>) {
     if !shared.rate_shares.is_none() {
         let session = Arc::downgrade(shared);
         shared.rate_shares.follow(move || {
@@ -139,10 +139,10 @@ impl Supervisor {
     }
 
     /// What its flows have moved so far.
-    fn moved(&self) -> Moved {
+    fn moved(&self) -> TrafficCounts {
         let flows = self.shared.flow_list();
         let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
-        moved.fold(Moved::default(), std::ops::Add::add)
+        moved.fold(TrafficCounts::default(), std::ops::Add::add)
     }
 
     /// Its flows have ended: the caps count what they have moved, and others have its parts.
@@ -181,7 +181,7 @@ impl Supervisor {
 
     pub(super) fn tell_rate(&mut self) {
         self.rate_taken = self.rate;
-        let end = self.shared.say(&[Message::Rate(self.rate)]);
+        let end = self.shared.say(&[SessionMessage::Rate(self.rate)]);
         self.rate_watch.told = Some(end);
     }
 
@@ -254,7 +254,7 @@ pub(super) fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::supervisor::{CHECK_INTERVAL, Role};
+    use super::super::super::supervisor::{CHECK_INTERVAL, ContentRole};
     use super::super::tests::start;
     use super::*;
     use std::time::Duration;
@@ -277,8 +277,8 @@ mod tests {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let join = || cap.join(Instant::now()).unwrap();
         let (near, far) = local_pair().unwrap();
-        let mut sender = start(near, Role::Sender);
-        let mut receiver = start(Setup { rate_shares: join(), ..far }, Role::Receiver);
+        let mut sender = start(near, ContentRole::Sender);
+        let mut receiver = start(Setup { rate_shares: join(), ..far }, ContentRole::Receiver);
         until(&mut sender, &mut receiver, 1_000_000);
         let other = join();
         until(&mut sender, &mut receiver, 500_000);
@@ -300,8 +300,8 @@ mod tests {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let join = || cap.join(Instant::now()).unwrap();
         let (near, far) = local_pair().unwrap();
-        let receiver = start(near, Role::Receiver);
-        let mut sender = start(Setup { rate_shares: join(), ..far }, Role::Sender);
+        let receiver = start(near, ContentRole::Receiver);
+        let mut sender = start(Setup { rate_shares: join(), ..far }, ContentRole::Sender);
         let other = join();
         assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace is still all of it");
         sender.drive(Duration::ZERO).unwrap();
@@ -312,8 +312,8 @@ mod tests {
         drop(other);
         // One at the far end has less once it has acknowledged that it was told.
         let (near, far) = local_pair().unwrap();
-        let mut sender = start(near, Role::Sender);
-        let mut receiver = start(Setup { rate_shares: join(), ..far }, Role::Receiver);
+        let mut sender = start(near, ContentRole::Sender);
+        let mut receiver = start(Setup { rate_shares: join(), ..far }, ContentRole::Receiver);
         until(&mut sender, &mut receiver, 1_000_000);
         let other = join();
         receiver.follow_part(Instant::now());
@@ -341,10 +341,11 @@ mod tests {
     fn a_peer_that_begins_to_send_hears_what_it_may_have() {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
-        let mut near = start(near, Role::Receiver);
-        let mut far = start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, Role::Sender);
+        let mut near = start(near, ContentRole::Receiver);
+        let mut far =
+            start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, ContentRole::Sender);
         assert_eq!((near.rate.rate_bps, far.rate.rate_bps), (None, Some(1_000_000)));
-        far.shared.allow(Role::Receiver);
+        far.shared.allow(ContentRole::Receiver);
         until(&mut near, &mut far, 500_000);
         near.close(None);
         far.close(None);
@@ -354,8 +355,9 @@ mod tests {
     fn what_this_end_sends_keeps_to_its_part() {
         let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
-        let mut receiver = start(near, Role::Receiver);
-        let mut sender = start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, Role::Sender);
+        let mut receiver = start(near, ContentRole::Receiver);
+        let mut sender =
+            start(Setup { rate_shares: cap.join(Instant::now()).unwrap(), ..far }, ContentRole::Sender);
         assert_eq!(sender.rate.rate_bps, Some(1_000_000));
         let wish = RateOptions { rate_bps: Some(9_000_000), ..RateOptions::default() };
         receiver.shared.requests.get(FIRST).unwrap().handle.set_rate(wish).unwrap();

@@ -1,6 +1,6 @@
 //! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
 
-use super::super::pending::{Agreed, Pending, Refused, Then};
+use super::super::hello_reply::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
 use super::super::shared::FlowState;
 use super::super::supervisor::Supervisor;
 use crate::error::Error;
@@ -8,21 +8,21 @@ use crate::error::Error;
 impl Supervisor {
     /// Does what the reply says once it has come.
     pub(super) fn poll_reply(&mut self) -> Result<(), Error> {
-        let Some(answer) = self.pending.as_ref().and_then(Pending::take) else { return Ok(()) };
+        let Some(answer) = self.pending.as_ref().and_then(PendingReply::take) else { return Ok(()) };
         let pending = self.pending.take();
         match answer {
-            Ok(Agreed { flow_ids, fallback }) => {
+            Ok(SessionAgreement { flow_ids, fallback }) => {
                 self.fallback = fallback;
                 self.rename(&flow_ids);
                 Ok(())
             }
             // Who answers on a flow has agreed, whatever became of the reply.
-            Err(Refused { error, then: Then::End | Then::Again }) if self.is_up() => {
+            Err(SessionRefusal { error, then: ReplyAction::End | ReplyAction::Again }) if self.is_up() => {
                 tracing::debug!(%error, "a session goes on without the reply to its hello");
                 Ok(())
             }
-            Err(Refused { error, then }) => {
-                if let Some(pending) = pending.filter(|_| then != Then::End) {
+            Err(SessionRefusal { error, then }) => {
+                if let Some(pending) = pending.filter(|_| then != ReplyAction::End) {
                     pending.begin_again();
                 }
                 Err(error)
@@ -56,36 +56,36 @@ mod tests {
     use super::super::tests::start;
     use super::*;
     use crate::error::Code;
-    use crate::setup::Fallback;
+    use crate::setup::CarrierFallback;
     use crate::setup::{Setup, local_pair};
-    use crate::supervisor::Role;
+    use crate::supervisor::ContentRole;
 
     /// A session that waits for this reply, and its far end.
-    fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Setup) {
+    fn waiting(answer: Result<SessionAgreement, SessionRefusal>) -> (Supervisor, Setup) {
         let (near, far) = local_pair().unwrap();
-        let near = Setup { pending: Some(Pending::answered(answer)), ..near };
-        (start(near, Role::Receiver), far)
+        let near = Setup { pending: Some(PendingReply::answered(answer)), ..near };
+        (start(near, ContentRole::Receiver), far)
     }
 
-    fn refused(then: Then) -> Result<Agreed, Refused> {
-        Err(Refused { error: Error::new(Code::Busy, "no place"), then })
+    fn refused(then: ReplyAction) -> Result<SessionAgreement, SessionRefusal> {
+        Err(SessionRefusal { error: Error::new(Code::Busy, "no place"), then })
     }
 
     #[test]
     fn a_late_refusal_ends_the_session_and_one_that_may_pass_has_it_begun_anew() {
-        for then in [Then::End, Then::Again] {
+        for then in [ReplyAction::End, ReplyAction::Again] {
             let (mut supervisor, _far) = waiting(refused(then));
-            let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+            let again = supervisor.pending.as_ref().map(PendingReply::again).unwrap();
             let ended = supervisor.drive(Duration::ZERO);
             assert!(matches!(ended, Err(error) if error.code() == Code::Busy));
-            assert_eq!(again.is_due(), then == Then::Again);
+            assert_eq!(again.is_due(), then == ReplyAction::Again);
             supervisor.close(None);
         }
     }
 
     #[test]
     fn who_answers_on_a_flow_has_agreed() {
-        let (mut supervisor, _far) = waiting(refused(Then::Again));
+        let (mut supervisor, _far) = waiting(refused(ReplyAction::Again));
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
         assert!(supervisor.drive(Duration::ZERO).is_ok());
         supervisor.close(None);
@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn who_has_agreed_to_less_is_asked_anew_even_if_it_has_answered_on_a_flow() {
-        let (mut supervisor, _far) = waiting(refused(Then::AgainInAnyCase));
-        let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+        let (mut supervisor, _far) = waiting(refused(ReplyAction::AgainInAnyCase));
+        let again = supervisor.pending.as_ref().map(PendingReply::again).unwrap();
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
         assert!(supervisor.drive(Duration::ZERO).is_err() && again.is_due());
         supervisor.close(None);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_flows_go_on_under_the_ids_of_the_reply() {
-        let agreed = Agreed { flow_ids: vec![4711], fallback: Fallback::None };
+        let agreed = SessionAgreement { flow_ids: vec![4711], fallback: CarrierFallback::None };
         let (mut supervisor, _far) = waiting(Ok(agreed));
         let flow = supervisor.shared.flow_list()[0].clone();
         flow.retire.store(true, Ordering::Release);

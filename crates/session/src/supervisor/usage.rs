@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::messages::Message;
+use super::super::messages::SessionMessage;
 use super::super::shared::FlowShared;
 use super::super::supervisor::Supervisor;
 use crate::error::{Error, Misbehaviour};
@@ -31,7 +31,7 @@ impl Supervisor {
         }
         if unused != self.unused_paths {
             self.apply_paths(unused)?;
-            self.shared.say(&[Message::PathsUnused(unused)]);
+            self.shared.say(&[SessionMessage::PathsUnused(unused)]);
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::supervisor::Role;
+    use super::super::super::supervisor::ContentRole;
     use super::super::tests::start;
     use super::*;
     use crate::setup::local_pair;
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_peer_leaves_one_path_in_use() {
         let (near, _far) = local_pair().unwrap();
-        let mut supervisor = start(near, Role::Sender);
+        let mut supervisor = start(near, ContentRole::Sender);
         for unused in [1, 2, u64::MAX] {
             let applied = supervisor.apply_paths(unused);
             assert_eq!(Misbehaviour::of(&applied), Some(Misbehaviour::NoPathUsed), "{unused}");

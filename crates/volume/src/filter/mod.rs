@@ -51,7 +51,7 @@ pub enum FilterError {
 
 /// The end for whose files a rule is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum FilterSide {
     /// What is sent.
     Sender,
     /// What is deleted.
@@ -103,9 +103,9 @@ impl Filter {
         let mut rules = Vec::with_capacity(lines.len());
         for line in lines {
             match parse(line)? {
-                Parsed::Rule(rule) => rules.push((rule.clone(), Pattern::new(&rule.pattern))),
-                Parsed::Clear => rules.clear(),
-                Parsed::Merge(..) => return Err(FilterError::Unknown(shown(line))),
+                ParsedLine::Rule(rule) => rules.push((rule.clone(), Pattern::new(&rule.pattern))),
+                ParsedLine::Clear => rules.clear(),
+                ParsedLine::Merge(..) => return Err(FilterError::Unknown(shown(line))),
             }
         }
         Ok(Filter { rules })
@@ -117,8 +117,8 @@ impl Filter {
 
     /// Whether a path below the root of the transfer is left out. That it lies in a directory which is left out is for the
     /// caller to know.
-    pub fn excludes(&self, path: &[u8], is_dir: bool, side: Side) -> bool {
-        let asked = |rule: &Rule| if side == Side::Sender { rule.at_sender } else { rule.at_receiver };
+    pub fn excludes(&self, path: &[u8], is_dir: bool, side: FilterSide) -> bool {
+        let asked = |rule: &Rule| if side == FilterSide::Sender { rule.at_sender } else { rule.at_receiver };
         let mut rules = self.rules.iter().filter(|(rule, _)| asked(rule));
         let first = rules.find(|(rule, pattern)| pattern.matches(path, is_dir) != rule.is_negated);
         first.is_some_and(|(rule, _)| rule.action == Action::Exclude)
@@ -153,18 +153,18 @@ pub struct RuleList {
 
 /// What the lines of a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lines {
+enum LineFormat {
     /// Rules as `--filter` takes them.
     Rules,
     /// Patterns of one kind; with `prefixes`, `+ `, `- ` and `!` are understood.
     Patterns { action: Action, prefixes: bool },
 }
 
-enum Parsed {
+enum ParsedLine {
     Rule(Rule),
     Clear,
     /// A file of further rules.
-    Merge(PathBuf, Lines),
+    Merge(PathBuf, LineFormat),
 }
 
 impl RuleList {
@@ -185,12 +185,12 @@ impl RuleList {
 
     /// `--include-from FILE`; `-` is standard input.
     pub fn include_from(&mut self, path: &Path) -> Result<(), FilterError> {
-        self.file(path, Lines::Patterns { action: Action::Include, prefixes: true }, 0)
+        self.file(path, LineFormat::Patterns { action: Action::Include, prefixes: true }, 0)
     }
 
     /// `--exclude-from FILE`; `-` is standard input.
     pub fn exclude_from(&mut self, path: &Path) -> Result<(), FilterError> {
-        self.file(path, Lines::Patterns { action: Action::Exclude, prefixes: true }, 0)
+        self.file(path, LineFormat::Patterns { action: Action::Exclude, prefixes: true }, 0)
     }
 
     /// `--filter RULE`
@@ -205,12 +205,12 @@ impl RuleList {
 
     fn rule_at(&mut self, rule: &[u8], depth: usize) -> Result<(), FilterError> {
         match parse(rule)? {
-            Parsed::Rule(rule) => self.push(rule),
-            Parsed::Clear => {
+            ParsedLine::Rule(rule) => self.push(rule),
+            ParsedLine::Clear => {
                 self.clear();
                 Ok(())
             }
-            Parsed::Merge(path, lines) => self.file(&path, lines, depth + 1),
+            ParsedLine::Merge(path, lines) => self.file(&path, lines, depth + 1),
         }
     }
 
@@ -248,7 +248,7 @@ impl RuleList {
         self.bytes = 0;
     }
 
-    fn file(&mut self, path: &Path, lines: Lines, depth: usize) -> Result<(), FilterError> {
+    fn file(&mut self, path: &Path, lines: LineFormat, depth: usize) -> Result<(), FilterError> {
         let shown = || escape(path.as_os_str().as_encoded_bytes());
         if depth > MERGE_DEPTH_MAX {
             return Err(FilterError::TooDeep(shown()));
@@ -259,9 +259,9 @@ impl RuleList {
                 continue;
             }
             match lines {
-                Lines::Rules => self.rule_at(line, depth)?,
-                Lines::Patterns { action, prefixes: true } => self.pattern(line, action)?,
-                Lines::Patterns { action, prefixes: false } => self.push(Rule {
+                LineFormat::Rules => self.rule_at(line, depth)?,
+                LineFormat::Patterns { action, prefixes: true } => self.pattern(line, action)?,
+                LineFormat::Patterns { action, prefixes: false } => self.push(Rule {
                     action,
                     is_negated: false,
                     at_sender: true,
@@ -309,7 +309,7 @@ fn checked(pattern: &[u8], rule: &[u8]) -> Result<Vec<u8>, FilterError> {
 }
 
 /// Reads `NAME[,][MODIFIERS] PATTERN`, with a space or an underscore before the pattern.
-fn parse(line: &[u8]) -> Result<Parsed, FilterError> {
+fn parse(line: &[u8]) -> Result<ParsedLine, FilterError> {
     const NAMES: [(&[u8], u8); 9] = [
         (b"clear", b'!'),
         (b"exclude", b'-'),
@@ -336,7 +336,7 @@ fn parse(line: &[u8]) -> Result<Parsed, FilterError> {
         return Err(FilterError::PerDirectory(shown(line)));
     }
     if code == b'!' {
-        return if rest.is_empty() { Ok(Parsed::Clear) } else { Err(FilterError::Trailing(shown(line))) };
+        return if rest.is_empty() { Ok(ParsedLine::Clear) } else { Err(FilterError::Trailing(shown(line))) };
     }
     let rest = rest.strip_prefix(b",").unwrap_or(rest);
     let end = rest.iter().position(|byte| matches!(byte, b' ' | b'_')).unwrap_or(rest.len());
@@ -348,15 +348,15 @@ fn parse(line: &[u8]) -> Result<Parsed, FilterError> {
         at_receiver: !matches!(code, b'H' | b'S'),
         pattern: Vec::new(),
     };
-    let mut lines = Lines::Rules;
+    let mut lines = LineFormat::Rules;
     let (mut sender, mut receiver) = (false, false);
     for &modifier in modifiers {
         match (modifier, code) {
             (b'!', b'-' | b'+' | b'H' | b'S' | b'P' | b'R') => rule.is_negated = true,
             (b's', b'-' | b'+') => sender = true,
             (b'r', b'-' | b'+') => receiver = true,
-            (b'-', b'.') => lines = Lines::Patterns { action: Action::Exclude, prefixes: false },
-            (b'+', b'.') => lines = Lines::Patterns { action: Action::Include, prefixes: false },
+            (b'-', b'.') => lines = LineFormat::Patterns { action: Action::Exclude, prefixes: false },
+            (b'+', b'.') => lines = LineFormat::Patterns { action: Action::Include, prefixes: false },
             _ => return Err(FilterError::Modifier(char::from(modifier), shown(line))),
         }
     }
@@ -366,9 +366,9 @@ fn parse(line: &[u8]) -> Result<Parsed, FilterError> {
     let pattern = checked(pattern, line)?;
     if code == b'.' {
         use std::os::unix::ffi::OsStringExt;
-        return Ok(Parsed::Merge(PathBuf::from(std::ffi::OsString::from_vec(pattern)), lines));
+        return Ok(ParsedLine::Merge(PathBuf::from(std::ffi::OsString::from_vec(pattern)), lines));
     }
-    Ok(Parsed::Rule(Rule { pattern, ..rule }))
+    Ok(ParsedLine::Rule(Rule { pattern, ..rule }))
 }
 
 #[cfg(test)]

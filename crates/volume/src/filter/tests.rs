@@ -18,7 +18,7 @@ fn the_first_match_decides() {
         (b"keep", true, false),
         (b"keep", false, true),
     ] {
-        assert_eq!(filter.excludes(path, is_dir, Side::Sender), excluded, "{}", escape(path));
+        assert_eq!(filter.excludes(path, is_dir, FilterSide::Sender), excluded, "{}", escape(path));
     }
 }
 
@@ -28,12 +28,13 @@ fn rules_of_one_side_are_not_asked_at_the_other() {
     for (path, at_sender, at_receiver) in
         [("kept", false, true), ("secret", true, false), ("both", true, true)]
     {
-        assert_eq!(filter.excludes(path.as_bytes(), false, Side::Sender), at_sender, "{path}");
-        assert_eq!(filter.excludes(path.as_bytes(), false, Side::Receiver), at_receiver, "{path}");
+        assert_eq!(filter.excludes(path.as_bytes(), false, FilterSide::Sender), at_sender, "{path}");
+        assert_eq!(filter.excludes(path.as_bytes(), false, FilterSide::Receiver), at_receiver, "{path}");
     }
     let filter = filter.unprotecting();
     assert!(
-        filter.excludes(b"kept", false, Side::Receiver) && !filter.excludes(b"both", false, Side::Receiver)
+        filter.excludes(b"kept", false, FilterSide::Receiver)
+            && !filter.excludes(b"both", false, FilterSide::Receiver)
     );
 }
 
@@ -107,7 +108,7 @@ proptest! {
     #[test]
     fn any_line_is_a_rule_or_an_error(line in proptest::collection::vec(any::<u8>(), 0..40), path in proptest::collection::vec(any::<u8>(), 1..40)) {
         if let Ok(filter) = Filter::new(&[line]) {
-            let _ = filter.excludes(&path, false, Side::Sender);
+            let _ = filter.excludes(&path, false, FilterSide::Sender);
         }
     }
 

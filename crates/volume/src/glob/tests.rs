@@ -50,8 +50,8 @@ fn a_hostile_pattern_takes_no_exponential_time() {
     assert!(!matches(&[&pattern[..], b"c"].concat(), &[b'a'; 255]));
 }
 
-fn expanded(base: &Base, pattern: &str) -> Vec<String> {
-    let found = expand(base, pattern.as_bytes(), &mut Allowance::default()).unwrap();
+fn expanded(base: &GlobBase, pattern: &str) -> Vec<String> {
+    let found = expand(base, pattern.as_bytes(), &mut GlobAllowance::default()).unwrap();
     found.into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
 }
 
@@ -66,7 +66,7 @@ fn each_component_is_expanded() {
     }
     std::os::unix::fs::symlink("/etc", temp.path().join("out")).unwrap();
     std::os::unix::fs::symlink("run1", temp.path().join("in")).unwrap();
-    let root = Base::Root(Root::open(temp.path()).unwrap());
+    let root = GlobBase::Root(Root::open(temp.path()).unwrap());
     assert_eq!(expanded(&root, "run?/*.bam"), ["run1/a.bam", "run1/b.bam", "run2/a.bam"]);
     assert_eq!(expanded(&root, "/run[12]/a.bam"), ["/run1/a.bam", "/run2/a.bam"]);
     assert_eq!(expanded(&root, "run2/.*"), ["run2/.hidden.bam"]);
@@ -81,9 +81,9 @@ fn each_component_is_expanded() {
     assert_eq!(expanded(&root, "~/file*"), ["~/file*"]);
     let pattern = format!("{}/run1/*.bam", temp.path().display());
     let expected = ["a", "b"].map(|name| format!("{}/run1/{name}.bam", temp.path().display()));
-    assert_eq!(expanded(&Base::User, &pattern), expected);
+    assert_eq!(expanded(&GlobBase::User, &pattern), expected);
     let through_a_link = format!("{}/out/passw?", temp.path().display());
-    assert_eq!(expanded(&Base::User, &through_a_link).len(), 1);
+    assert_eq!(expanded(&GlobBase::User, &through_a_link).len(), 1);
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn what_patterns_find_and_look_at_together_is_bounded() {
     for number in 0..100 {
         std::fs::write(temp.path().join(format!("file{number}")), "").unwrap();
     }
-    let base = Base::Root(Root::open(temp.path()).unwrap());
-    let rounds = |mut allowance: Allowance, pattern: &[u8]| {
+    let base = GlobBase::Root(Root::open(temp.path()).unwrap());
+    let rounds = |mut allowance: GlobAllowance, pattern: &[u8]| {
         let mut rounds = 0;
         loop {
             match expand(&base, pattern, &mut allowance) {
@@ -123,12 +123,12 @@ fn what_patterns_find_and_look_at_together_is_bounded() {
             }
         }
     };
-    let few = Allowance { bytes: 100 * (MATCH_BYTES + 6) * 3, looks: 1_000_000, spent: 0 };
+    let few = GlobAllowance { bytes: 100 * (MATCH_BYTES + 6) * 3, looks: 1_000_000, spent: 0 };
     let (found, why) = rounds(few, b"*");
     assert!(found == 3 && why.contains("matches too many files"), "{found} {why}");
-    let few = Allowance { bytes: 1_000_000, looks: 1000, spent: 0 };
+    let few = GlobAllowance { bytes: 1_000_000, looks: 1000, spent: 0 };
     let (found, why) = rounds(few, b"none*");
     assert!(found == 9 && why.contains("too many files"), "{found} {why}");
-    let (found, why) = rounds(Allowance::default(), &[b'*'; COMPONENT_MAX + 1]);
+    let (found, why) = rounds(GlobAllowance::default(), &[b'*'; COMPONENT_MAX + 1]);
     assert!(found == 0 && why.contains("too long"), "{found} {why}");
 }

@@ -2,10 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const STATE: SourceState = SourceState { ctime: Time { secs: 5, nanos: 6 }, ino: 3, dev: 4 };
+const STATE: SourceState = SourceState { ctime: FileTime { secs: 5, nanos: 6 }, ino: 3, dev: 4 };
 
-fn identity() -> Identity {
-    Identity { size: 100 * crate::CHUNK, mtime: Time::new(1, 2), state: STATE, sparse: false }
+fn identity() -> SourceIdentity {
+    SourceIdentity { size: 100 * crate::CHUNK, mtime: FileTime::new(1, 2), state: STATE, sparse: false }
 }
 
 fn directory() -> (tempfile::TempDir, OwnedFd) {
@@ -46,12 +46,12 @@ fn after_another_boot_only_synced_chunks_are_sure() {
 #[test]
 fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
     let (_temp, dir) = directory();
-    let now = Identity { state: SourceState { ctime: Time::new(5, 7), ..STATE }, ..identity() };
+    let now = SourceIdentity { state: SourceState { ctime: FileTime::new(5, 7), ..STATE }, ..identity() };
     let mut journal = Journal::create(&dir, b"j", &identity(), 9).unwrap();
     journal.chunk_there(0, ChunkCv([0; 32])).unwrap();
     journal.chunk_there(1, ChunkCv([1; 32])).unwrap();
     journal.checkpoint(3).unwrap();
-    let earlier = |identity: &Identity| {
+    let earlier = |identity: &SourceIdentity| {
         let loaded = Journal::load(&dir, b"j", identity, 9).unwrap();
         (loaded.earlier.into_iter().collect::<Vec<_>>(), loaded.is_same_source)
     };
@@ -61,7 +61,7 @@ fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
     journal.chunk_there(2, ChunkCv([2; 32])).unwrap();
     assert_eq!((earlier(&identity()), earlier(&now)), ((vec![0, 1, 2], false), (vec![0], true)));
     for other in [SourceState { ino: 30, ..now.state }, SourceState { dev: 40, ..now.state }] {
-        assert!(!earlier(&Identity { state: other, ..identity() }).1);
+        assert!(!earlier(&SourceIdentity { state: other, ..identity() }).1);
     }
     // After another boot, what may have been written over is read back, synced or not.
     journal.append(OPENED, 0, &[0xee; 32]).unwrap();
@@ -77,7 +77,9 @@ fn another_source_or_partial_file_does_not_count() {
     Journal::create(&dir, b"j", &identity(), 9).unwrap();
     assert!(Journal::load(&dir, b"j", &identity(), 9).is_some());
     assert!(Journal::load(&dir, b"j", &identity(), 8).is_none());
-    assert!(Journal::load(&dir, b"j", &Identity { mtime: Time::new(1, 3), ..identity() }, 9).is_none());
+    assert!(
+        Journal::load(&dir, b"j", &SourceIdentity { mtime: FileTime::new(1, 3), ..identity() }, 9).is_none()
+    );
     assert!(Journal::load(&dir, b"none", &identity(), 9).is_none());
     std::os::unix::fs::symlink("j", _temp.path().join("link")).unwrap();
     assert!(Journal::load(&dir, b"link", &identity(), 9).is_none());

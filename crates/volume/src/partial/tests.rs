@@ -6,19 +6,19 @@ use super::*;
 
 const SIZE: u64 = 5 * CHUNK + 777;
 
-struct Place {
+struct Fixture {
     temp: tempfile::TempDir,
     root: Root,
     path: RelPath,
-    identity: Identity,
+    identity: SourceIdentity,
 }
 
-fn place(sparse: bool) -> Place {
+fn place(sparse: bool) -> Fixture {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
-    let state = SourceState { ctime: Time::new(1_700_000_000, 6), ino: 12, dev: 34 };
-    let identity = Identity { size: SIZE, mtime: Time::new(1_700_000_000, 5), state, sparse };
-    Place { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
+    let state = SourceState { ctime: FileTime::new(1_700_000_000, 6), ino: 12, dev: 34 };
+    let identity = SourceIdentity { size: SIZE, mtime: FileTime::new(1_700_000_000, 5), state, sparse };
+    Fixture { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
 }
 
 /// A process that another test starts holds our locks between its fork and its exec.
@@ -32,7 +32,7 @@ fn when_free<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     }
 }
 
-impl Place {
+impl Fixture {
     fn open(&self) -> Partial {
         when_free(|| Partial::open(&self.root, &self.path, &self.identity, Resume::Any)).unwrap()
     }
@@ -144,10 +144,10 @@ fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
     assert_eq!(partial.finish(&WriteOptions::default()).unwrap().0, whole_digest(&bytes));
 }
 
-impl Place {
+impl Fixture {
     fn open_as(&self, ctime: i64, resume: Resume) -> Partial {
-        let state = SourceState { ctime: Time::new(ctime, 0), ..self.identity.state };
-        let identity = Identity { state, ..self.identity };
+        let state = SourceState { ctime: FileTime::new(ctime, 0), ..self.identity.state };
+        let identity = SourceIdentity { state, ..self.identity };
         when_free(|| Partial::open(&self.root, &self.path, &identity, resume)).unwrap()
     }
 }
@@ -165,8 +165,8 @@ fn what_came_of_another_state_of_the_source_is_kept_and_not_believed() {
     drop(partial);
     let partial = place.open_as(2, Resume::Digested);
     assert_eq!((kept(&partial), partial.chunks_there(), partial.kept_end()), (vec![0, 1, 2, 3], 0, 4));
-    assert_eq!(partial.keep(1).unwrap(), Patched::Written);
-    assert_eq!(partial.keep(1).unwrap(), Patched::There);
+    assert_eq!(partial.keep(1).unwrap(), PatchOutcome::Written);
+    assert_eq!(partial.keep(1).unwrap(), PatchOutcome::There);
     // The source's third chunk is another one.
     let other = vec![7; CHUNK as usize];
     assert!(partial.write_chunk(2, &other).unwrap());
@@ -181,7 +181,7 @@ fn what_came_of_another_state_of_the_source_is_kept_and_not_believed() {
     }
     let partial = place.open_as(2, Resume::Digested);
     for index in [0, 1, 3] {
-        assert_eq!(partial.keep(index).unwrap(), Patched::Written);
+        assert_eq!(partial.keep(index).unwrap(), PatchOutcome::Written);
     }
     for (index, data) in [(2, &other[..]), (4, &bytes[4 << 20..5 << 20]), (5, &bytes[5 << 20..])] {
         assert!(partial.write_chunk(index, data).unwrap());
@@ -267,12 +267,12 @@ fn what_is_not_ours_under_our_name_stays_and_another_name_serves() {
 fn a_partial_file_is_known_by_its_journal_and_a_copy_of_both_is_not() {
     let place = place(false);
     put(&place.open(), &content(), 0);
-    let listed = |place: &Place| {
+    let listed = |place: &Fixture| {
         let dir = place.root.dir(b"").unwrap();
         let there = std::fs::read_dir(place.temp.path()).unwrap();
         let mut names: Vec<_> =
             there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| !crate::ours::is_ours(&dir, name.as_bytes()));
+        names.retain(|name| !crate::own_files::is_ours(&dir, name.as_bytes()));
         names.sort();
         names
     };
@@ -308,9 +308,9 @@ fn a_journal_that_a_power_failure_left_alone_and_empty_can_be_cleaned_up() {
     for (content, is_lost) in [(vec![], true), (vec![0; 500], true), (b"a user's".to_vec(), false)] {
         std::fs::write(place.file(name), content).unwrap();
         // It may be a user's all the same: it is copied as any other file.
-        assert!(!crate::ours::is_ours(&dir, name));
-        assert_eq!(crate::ours::leading(&dir, name).is_some(), is_lost);
-        assert_eq!(crate::ours::remove(&dir, name).unwrap(), is_lost);
+        assert!(!crate::own_files::is_ours(&dir, name));
+        assert_eq!(crate::own_files::leading(&dir, name).is_some(), is_lost);
+        assert_eq!(crate::own_files::remove(&dir, name).unwrap(), is_lost);
         assert_eq!(place.file(name).exists(), !is_lost);
     }
 }
@@ -550,8 +550,8 @@ fn a_full_disk_is_a_clean_error() {
     }
     let root = Root::open(temp.path()).unwrap();
     let (small, large) = (RelPath::from_bytes(b"small").unwrap(), RelPath::from_bytes(b"large").unwrap());
-    let state = SourceState { ctime: Time::default(), ino: 1, dev: 1 };
-    let identity = Identity { size: SIZE, mtime: Time::default(), state, sparse: false };
+    let state = SourceState { ctime: FileTime::default(), ino: 1, dev: 1 };
+    let identity = SourceIdentity { size: SIZE, mtime: FileTime::default(), state, sparse: false };
     let bytes = content();
     let partial = when_free(|| Partial::open(&root, &large, &identity, Resume::Any)).unwrap();
     let mut failed = None;
@@ -563,8 +563,9 @@ fn a_full_disk_is_a_clean_error() {
         }
     }
     let had = partial.chunks_there();
-    let error = crate::small::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
-        .unwrap_err();
+    let error =
+        crate::small_file::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
+            .unwrap_err();
     drop(partial);
     let resumed = when_free(|| Partial::open(&root, &large, &identity, Resume::Any))
         .map(|partial| partial.chunks_there());
@@ -616,7 +617,10 @@ fn bring_to(partial: &Partial, new: &[u8]) -> usize {
         match patch {
             Some(len) => {
                 let patch = crate::Patch::parse(&out[..len], chunk.len()).unwrap();
-                assert_eq!(partial.patch(index, &patch, ours.cv, &mut buffer).unwrap(), Patched::Written);
+                assert_eq!(
+                    partial.patch(index, &patch, ours.cv, &mut buffer).unwrap(),
+                    PatchOutcome::Written
+                );
                 sent += len;
             }
             None if partial.have().contains(index) => {}
@@ -678,8 +682,8 @@ fn an_interrupted_patching_goes_on_with_what_was_booked() {
     let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
     let mut buffer = Vec::new();
     let marks = partial.marks(1, &mut buffer).unwrap().unwrap();
-    assert_eq!(partial.adopt(1, marks.cv).unwrap(), Patched::Written);
-    assert_eq!(partial.adopt(1, marks.cv).unwrap(), Patched::There);
+    assert_eq!(partial.adopt(1, marks.cv).unwrap(), PatchOutcome::Written);
+    assert_eq!(partial.adopt(1, marks.cv).unwrap(), PatchOutcome::There);
     assert!(partial.marks(1, &mut buffer).unwrap().is_none());
     partial.marks(2, &mut buffer).unwrap().unwrap();
     drop(partial);
@@ -702,7 +706,7 @@ fn a_patch_that_does_not_make_the_chunk_changes_nothing() {
     let mut content = vec![0; 32 + crate::PIECE];
     content[0] = 1;
     let patch = crate::Patch::parse(&content, CHUNK as usize).unwrap();
-    assert_eq!(partial.patch(0, &patch, marks.cv, &mut buffer).unwrap(), Patched::Differs);
+    assert_eq!(partial.patch(0, &patch, marks.cv, &mut buffer).unwrap(), PatchOutcome::Differs);
     assert_eq!(partial.marks(0, &mut buffer).unwrap().unwrap(), marks);
     assert_eq!(partial.chunks_there(), 0);
 }

@@ -11,9 +11,9 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::dir::{Dir, for_each_name};
-use crate::entry::Meta;
-use crate::mount::Mount;
-use crate::ours;
+use crate::entry::Metadata;
+use crate::mount::MountId;
+use crate::own_files;
 use crate::root::chmod_nofollow;
 
 /// Directories of one way down that are open.
@@ -21,14 +21,14 @@ const OPEN_LEVELS: usize = 32;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-pub(super) struct Level {
+pub(super) struct DescentLevel {
     /// What it is called in the directory above.
     pub(super) name: Vec<u8>,
     /// What is in it, and which of it are directories.
     pub(super) names: std::vec::IntoIter<(Vec<u8>, bool)>,
     /// Something in it stays.
     pub(super) is_kept: bool,
-    pub(super) mount: Mount,
+    pub(super) mount: MountId,
     fd: Option<OwnedFd>,
     /// Device and inode.
     id: (u64, u64),
@@ -37,26 +37,26 @@ pub(super) struct Level {
 }
 
 /// What was opened, before it is decided whether to go in.
-pub(super) struct Opened {
+pub(super) struct OpenedEntry {
     fd: OwnedFd,
     stat: Stat,
-    pub(super) mount: Mount,
+    pub(super) mount: MountId,
 }
 
 pub(super) struct Descent<'a> {
     holder: &'a Dir,
-    holder_mount: Mount,
-    levels: Vec<Level>,
+    holder_mount: MountId,
+    levels: Vec<DescentLevel>,
 }
 
 impl<'a> Descent<'a> {
     /// Begins in `holder`, an open directory.
-    pub(super) fn new(holder: &'a Dir, holder_mount: Mount) -> Descent<'a> {
+    pub(super) fn new(holder: &'a Dir, holder_mount: MountId) -> Descent<'a> {
         Descent { holder, holder_mount, levels: Vec::new() }
     }
 
     /// The directory entered last.
-    pub(super) fn lowest(&mut self) -> Option<&mut Level> {
+    pub(super) fn lowest(&mut self) -> Option<&mut DescentLevel> {
         self.levels.last_mut()
     }
 
@@ -68,7 +68,7 @@ impl<'a> Descent<'a> {
     }
 
     /// The directory entered last, or the holder, and where it lies.
-    pub(super) fn here(&self) -> (BorrowedFd<'_>, Mount) {
+    pub(super) fn here(&self) -> (BorrowedFd<'_>, MountId) {
         let level = self.levels.last();
         let fd = level.and_then(|level| level.fd.as_ref()).map_or(self.holder.as_fd(), |fd| fd.as_fd());
         (fd, level.map_or(self.holder_mount, |level| level.mount))
@@ -76,11 +76,11 @@ impl<'a> Descent<'a> {
 
     /// Opens the directory `name` in the one entered last. One of ours that we may not write to or look into is given a mode
     /// that lets us, if `may_change`.
-    pub(super) fn open(&self, name: &[u8], may_change: bool) -> io::Result<Opened> {
+    pub(super) fn open(&self, name: &[u8], may_change: bool) -> io::Result<OpenedEntry> {
         let (above, _) = self.here();
         let fd = match fs::openat(above, name, DIRECTORY, Mode::empty()) {
             Err(Errno::ACCESS) if may_change => {
-                let meta = Meta::from(&fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?);
+                let meta = Metadata::from(&fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?);
                 if !meta.is_dir() || !needs_mode(&meta) {
                     return Err(Errno::ACCESS.into());
                 }
@@ -89,14 +89,14 @@ impl<'a> Descent<'a> {
             }
             opened => opened?,
         };
-        let (stat, mount) = (fs::fstat(&fd)?, Mount::of(&fd)?);
-        Ok(Opened { fd, stat, mount })
+        let (stat, mount) = (fs::fstat(&fd)?, MountId::of(&fd)?);
+        Ok(OpenedEntry { fd, stat, mount })
     }
 
     /// Goes into what was opened as `name`.
-    pub(super) fn enter(&mut self, name: Vec<u8>, opened: Opened, may_change: bool) -> io::Result<()> {
-        let Opened { fd, stat, mount } = opened;
-        let meta = Meta::from(&stat);
+    pub(super) fn enter(&mut self, name: Vec<u8>, opened: OpenedEntry, may_change: bool) -> io::Result<()> {
+        let OpenedEntry { fd, stat, mount } = opened;
+        let meta = Metadata::from(&stat);
         let mut mode_before = None;
         if may_change && needs_mode(&meta) && fs::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
         {
@@ -104,12 +104,12 @@ impl<'a> Descent<'a> {
         }
         let mut names = Vec::new();
         for_each_name(&fd, |dir, name, kind| {
-            if ours::is_ours(dir, name) && !ours::is_stale(dir, name) {
+            if own_files::is_ours(dir, name) && !own_files::is_stale(dir, name) {
                 return Ok(());
             }
             let is_dir = match kind {
                 fs::FileType::Unknown => {
-                    Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?).is_dir()
+                    Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?).is_dir()
                 }
                 kind => kind == fs::FileType::Directory,
             };
@@ -119,7 +119,7 @@ impl<'a> Descent<'a> {
         if let Some(upper) = self.levels.len().checked_sub(OPEN_LEVELS) {
             self.levels[upper].fd = None;
         }
-        self.levels.push(Level {
+        self.levels.push(DescentLevel {
             name,
             names: names.into_iter(),
             is_kept: false,
@@ -132,7 +132,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Goes back to the directory above; what has been left, if there was anything.
-    pub(super) fn leave(&mut self) -> io::Result<Option<Level>> {
+    pub(super) fn leave(&mut self) -> io::Result<Option<DescentLevel>> {
         let Some(done) = self.levels.pop() else { return Ok(None) };
         if let (true, Some(mode), Some(fd)) = (done.is_kept, done.mode_before, &done.fd) {
             let _ = fs::fchmod(fd, Mode::from_raw_mode(mode));
@@ -140,7 +140,7 @@ impl<'a> Descent<'a> {
         if let (Some(above), Some(fd)) = (self.levels.last_mut().filter(|above| above.fd.is_none()), &done.fd)
         {
             let again = fs::openat(fd, "..", DIRECTORY, Mode::empty())?;
-            let stat = Meta::from(&fs::fstat(&again)?);
+            let stat = Metadata::from(&fs::fstat(&again)?);
             if (stat.dev, stat.ino) != above.id {
                 return Err(io::Error::other("a directory above it has been moved meanwhile"));
             }
@@ -150,22 +150,23 @@ impl<'a> Descent<'a> {
     }
 }
 
-impl Level {
+impl DescentLevel {
     /// Removes what transfers that were interrupted have left in it.
     pub(super) fn remove_ours(&self) -> rustix::io::Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
         let mut left = Vec::new();
         let listed = for_each_name(fd, |dir, name, _| {
-            left.extend(ours::is_ours(dir, name).then(|| name.to_vec()));
+            left.extend(own_files::is_ours(dir, name).then(|| name.to_vec()));
             Ok(())
         });
-        let removed = listed.and_then(|()| left.iter().try_for_each(|name| ours::remove(fd, name).map(drop)));
+        let removed =
+            listed.and_then(|()| left.iter().try_for_each(|name| own_files::remove(fd, name).map(drop)));
         removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 
 /// Whether a directory is ours and its mode keeps us from emptying it.
-fn needs_mode(meta: &Meta) -> bool {
+fn needs_mode(meta: &Metadata) -> bool {
     let user = rustix::process::geteuid();
     meta.mode & 0o700 != 0o700 && meta.uid == user.as_raw() && !user.is_root()
 }

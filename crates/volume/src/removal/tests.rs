@@ -25,10 +25,10 @@ fn remove(root: &Root, filter: &Filter, dry_run: bool, left: u64, at: &str) -> (
     let is_dir = root.metadata(&path(at)).unwrap().unwrap().is_dir();
     let is_gone = removal.remove(&RelPath::empty(), at.as_bytes(), is_dir, &mut |path, removed| {
         said.push(match removed {
-            Removed::Gone | Removed::Moved => path.to_string(),
-            Removed::OverLimit => format!("{path}: over"),
-            Removed::Left(border) => format!("{path}: {border:?}"),
-            Removed::Failed(error) => format!("{path}: {error}"),
+            RemovalOutcome::Gone | RemovalOutcome::Moved => path.to_string(),
+            RemovalOutcome::OverLimit => format!("{path}: over"),
+            RemovalOutcome::Left(border) => format!("{path}: {border:?}"),
+            RemovalOutcome::Failed(error) => format!("{path}: {error}"),
         });
         true
     });
@@ -120,8 +120,8 @@ fn a_path_that_is_too_long_is_told_by_its_ends() {
 #[test]
 fn what_runs_have_left_goes_and_what_a_transfer_has_in_hand_stays() {
     let (temp, root) = tree();
-    let state = crate::SourceState { ctime: crate::Time::default(), ino: 1, dev: 1 };
-    let identity = crate::Identity { size: 9 << 20, mtime: state.ctime, state, sparse: false };
+    let state = crate::SourceState { ctime: crate::FileTime::default(), ino: 1, dev: 1 };
+    let identity = crate::SourceIdentity { size: 9 << 20, mtime: state.ctime, state, sparse: false };
     let target = path("d/e/large");
     let partial = crate::Partial::open(&root, &target, &identity, crate::Resume::Any).unwrap();
     assert!(partial.write_chunk(0, &vec![1; 1 << 20]).unwrap());

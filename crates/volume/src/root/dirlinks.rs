@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{DIRECTORY, Root};
 use crate::dir::Dir;
-use crate::path::RelPath;
+use crate::rel_path::RelPath;
 
 /// Links that are used at a time: each holds a descriptor.
 const LINKS_MAX: usize = 256;
@@ -66,10 +66,10 @@ impl DirLinks {
 }
 
 /// Seconds and nanoseconds since 1970, by the clock that files' times are taken from.
-pub(super) type Moment = (i64, u32);
+pub(super) type FileClockTime = (i64, u32);
 
 /// The time now.
-pub(super) fn now() -> Moment {
+pub(super) fn now() -> FileClockTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     (now.tv_sec, now.tv_nsec as u32)
 }
@@ -93,9 +93,9 @@ impl Root {
             link => link?,
         };
         let target = match judge(&link, Some(self.inner.opened))? {
-            Judged::NoLink => return Ok(false),
-            Judged::Link(target) => target,
-            Judged::Refused(why) => {
+            LinkJudgement::NoLink => return Ok(false),
+            LinkJudgement::Link(target) => target,
+            LinkJudgement::Refused(why) => {
                 // What leads to no directory is no reason to fail: it makes room as any other link does.
                 let leads_to = fs::statat(&*parent, name, AtFlags::empty());
                 let is_dir =
@@ -176,7 +176,7 @@ fn open_path(at: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     fs::openat(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-enum Judged {
+enum LinkJudgement {
     /// Something else is there.
     NoLink,
     /// Where it leads.
@@ -186,31 +186,33 @@ enum Judged {
 
 /// Whether a link may be followed, by what the kernel says of it. One that a transfer has brought has the time that it had
 /// at its source, one that was made here has that of its birth. `before` is when it must have been there.
-fn judge(link: &OwnedFd, before: Option<Moment>) -> io::Result<Judged> {
+fn judge(link: &OwnedFd, before: Option<FileClockTime>) -> io::Result<LinkJudgement> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let told = fs::statx(link, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
     if FileType::from_raw_mode(told.stx_mode.into()) != FileType::Symlink {
-        return Ok(Judged::NoLink);
+        return Ok(LinkJudgement::NoLink);
     }
     let user = rustix::process::geteuid();
     if told.stx_uid != 0 && told.stx_uid != user.as_raw() {
-        return Ok(Judged::Refused("it belongs neither to root nor to the user who receives"));
+        return Ok(LinkJudgement::Refused("it belongs neither to root nor to the user who receives"));
     }
     if told.stx_nlink > 1 {
-        return Ok(Judged::Refused("it has several names"));
+        return Ok(LinkJudgement::Refused("it has several names"));
     }
     let has_birth = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
     let moment = |time: &fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
     // Without a birth time there is only when it was last made, named or given to somebody.
     let born = moment(if has_birth { &told.stx_btime } else { &told.stx_ctime });
     if before.is_some_and(|before| born >= before) {
-        return Ok(Judged::Refused("it was made after this run began"));
+        return Ok(LinkJudgement::Refused("it was made after this run began"));
     }
     let may_be_ours = before.is_some() || told.stx_uid == user.as_raw();
     if may_be_ours && moment(&told.stx_mtime) != born {
-        return Ok(Judged::Refused("it was brought by a copy: make it again (ln -sfn) if it is to be used"));
+        return Ok(LinkJudgement::Refused(
+            "it was brought by a copy: make it again (ln -sfn) if it is to be used",
+        ));
     }
-    Ok(Judged::Link(fs::readlinkat(link, c"", Vec::new())?.into_bytes()))
+    Ok(LinkJudgement::Link(fs::readlinkat(link, c"", Vec::new())?.into_bytes()))
 }
 
 /// Opens what `target`, seen from `parent`, leads to beneath `confining`: by a way without any further link.
@@ -261,9 +263,9 @@ fn walk(parent: &OwnedFd, target: &[u8]) -> io::Result<OwnedFd> {
     while let Some(name) = rest.pop() {
         let next = fs::openat(&at, &name[..], PATH, Mode::empty())?;
         match judge(&next, None)? {
-            Judged::NoLink => at = open_path(next.as_fd(), b".")?,
-            Judged::Link(target) => add(&mut rest, &mut at, &target)?,
-            Judged::Refused(why) => {
+            LinkJudgement::NoLink => at = open_path(next.as_fd(), b".")?,
+            LinkJudgement::Link(target) => add(&mut rest, &mut at, &target)?,
+            LinkJudgement::Refused(why) => {
                 return Err(refused(&format!("it leads through the link {}: {why}", escape(&name))));
             }
         }

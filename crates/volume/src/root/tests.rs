@@ -114,7 +114,7 @@ fn a_directory_made_again_is_found_again() {
 #[test]
 fn links_take_the_place_of_files_but_not_of_directories() {
     both_walks(|root, temp| {
-        let mtime = Time::new(1_000_000_000, 123_456_789);
+        let mtime = FileTime::new(1_000_000_000, 123_456_789);
         std::fs::write(temp.join("root/file"), "1").unwrap();
         std::fs::write(temp.join("root/link"), "old").unwrap();
         root.symlink(b"\xff/target", &path("link"), Some(mtime)).unwrap();
@@ -132,7 +132,7 @@ fn links_take_the_place_of_files_but_not_of_directories() {
 #[test]
 fn mode_and_time_are_set_and_links_are_not_followed() {
     both_walks(|root, temp| {
-        let mtime = Time::new(-5, 999_999_999);
+        let mtime = FileTime::new(-5, 999_999_999);
         root.create_dir(&path("d")).unwrap();
         root.set_meta(&path("d"), Some(0o2751), Some(mtime)).unwrap();
         let meta = root.metadata(&path("d")).unwrap().unwrap();

@@ -18,10 +18,10 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::{Source, SourcePlace};
 use crate::attributes::{self, AttributeKinds, Attributes};
-use crate::entry::{Entry, Meta};
-use crate::generated::Generated;
-use crate::mount::Mount;
-use crate::path::RelPath;
+use crate::entry::{Entry, Metadata};
+use crate::generated_source::GeneratedSource;
+use crate::mount::MountId;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 
 /// Directory descriptors kept open for readers.
@@ -47,13 +47,13 @@ impl FdCache {
 /// A directory below (or at) a source.
 #[derive(Debug)]
 pub(super) struct Directory {
-    way: Way,
+    way: OpenRoute,
     open: Mutex<Weak<OwnedFd>>,
     cache: Arc<FdCache>,
 }
 
 #[derive(Debug)]
-enum Way {
+enum OpenRoute {
     /// The source itself.
     Source(SourceRef),
     Child {
@@ -64,17 +64,17 @@ enum Way {
 
 impl Directory {
     pub(super) fn of_source(source: SourceRef, cache: &Arc<FdCache>) -> Arc<Directory> {
-        Arc::new(Directory { way: Way::Source(source), open: Mutex::default(), cache: cache.clone() })
+        Arc::new(Directory { way: OpenRoute::Source(source), open: Mutex::default(), cache: cache.clone() })
     }
 
     pub(super) fn child(parent: &Arc<Directory>, name: Vec<u8>, cache: &Arc<FdCache>) -> Arc<Directory> {
-        let way = Way::Child { parent: parent.clone(), name };
+        let way = OpenRoute::Child { parent: parent.clone(), name };
         Arc::new(Directory { way, open: Mutex::default(), cache: cache.clone() })
     }
 
     /// Where it lies, which opening it alone can tell.
-    pub(super) fn mount(&self) -> io::Result<Option<Mount>> {
-        Ok(Some(Mount::of(&*self.fd()?)?))
+    pub(super) fn mount(&self) -> io::Result<Option<MountId>> {
+        Ok(Some(MountId::of(&*self.fd()?)?))
     }
 
     /// A descriptor of it, shared with whoever else has it open. A tree is at most as deep as a path has components,
@@ -84,8 +84,8 @@ impl Directory {
             return Ok(fd);
         }
         let fd = match &self.way {
-            Way::Source(source) => source.open_with(DIRECTORY)?,
-            Way::Child { parent, name } => {
+            OpenRoute::Source(source) => source.open_with(DIRECTORY)?,
+            OpenRoute::Child { parent, name } => {
                 fs::openat(parent.fd()?, &name[..], DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
             }
         };
@@ -99,11 +99,11 @@ impl Directory {
 /// How to open something that the scan found. Holds no descriptor of its own.
 #[derive(Debug, Clone)]
 pub struct SourceRef {
-    place: Place,
+    place: TreePlace,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum TreePlace {
     /// As the user named it: links are followed, also below a root that they do not lead out of.
     Named(PathBuf),
     NamedBeneath(Root, RelPath),
@@ -114,55 +114,55 @@ enum Place {
     Device(PathBuf),
     StandardInput,
     /// Nowhere.
-    Generated(Generated),
+    Generated(GeneratedSource),
 }
 
 impl SourceRef {
     /// One of the source's places.
     pub(super) fn of_place(SourcePlace { path, root }: SourcePlace<'_>) -> io::Result<SourceRef> {
         let place = match root {
-            None => Place::Named(path.to_path_buf()),
-            Some(root) => Place::NamedBeneath(root.clone(), plain_path(path)?),
+            None => TreePlace::Named(path.to_path_buf()),
+            Some(root) => TreePlace::NamedBeneath(root.clone(), plain_path(path)?),
         };
         Ok(SourceRef { place })
     }
 
     /// Standard input of this process.
     pub fn standard_input() -> SourceRef {
-        SourceRef { place: Place::StandardInput }
+        SourceRef { place: TreePlace::StandardInput }
     }
 
     pub fn is_standard_input(&self) -> bool {
-        matches!(self.place, Place::StandardInput)
+        matches!(self.place, TreePlace::StandardInput)
     }
 
     /// It lies below a root that it must not leave.
     pub(super) fn is_confined(&self) -> bool {
-        matches!(self.place, Place::NamedBeneath(..))
+        matches!(self.place, TreePlace::NamedBeneath(..))
     }
 
     /// The same, meant for the content of the block device that is there.
     pub(super) fn of_device(self) -> SourceRef {
         match self.place {
-            Place::Named(path) => SourceRef { place: Place::Device(path) },
+            TreePlace::Named(path) => SourceRef { place: TreePlace::Device(path) },
             place => SourceRef { place },
         }
     }
 
     pub(crate) fn is_device(&self) -> bool {
-        matches!(self.place, Place::Device(_))
+        matches!(self.place, TreePlace::Device(_))
     }
 
-    pub(super) fn of_generated(generated: Generated) -> SourceRef {
-        SourceRef { place: Place::Generated(generated) }
+    pub(super) fn of_generated(generated: GeneratedSource) -> SourceRef {
+        SourceRef { place: TreePlace::Generated(generated) }
     }
 
-    pub(crate) fn generated(&self) -> Option<Generated> {
-        if let Place::Generated(generated) = self.place { Some(generated) } else { None }
+    pub(crate) fn generated(&self) -> Option<GeneratedSource> {
+        if let TreePlace::Generated(generated) = self.place { Some(generated) } else { None }
     }
 
     pub(super) fn child(parent: &Arc<Directory>, name: &[u8]) -> SourceRef {
-        SourceRef { place: Place::Child(parent.clone(), name.into()) }
+        SourceRef { place: TreePlace::Child(parent.clone(), name.into()) }
     }
 
     /// What the link `name` leads to, which the scan of `source` has come upon at `path`.
@@ -173,7 +173,7 @@ impl SourceRef {
         path: &RelPath,
     ) -> io::Result<SourceRef> {
         let Some((root, source)) = source.and_then(|source| Some((source.root_of(0)?, source))) else {
-            return Ok(SourceRef { place: Place::FollowedChild(parent.clone(), name.into()) });
+            return Ok(SourceRef { place: TreePlace::FollowedChild(parent.clone(), name.into()) });
         };
         // The scan's paths begin with the name under which the source goes.
         let inner = path.as_bytes().get(source.dest.as_bytes().len()..).unwrap_or_default();
@@ -181,7 +181,7 @@ impl SourceRef {
         let whole = plain_path(&source.path)?
             .join(inner)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
-        Ok(SourceRef { place: Place::NamedBeneath(root.clone(), whole) })
+        Ok(SourceRef { place: TreePlace::NamedBeneath(root.clone(), whole) })
     }
 
     /// Its extended attributes; a link has none.
@@ -194,35 +194,35 @@ impl SourceRef {
     }
 
     /// What is there now.
-    pub(super) fn look(&self) -> io::Result<Meta> {
+    pub(super) fn look(&self) -> io::Result<Metadata> {
         match &self.place {
-            Place::Named(path) | Place::Device(path) => {
-                Ok(Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?))
+            TreePlace::Named(path) | TreePlace::Device(path) => {
+                Ok(Metadata::from(&fs::statat(fs::CWD, path, AtFlags::empty())?))
             }
-            Place::NamedBeneath(root, path) => {
+            TreePlace::NamedBeneath(root, path) => {
                 let there = root.open_followed(path, OFlags::PATH)?;
-                Ok(Meta::from(&fs::fstat(&there)?))
+                Ok(Metadata::from(&fs::fstat(&there)?))
             }
-            Place::Child(parent, name) => {
-                Ok(Meta::from(&fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?))
+            TreePlace::Child(parent, name) => {
+                Ok(Metadata::from(&fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?))
             }
-            Place::FollowedChild(parent, name) => {
-                Ok(Meta::from(&fs::statat(parent.fd()?, &name[..], AtFlags::empty())?))
+            TreePlace::FollowedChild(parent, name) => {
+                Ok(Metadata::from(&fs::statat(parent.fd()?, &name[..], AtFlags::empty())?))
             }
-            Place::StandardInput => Ok(Meta::from(&fs::fstat(std::io::stdin())?)),
-            Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
+            TreePlace::StandardInput => Ok(Metadata::from(&fs::fstat(std::io::stdin())?)),
+            TreePlace::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
 
     /// What a file's entry would be now; None if there is no file any more.
     pub fn file_now(&self) -> io::Result<Option<Entry>> {
-        Ok(Some(self.look()?).filter(Meta::is_file).map(|meta| meta.entry(Vec::new())))
+        Ok(Some(self.look()?).filter(Metadata::is_file).map(|meta| meta.entry(Vec::new())))
     }
 
     /// Opens what is read to its end. Non-blocking: a pipe that nobody writes to yet is waited for by who reads, and can be given up.
     pub fn open_stream(&self) -> io::Result<File> {
         match self.place {
-            Place::StandardInput => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
+            TreePlace::StandardInput => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
             _ => self.open(),
         }
     }
@@ -234,15 +234,17 @@ impl SourceRef {
 
     pub(super) fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
         match &self.place {
-            Place::Named(path) | Place::Device(path) => Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?),
-            Place::NamedBeneath(root, path) => root.open_followed(path, flags),
-            Place::Child(parent, name) => {
+            TreePlace::Named(path) | TreePlace::Device(path) => {
+                Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
+            }
+            TreePlace::NamedBeneath(root, path) => root.open_followed(path, flags),
+            TreePlace::Child(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
             }
-            Place::FollowedChild(parent, name) => {
+            TreePlace::FollowedChild(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags, Mode::empty())?)
             }
-            Place::StandardInput | Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
+            TreePlace::StandardInput | TreePlace::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
 }

@@ -14,57 +14,57 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 
 use super::ScanItem;
 use super::directory::Directory;
-use super::selection::Names;
+use super::selection::SelectedNames;
 use crate::entry::Entry;
-use crate::mount::Mount;
-use crate::path::RelPath;
-use crate::{names, ours};
+use crate::mount::MountId;
+use crate::rel_path::RelPath;
+use crate::{own_files, own_names};
 
 /// Bytes that one getdents call fills: about a thousand names.
 pub(super) const SCRATCH_BYTES: usize = 32 << 10;
 
-pub(super) struct Level {
-    parts: Vec<Part>,
+pub(super) struct ListingLevel {
+    parts: Vec<LevelPart>,
     /// The part whose name comes next.
     turn: usize,
     path: RelPath,
     /// Of the directory itself.
     entry: Entry,
     /// The names are given, not read.
-    only: Option<Names>,
+    only: Option<SelectedNames>,
     /// What is wanted below the name given last, if not all.
-    below: Option<Names>,
+    below: Option<SelectedNames>,
     /// In one of its places something is mounted, which is not listed; until that has been said.
     is_unlisted: bool,
 }
 
 /// The directory in one of the source's places.
-pub(super) struct Part {
+pub(super) struct LevelPart {
     directory: Arc<Directory>,
     /// Which of the source's places that is.
     pub(super) place: usize,
     /// Where the source lies there, if no other mount is to be entered.
-    mount: Option<Mount>,
+    mount: Option<MountId>,
     fd: Option<Arc<OwnedFd>>,
     names: Vec<u8>,
-    listed: Vec<Listed>,
+    listed: Vec<ListedName>,
     next: usize,
     cookie: Option<u64>,
     is_over: bool,
 }
 
 /// A name, and the part that it is from; an error, and the place that it is about.
-type Next = Result<Option<(Vec<u8>, usize)>, (usize, io::Error)>;
+type NextName = Result<Option<(Vec<u8>, usize)>, (usize, io::Error)>;
 
-struct Listed {
+struct ListedName {
     name: Range<usize>,
     /// The position behind this name.
     cookie: u64,
 }
 
-impl Part {
-    pub(super) fn new(directory: Arc<Directory>, place: usize, mount: Option<Mount>) -> Part {
-        Part {
+impl LevelPart {
+    pub(super) fn new(directory: Arc<Directory>, place: usize, mount: Option<MountId>) -> LevelPart {
+        LevelPart {
             directory,
             place,
             mount,
@@ -78,11 +78,11 @@ impl Part {
     }
 
     /// A directory in this one; none if it is not to be entered. One in which names are `asked` for is.
-    pub(super) fn below(&self, directory: Arc<Directory>, asked: bool) -> Option<Part> {
-        let Some(mount) = self.mount else { return Some(Part::new(directory, self.place, None)) };
+    pub(super) fn below(&self, directory: Arc<Directory>, asked: bool) -> Option<LevelPart> {
+        let Some(mount) = self.mount else { return Some(LevelPart::new(directory, self.place, None)) };
         // What cannot be opened says so when it is listed.
         let there = directory.mount().ok().flatten().unwrap_or(mount);
-        (asked || there == mount).then(|| Part::new(directory, self.place, Some(there)))
+        (asked || there == mount).then(|| LevelPart::new(directory, self.place, Some(there)))
     }
 
     pub(super) fn directory(&self) -> Arc<Directory> {
@@ -141,7 +141,7 @@ impl Part {
             if name != b"." && name != b".." {
                 let start = self.names.len();
                 self.names.extend_from_slice(name);
-                self.listed.push(Listed { name: start..self.names.len(), cookie });
+                self.listed.push(ListedName { name: start..self.names.len(), cookie });
             }
             if listing.is_buffer_empty() && !self.listed.is_empty() {
                 return Ok(());
@@ -150,13 +150,18 @@ impl Part {
     }
 }
 
-impl Level {
-    pub(super) fn new(parts: Vec<Part>, path: RelPath, entry: Entry, only: Option<Names>) -> Level {
-        Level { parts, turn: 0, path, entry, only, below: None, is_unlisted: false }
+impl ListingLevel {
+    pub(super) fn new(
+        parts: Vec<LevelPart>,
+        path: RelPath,
+        entry: Entry,
+        only: Option<SelectedNames>,
+    ) -> ListingLevel {
+        ListingLevel { parts, turn: 0, path, entry, only, below: None, is_unlisted: false }
     }
 
-    pub(super) fn unlisted(self, is_unlisted: bool) -> Level {
-        Level { is_unlisted, ..self }
+    pub(super) fn unlisted(self, is_unlisted: bool) -> ListingLevel {
+        ListingLevel { is_unlisted, ..self }
     }
 
     /// Whether this is the directory that `entry` describes.
@@ -193,7 +198,7 @@ impl Level {
     }
 
     /// What is wanted below the name given last; none for everything.
-    pub(super) fn take_below(&mut self) -> Option<Names> {
+    pub(super) fn take_below(&mut self) -> Option<SelectedNames> {
         self.below.take()
     }
 
@@ -205,21 +210,21 @@ impl Level {
     /// Whether what was listed is of a transfer that runs or was interrupted. What was asked for by its name is a file like any other.
     pub(super) fn is_ours(&mut self, name: &[u8], part: usize) -> bool {
         self.only.is_none()
-            && names::form(name).is_some()
-            && self.parts[part].fd().is_ok_and(|dir| ours::is_ours(&dir, name))
+            && own_names::form(name).is_some()
+            && self.parts[part].fd().is_ok_and(|dir| own_files::is_ours(&dir, name))
     }
 
     /// Closes the directory, to go on later behind the last names given.
     pub(super) fn park(&mut self) {
-        self.parts.iter_mut().for_each(Part::park);
+        self.parts.iter_mut().for_each(LevelPart::park);
     }
 
-    pub(super) fn parts(&mut self) -> &mut [Part] {
+    pub(super) fn parts(&mut self) -> &mut [LevelPart] {
         &mut self.parts
     }
 
     /// After an error the listing of its part is over.
-    pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> Next {
+    pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> NextName {
         if let Some(only) = &mut self.only {
             let Some((name, below)) = only.next() else { return Ok(None) };
             self.below = below;

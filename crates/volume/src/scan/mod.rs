@@ -6,10 +6,10 @@
 
 mod directory;
 mod level;
-mod named;
 mod overlap;
 mod selection;
 mod sizes;
+mod special_source;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,20 +19,20 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags};
 
-use crate::entry::{Entry, Kind, Meta};
-use crate::filter::{Filter, Side};
-use crate::generated::Generated;
-use crate::path::RelPath;
+use crate::entry::{Entry, EntryKind, Metadata};
+use crate::filter::{Filter, FilterSide};
+use crate::generated_source::GeneratedSource;
+use crate::rel_path::RelPath;
 use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
-use level::{Level, Part, SCRATCH_BYTES};
-pub use named::Nodes;
-pub(crate) use named::size_of_device;
+use level::{LevelPart, ListingLevel, SCRATCH_BYTES};
 use overlap::Overlap;
 pub use selection::Selection;
-use selection::{Asked, Names};
+use selection::{SelectedNames, SelectionPart};
 use sizes::Sizes;
+pub use special_source::SpecialSources;
+pub(crate) use special_source::size_of_device;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
 const OPEN_LEVELS: usize = 32;
@@ -52,7 +52,7 @@ pub struct Source {
     /// they may lead anywhere.
     pub beneath: Vec<Root>,
     /// The content is made, not read; `path` only names it.
-    pub generated: Option<Generated>,
+    pub generated: Option<GeneratedSource>,
 }
 
 impl Source {
@@ -84,7 +84,7 @@ struct SourcePlace<'a> {
 pub struct ScanOptions {
     /// Asked with paths as they are given out.
     pub filter: Filter,
-    pub limits: Limits,
+    pub limits: SizeLimits,
     /// Nothing but this, by the names under which things go.
     pub only: Option<Selection>,
     /// Symbolic links are taken for what they lead to, below a root only while they stay there.
@@ -93,7 +93,7 @@ pub struct ScanOptions {
     /// Names that are asked for are given all the same.
     pub one_file_system: bool,
     /// Named sources of these kinds go as what they are.
-    pub nodes: Nodes,
+    pub nodes: SpecialSources,
     /// Directories so far below their source are given and not entered: 1 gives what is in the source itself.
     pub depth_max: Option<usize>,
 }
@@ -101,13 +101,14 @@ pub struct ScanOptions {
 impl ScanOptions {
     fn excludes(&self, path: &RelPath, entry: &Entry) -> bool {
         // The place itself is what the user named, and has no name to be judged by.
-        !path.is_empty() && self.filter.excludes(path.as_bytes(), entry.kind == Kind::Dir, Side::Sender)
+        !path.is_empty()
+            && self.filter.excludes(path.as_bytes(), entry.kind == EntryKind::Dir, FilterSide::Sender)
     }
 }
 
 /// Plain files outside of these are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct SizeLimits {
     /// Bytes.
     pub size_min: Option<u64>,
     pub size_max: Option<u64>,
@@ -116,9 +117,9 @@ pub struct Limits {
     pub mtime_max: Option<i64>,
 }
 
-impl Limits {
+impl SizeLimits {
     fn allow(&self, entry: &Entry) -> bool {
-        let Kind::File { size, .. } = entry.kind else { return true };
+        let EntryKind::File { size, .. } = entry.kind else { return true };
         let time = entry.mtime.secs;
         self.size_min.is_none_or(|min| size >= min)
             && self.size_max.is_none_or(|max| size <= max)
@@ -164,7 +165,7 @@ pub enum ScanItem {
 /// A running scan.
 pub struct Scanner {
     sources: VecDeque<Source>,
-    stack: Vec<Level>,
+    stack: Vec<ListingLevel>,
     cache: Arc<FdCache>,
     scratch: Vec<std::mem::MaybeUninit<u8>>,
     options: ScanOptions,
@@ -178,7 +179,7 @@ pub struct Scanner {
 
 /// Names that were asked for below something that is missing or that cannot be entered, and why that is so.
 struct Unreachable {
-    names: Names,
+    names: SelectedNames,
     error: io::Error,
 }
 
@@ -228,7 +229,7 @@ impl Scanner {
                 Ok(None) if level.take_unlisted() => {
                     return Some(ScanItem::Unlisted { path: level.path().clone() });
                 }
-                Ok(None) => return self.stack.pop().map(Level::end),
+                Ok(None) => return self.stack.pop().map(ListingLevel::end),
                 Ok(Some((name, part))) if level.is_ours(&name, part) => {}
                 Ok(Some((name, part))) if level.parts().len() > 1 => {
                     if let Some(item) = self.merge(name, part) {
@@ -237,7 +238,7 @@ impl Scanner {
                 }
                 Ok(Some((name, _))) => match look(level, &name) {
                     Ok((path, entry))
-                        if self.options.follow && matches!(entry.kind, Kind::Symlink { .. }) =>
+                        if self.options.follow && matches!(entry.kind, EntryKind::Symlink { .. }) =>
                     {
                         if let Some(item) = self.follow(name, path) {
                             return Some(item);
@@ -285,9 +286,9 @@ impl Scanner {
             return Ok(Some(ScanItem::Entry { path, entry, handle }));
         }
         let below = match self.options.only.as_ref().map(|only| only.of_source(&path)) {
-            None | Some(Asked::All) => None,
-            Some(Asked::Below(names)) => Some(names),
-            Some(Asked::Nothing) => return Ok(None),
+            None | Some(SelectionPart::All) => None,
+            Some(SelectionPart::Below(names)) => Some(names),
+            Some(SelectionPart::Nothing) => return Ok(None),
         };
         self.source = Some(source.clone());
         let mut there = Vec::new();
@@ -312,14 +313,14 @@ impl Scanner {
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return Err(error);
         }
-        if entry.kind == Kind::Dir {
+        if entry.kind == EntryKind::Dir {
             let mut parts = Vec::new();
             for (place, handle, _) in there {
                 let directory = Directory::of_source(handle, &self.cache);
                 let mount = if self.options.one_file_system { directory.mount()? } else { None };
-                parts.push(Part::new(directory, place, mount));
+                parts.push(LevelPart::new(directory, place, mount));
             }
-            self.push(Level::new(parts, path.clone(), entry.clone(), below));
+            self.push(ListingLevel::new(parts, path.clone(), entry.clone(), below));
         } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
@@ -332,7 +333,7 @@ impl Scanner {
     fn look_at(&self, place: SourcePlace<'_>) -> io::Result<(SourceRef, Entry)> {
         let handle = SourceRef::of_place(place)?;
         let meta = handle.look()?;
-        named::taken(handle, &meta, self.options.nodes)
+        special_source::taken(handle, &meta, self.options.nodes)
     }
 
     /// A name of a directory in several places: given with its first one, if the others fit.
@@ -378,7 +379,7 @@ impl Scanner {
 
     /// What cannot be given. Where only names below it were asked for, it is these that fail, each by itself;
     /// they are told next.
-    fn failed(&mut self, path: Vec<u8>, below: Option<Names>, error: io::Error) -> Option<ScanItem> {
+    fn failed(&mut self, path: Vec<u8>, below: Option<SelectedNames>, error: io::Error) -> Option<ScanItem> {
         let Some(names) = below else { return Some(ScanItem::Failed { path, error }) };
         self.unreachable = Some(Unreachable { names, error });
         None
@@ -398,14 +399,14 @@ impl Scanner {
         let enters = self.enters();
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let below = level.take_below();
-        if below.is_some() && entry.kind != Kind::Dir {
+        if below.is_some() && entry.kind != EntryKind::Dir {
             return self.failed(path.into_bytes(), below, rustix::io::Errno::NOTDIR.into());
         }
         let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return self.failed(path.into_bytes(), below, error);
         }
-        if entry.kind == Kind::Dir && enters {
+        if entry.kind == EntryKind::Dir && enters {
             let mut inside = Vec::new();
             for &number in parts {
                 let above = &level.parts()[number];
@@ -413,7 +414,7 @@ impl Scanner {
                 inside.extend(above.below(directory, below.is_some()));
             }
             let is_unlisted = inside.len() < parts.len();
-            let level = Level::new(inside, path.clone(), entry.clone(), below);
+            let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
         let entry = self.sizes.judged(entry, &handle);
@@ -465,13 +466,13 @@ impl Scanner {
         if !self.options.limits.allow(&entry) {
             return Some(ScanItem::LeftOut { path });
         }
-        if below.is_some() && entry.kind != Kind::Dir {
+        if below.is_some() && entry.kind != EntryKind::Dir {
             return self.failed(shown(), below, rustix::io::Errno::NOTDIR.into());
         }
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return self.failed(shown(), below, error);
         }
-        if entry.kind == Kind::Dir && self.enters() {
+        if entry.kind == EntryKind::Dir && self.enters() {
             if self.stack.iter().any(|level| level.is(&entry)) {
                 let error = io::Error::other("the symbolic link leads to a directory above it");
                 return self.failed(shown(), below, error);
@@ -481,7 +482,7 @@ impl Scanner {
             let part = level.parts()[0].below(directory, below.is_some());
             let is_unlisted = part.is_none();
             let inside = part.into_iter().collect();
-            let level = Level::new(inside, path.clone(), entry.clone(), below);
+            let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
         let entry = self.sizes.judged(entry, &handle);
@@ -493,7 +494,7 @@ impl Scanner {
         self.options.depth_max.is_none_or(|max| self.stack.len() < max)
     }
 
-    fn push(&mut self, level: Level) {
+    fn push(&mut self, level: ListingLevel) {
         if let Some(upper) = self.stack.len().checked_sub(OPEN_LEVELS) {
             self.stack[upper].park();
         }
@@ -509,7 +510,7 @@ impl Iterator for Scanner {
     }
 }
 
-fn look(level: &mut Level, name: &[u8]) -> io::Result<(RelPath, Entry)> {
+fn look(level: &mut ListingLevel, name: &[u8]) -> io::Result<(RelPath, Entry)> {
     look_in(level, 0, name)
 }
 
@@ -532,20 +533,20 @@ fn shown(place: &Path) -> String {
 /// Whether two things of one name are one.
 fn is_same(one: &Entry, other: &Entry) -> bool {
     match (&one.kind, &other.kind) {
-        (Kind::Dir, Kind::Dir) => true,
-        (Kind::File { size, .. }, Kind::File { size: other_size, .. }) => {
+        (EntryKind::Dir, EntryKind::Dir) => true,
+        (EntryKind::File { size, .. }, EntryKind::File { size: other_size, .. }) => {
             size == other_size && one.mtime == other.mtime
         }
-        (Kind::Stream { .. }, _) => false,
+        (EntryKind::Stream { .. }, _) => false,
         (one, other) => one == other,
     }
 }
 
-fn look_in(level: &mut Level, part: usize, name: &[u8]) -> io::Result<(RelPath, Entry)> {
+fn look_in(level: &mut ListingLevel, part: usize, name: &[u8]) -> io::Result<(RelPath, Entry)> {
     let path =
         level.path().join(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
     let dir = level.parts()[part].fd()?;
-    let meta = Meta::from(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+    let meta = Metadata::from(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
     let target = match meta.kind {
         crate::entry::FileKind::Symlink => fs::readlinkat(&dir, name, Vec::new())?.into_bytes(),
         _ => Vec::new(),

@@ -12,8 +12,8 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, OFlags};
 
 use super::{ScanOptions, Source, SourcePlace, shown};
-use crate::entry::{Entry, FileKind, Kind, Meta};
-use crate::path::RelPath;
+use crate::entry::{Entry, EntryKind, FileKind, Metadata};
+use crate::rel_path::RelPath;
 
 #[derive(Default)]
 pub(super) struct Overlap {
@@ -70,7 +70,7 @@ fn joined(place: &Path, inner: &[u8]) -> Vec<u8> {
     path
 }
 
-fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> Option<Meta> {
+fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> Option<Metadata> {
     if source.generated.is_some() {
         // Its name is its own: no other source that is named has it.
         return None;
@@ -81,18 +81,18 @@ fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> 
     match place.root {
         None => {
             let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            Some(Meta::from(&fs::statat(fs::CWD, &path[..], flags).ok()?))
+            Some(Metadata::from(&fs::statat(fs::CWD, &path[..], flags).ok()?))
         }
         Some(root) => {
             let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
             let there = root.open_followed(&RelPath::from_written(&path).ok()?, flags).ok()?;
-            Some(Meta::from(&fs::fstat(there).ok()?))
+            Some(Metadata::from(&fs::fstat(there).ok()?))
         }
     }
 }
 
 /// Whether an earlier source has sent what it has there, and that is no directory as this one is.
-fn is_taken(there: &Meta, path: &RelPath, entry: &Entry, options: &ScanOptions) -> bool {
+fn is_taken(there: &Metadata, path: &RelPath, entry: &Entry, options: &ScanOptions) -> bool {
     let earlier = there.entry(Vec::new());
     let is_sent = match there.kind {
         // Two of them, or one in the place of another, are for the receiver to tell.
@@ -101,5 +101,5 @@ fn is_taken(there: &Meta, path: &RelPath, entry: &Entry, options: &ScanOptions) 
             !options.excludes(path, &earlier) && options.limits.allow(&earlier)
         }
     };
-    is_sent && !(there.is_dir() && entry.kind == Kind::Dir)
+    is_sent && !(there.is_dir() && entry.kind == EntryKind::Dir)
 }

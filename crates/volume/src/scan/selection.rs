@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::path::{PathError, RelPath};
+use crate::rel_path::{RelPath, RelPathError};
 
 /// What a list of names asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Selection(Option<Arc<[Vec<u8>]>>);
 impl Selection {
     /// From names as people write them: slashes at their ends, doubled ones and `.` mean nothing. The directories on the way
     /// to a name need not be named.
-    pub fn new(names: Vec<Vec<u8>>) -> Result<Selection, PathError> {
+    pub fn new(names: Vec<Vec<u8>>) -> Result<Selection, RelPathError> {
         let mut names = names.into_iter().map(plain).collect::<Result<Vec<_>, _>>()?;
         // A slash sorts before every other byte that a name can have, so that a/b comes before a.b.
         names.sort_unstable_by(|a, b| by_component(a).cmp(by_component(b)));
@@ -24,16 +24,17 @@ impl Selection {
     }
 
     /// What is asked for of a source that goes by this name; one without a name stands for the directory itself.
-    pub(super) fn of_source(&self, name: &RelPath) -> Asked {
-        let Some(list) = &self.0 else { return Asked::All };
-        let mut asked = Asked::Below(Names { at: 0, end: list.len(), depth: 0, list: list.clone() });
+    pub(super) fn of_source(&self, name: &RelPath) -> SelectionPart {
+        let Some(list) = &self.0 else { return SelectionPart::All };
+        let mut asked =
+            SelectionPart::Below(SelectedNames { at: 0, end: list.len(), depth: 0, list: list.clone() });
         for component in name.components() {
-            let Asked::Below(mut names) = asked else { return asked };
+            let SelectionPart::Below(mut names) = asked else { return asked };
             asked = loop {
                 match names.next() {
-                    None => break Asked::Nothing,
-                    Some((found, None)) if found == component => break Asked::All,
-                    Some((found, Some(below))) if found == component => break Asked::Below(below),
+                    None => break SelectionPart::Nothing,
+                    Some((found, None)) if found == component => break SelectionPart::All,
+                    Some((found, Some(below))) if found == component => break SelectionPart::Below(below),
                     Some(_) => {}
                 }
             };
@@ -43,11 +44,11 @@ impl Selection {
 }
 
 /// What is asked for of a source.
-pub(super) enum Asked {
+pub(super) enum SelectionPart {
     Nothing,
     All,
     /// These of what is in it.
-    Below(Names),
+    Below(SelectedNames),
 }
 
 fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
@@ -55,7 +56,7 @@ fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// Empty for the directory itself.
-fn plain(name: Vec<u8>) -> Result<Vec<u8>, PathError> {
+fn plain(name: Vec<u8>) -> Result<Vec<u8>, RelPathError> {
     let parts = name.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
     if parts.is_empty() {
@@ -66,7 +67,7 @@ fn plain(name: Vec<u8>) -> Result<Vec<u8>, PathError> {
 }
 
 /// The names that are asked for in one directory.
-pub(super) struct Names {
+pub(super) struct SelectedNames {
     list: Arc<[Vec<u8>]>,
     at: usize,
     end: usize,
@@ -74,9 +75,9 @@ pub(super) struct Names {
     depth: usize,
 }
 
-impl Names {
+impl SelectedNames {
     /// The next name, and what is asked for below it; none for all of it.
-    pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<Names>)> {
+    pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<SelectedNames>)> {
         let first = self.list[..self.end].get(self.at)?;
         let component = |name: &[u8]| name[self.depth..].iter().position(|&byte| byte == b'/');
         let len = component(first).unwrap_or(first.len() - self.depth);
@@ -86,8 +87,12 @@ impl Names {
             other[self.depth..].strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
         let count = self.list[self.at..self.end].partition_point(same);
-        let below =
-            Names { list: self.list.clone(), at: self.at, end: self.at + count, depth: self.depth + len + 1 };
+        let below = SelectedNames {
+            list: self.list.clone(),
+            at: self.at,
+            end: self.at + count,
+            depth: self.depth + len + 1,
+        };
         let name = name.to_vec();
         self.at += count;
         Some((name, (!is_whole).then_some(below)))
@@ -115,14 +120,14 @@ mod tests {
         Selection::new(names.iter().map(|name| name.as_bytes().to_vec()).collect()).unwrap()
     }
 
-    fn top(selection: &Selection) -> Option<Names> {
+    fn top(selection: &Selection) -> Option<SelectedNames> {
         match selection.of_source(&RelPath::empty()) {
-            Asked::Below(names) => Some(names),
-            Asked::All | Asked::Nothing => None,
+            SelectionPart::Below(names) => Some(names),
+            SelectionPart::All | SelectionPart::Nothing => None,
         }
     }
 
-    fn paths(mut names: Names, above: &str, found: &mut Vec<String>) {
+    fn paths(mut names: SelectedNames, above: &str, found: &mut Vec<String>) {
         while let Some((name, below)) = names.next() {
             let path = format!("{above}{}", std::str::from_utf8(&name).unwrap());
             match below {
@@ -145,9 +150,9 @@ mod tests {
     fn sources_are_asked_for_by_their_names() {
         let selection = select(&["run7/a", "run7/d/x", "file", "run70"]);
         let asked = |name: &str| match selection.of_source(&RelPath::from_bytes(name.as_bytes()).unwrap()) {
-            Asked::Nothing => "nothing".to_string(),
-            Asked::All => "all".into(),
-            Asked::Below(names) => {
+            SelectionPart::Nothing => "nothing".to_string(),
+            SelectionPart::All => "all".into(),
+            SelectionPart::Below(names) => {
                 let mut found = Vec::new();
                 paths(names, "", &mut found);
                 found.join(" ")

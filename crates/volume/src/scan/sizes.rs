@@ -8,7 +8,7 @@ use std::io;
 use rustix::fs;
 
 use super::directory::SourceRef;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, EntryKind};
 
 /// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs, selinuxfs, resctrl, bpf,
 /// nfsd, fusectl, apparmorfs, binfmt_misc.
@@ -51,13 +51,13 @@ pub(super) struct Sizes {
 impl Sizes {
     /// The entry, as something that is read to its end if its size cannot be believed.
     pub(super) fn judged(&mut self, entry: Entry, handle: &SourceRef) -> Entry {
-        let Kind::File { size, .. } = entry.kind else { return entry };
+        let EntryKind::File { size, .. } = entry.kind else { return entry };
         let is_true = match self.trust(entry.dev, handle) {
             Trust::All => true,
             Trust::NotZero => size > 0,
             Trust::None => size >= BELIEVED_FROM,
         };
-        if is_true { entry } else { Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..entry } }
+        if is_true { entry } else { Entry { kind: EntryKind::Stream { is_pipe: false }, nlink: 1, ..entry } }
     }
 
     fn trust(&mut self, device: u64, handle: &SourceRef) -> Trust {
@@ -89,10 +89,10 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::path::RelPath;
+    use crate::rel_path::RelPath;
     use crate::scan::Source;
 
-    fn judged(sizes: &mut Sizes, path: &Path) -> Kind {
+    fn judged(sizes: &mut Sizes, path: &Path) -> EntryKind {
         let source = Source {
             path: PathBuf::from(path),
             also: Vec::new(),
@@ -111,12 +111,18 @@ mod tests {
         std::fs::write(temp.path().join("empty"), "").unwrap();
         let mut sizes = Sizes::default();
         for _ in 0..2 {
-            assert_eq!(judged(&mut sizes, Path::new("/proc/self/status")), Kind::Stream { is_pipe: false });
-            assert_eq!(judged(&mut sizes, &temp.path().join("empty")), Kind::File { size: 0, sparse: false });
+            assert_eq!(
+                judged(&mut sizes, Path::new("/proc/self/status")),
+                EntryKind::Stream { is_pipe: false }
+            );
+            assert_eq!(
+                judged(&mut sizes, &temp.path().join("empty")),
+                EntryKind::File { size: 0, sparse: false }
+            );
         }
         assert_eq!(sizes.known.len(), 2, "each file system is asked once");
         if Path::new("/proc/kcore").exists() {
-            assert!(matches!(judged(&mut sizes, Path::new("/proc/kcore")), Kind::File { .. }));
+            assert!(matches!(judged(&mut sizes, Path::new("/proc/kcore")), EntryKind::File { .. }));
         }
     }
 }

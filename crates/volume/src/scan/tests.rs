@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::read::SourceFile;
+use crate::source_file::SourceFile;
 
 fn source(path: &Path, dest: &[u8]) -> Source {
     Source {
@@ -39,7 +39,7 @@ fn check_order(items: &[ScanItem]) {
                 if let Some(top) = open.last() {
                     assert_eq!(path.parent().as_ref(), Some(top));
                 }
-                if entry.kind == Kind::Dir {
+                if entry.kind == EntryKind::Dir {
                     open.push(path.clone());
                 }
             }
@@ -60,8 +60,9 @@ fn a_tree_with_everything_in_it() {
     std::fs::hard_link(top.join("file"), top.join("hard")).unwrap();
     std::os::unix::fs::symlink("/nowhere", top.join("link")).unwrap();
     let inside = crate::Root::open(&top).unwrap();
-    let state = crate::SourceState { ctime: crate::Time::default(), ino: 1, dev: 1 };
-    let identity = crate::Identity { size: 5 << 20, mtime: crate::Time::default(), state, sparse: false };
+    let state = crate::SourceState { ctime: crate::FileTime::default(), ino: 1, dev: 1 };
+    let identity =
+        crate::SourceIdentity { size: 5 << 20, mtime: crate::FileTime::default(), state, sparse: false };
     let target = RelPath::from_bytes(b"x").unwrap();
     let _ours = crate::Partial::open(&inside, &target, &identity, crate::Resume::Any).unwrap();
     std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
@@ -70,8 +71,8 @@ fn a_tree_with_everything_in_it() {
     let found = entries(&items);
     let names: Vec<_> = found.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
     assert_eq!(names, ["dest", "dest/empty", "dest/file", "dest/hard", "dest/link", "dest/socket"]);
-    assert_eq!(found[&b"dest/link"[..]].kind, Kind::Symlink { target: b"/nowhere".to_vec() });
-    assert_eq!(found[&b"dest/socket"[..]].kind, Kind::Special(crate::Node::Socket));
+    assert_eq!(found[&b"dest/link"[..]].kind, EntryKind::Symlink { target: b"/nowhere".to_vec() });
+    assert_eq!(found[&b"dest/socket"[..]].kind, EntryKind::Special(crate::SpecialNode::Socket));
     assert_eq!(
         (found[&b"dest/file"[..]].nlink, found[&b"dest/file"[..]].ino),
         (2, found[&b"dest/hard"[..]].ino)
@@ -89,7 +90,7 @@ fn a_link_on_the_command_line_is_followed_and_a_missing_source_is_told() {
     std::os::unix::fs::symlink("file", temp.path().join("link")).unwrap();
     let items = scan(source(&temp.path().join("link"), b"link"));
     let [ScanItem::Entry { entry, handle, .. }] = &items[..] else { panic!("{items:?}") };
-    assert_eq!(entry.kind, Kind::File { size: 7, sparse: false });
+    assert_eq!(entry.kind, EntryKind::File { size: 7, sparse: false });
     let file = SourceFile::open(handle, entry).unwrap();
     let mut buffer = [0; 20];
     assert_eq!(file.read_whole(&mut buffer).unwrap(), 7);
@@ -191,10 +192,10 @@ fn rules_limits_and_names_choose() {
     assert_eq!(scan(ScanOptions { filter, ..ScanOptions::default() }), (" b.c dir dir/c.c e".into(), 0, 0));
     let filter = Filter::new(&[b"- *".to_vec()]).unwrap();
     assert_eq!(scan(ScanOptions { filter, ..ScanOptions::default() }), (String::new(), 0, 0));
-    let limits = Limits { size_min: Some(5), size_max: Some(20), ..Limits::default() };
+    let limits = SizeLimits { size_min: Some(5), size_max: Some(20), ..SizeLimits::default() };
     let expected = (" b.c dir dir/below dir/c.c e".into(), 2, 0);
     assert_eq!(scan(ScanOptions { limits, ..ScanOptions::default() }), expected);
-    let limits = Limits { mtime_max: Some(1), ..Limits::default() };
+    let limits = SizeLimits { mtime_max: Some(1), ..SizeLimits::default() };
     assert_eq!(scan(ScanOptions { limits, ..ScanOptions::default() }).1, 5);
     let names = ["dir/below", "e", "dir/none", "a.o/x"].map(|name| name.as_bytes().to_vec()).to_vec();
     let only = Some(Selection::new(names).unwrap());
@@ -280,7 +281,7 @@ fn below_a_root_no_link_leads_out() {
     let items = scan(below("dir//./"));
     assert_eq!(entries(&items).len(), 2);
     let file = items.iter().find_map(|item| match item {
-        ScanItem::Entry { entry, handle, .. } if entry.kind != Kind::Dir => {
+        ScanItem::Entry { entry, handle, .. } if entry.kind != EntryKind::Dir => {
             Some(SourceFile::open(handle, entry))
         }
         _ => None,
@@ -344,7 +345,7 @@ fn a_tree_deeper_than_the_open_levels_comes_back_to_every_name() {
     assert_eq!(items.len(), entries(&items).len() + 1 + depth);
     for item in &items {
         if let ScanItem::Entry { entry, handle, .. } = item
-            && entry.kind != Kind::Dir
+            && entry.kind != EntryKind::Dir
         {
             SourceFile::open(handle, entry).unwrap();
         }
@@ -373,7 +374,7 @@ fn a_sparse_tebibyte_is_read_in_no_time() {
     let begin = Instant::now();
     let items = scan(source(&path, b"sparse"));
     let [ScanItem::Entry { entry, handle, .. }] = &items[..] else { panic!("{items:?}") };
-    assert_eq!(entry.kind, Kind::File { size: 1 << 40, sparse: true });
+    assert_eq!(entry.kind, EntryKind::File { size: 1 << 40, sparse: true });
     let file = SourceFile::open(handle, entry).unwrap();
     assert_eq!(file.next_data_chunk(0), Some(700 << 10));
     assert_eq!(file.next_data_chunk((700 << 10) + 1), None);
@@ -427,7 +428,7 @@ proptest! {
         let items = scan(source(temp.path(), b"t"));
         check_order(&items);
         let found: BTreeMap<Vec<u8>, u64> = entries(&items).into_iter().filter_map(|(path, entry)| match entry.kind {
-            Kind::File { size, .. } => Some((path, size)),
+            EntryKind::File { size, .. } => Some((path, size)),
             _ => None,
         }).collect();
         prop_assert_eq!(found, expected);

@@ -18,13 +18,13 @@ use farhaul::ExitCode as Code;
 use farhaul_wanem::{Error, LabControl, LabPlan, Leash, Signals, Timeline, isolate, wait_for_child};
 use serde::{Deserialize, Serialize};
 
-use crate::args::lab::{Build, Exec, Lab, LabVerb, Set, Stats};
+use crate::args::lab::{LabArgs, LabBuildArgs, LabExecArgs, LabSetArgs, LabStatsArgs, LabVerb};
 use crate::exit;
 use crate::ui::printer;
 
 /// What the second process has to do; the command stands beside it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Job {
+struct WorldTask {
     plan: LabPlan,
     /// Text of the timeline.
     timeline: Option<String>,
@@ -46,7 +46,7 @@ enum Purpose {
 }
 
 /// The error of a lab, as the user gets to know it.
-pub fn run(lab: Lab) -> ExitCode {
+pub fn run(lab: LabArgs) -> ExitCode {
     let ended = match lab.verb {
         LabVerb::Up(up) => launch(&up.build, if up.json { Purpose::UpJson } else { Purpose::Up }, Vec::new()),
         LabVerb::Run(run) => launch(&run.build, Purpose::Run, run.command),
@@ -77,7 +77,7 @@ fn failed(what: &str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Starts the second process and waits for it.
-fn launch(build: &Build, purpose: Purpose, command: Vec<OsString>) -> Result<ExitCode, Error> {
+fn launch(build: &LabBuildArgs, purpose: Purpose, command: Vec<OsString>) -> Result<ExitCode, Error> {
     let plan = build.plan();
     plan.checked()?;
     let absolute =
@@ -94,7 +94,7 @@ fn launch(build: &Build, purpose: Purpose, command: Vec<OsString>) -> Result<Exi
     }
     let signals = Signals::catch()?;
     let (held, reader, leash) = Leash::make()?;
-    let job = Job {
+    let job = WorldTask {
         plan,
         timeline,
         stats: build.stats.as_ref().map(absolute).transpose()?,
@@ -116,7 +116,7 @@ fn launch(build: &Build, purpose: Purpose, command: Vec<OsString>) -> Result<Exi
     Ok(ExitCode::from(code))
 }
 
-fn change(args: &Set) -> Result<ExitCode, Error> {
+fn change(args: &LabSetArgs) -> Result<ExitCode, Error> {
     let change = args.change();
     if change.changes.is_empty() && change.cut.is_none() {
         return Err(Error::Usage("say what to change, such as --loss 5%".into()));
@@ -129,7 +129,7 @@ fn change(args: &Set) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(args: &Stats) -> Result<ExitCode, Error> {
+fn show(args: &LabStatsArgs) -> Result<ExitCode, Error> {
     let links = LabControl::stats(args.which.lab.as_deref())?;
     Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
 }
@@ -146,7 +146,7 @@ fn ended(printed: Result<(), ExitCode>) -> ExitCode {
     printed.err().unwrap_or(ExitCode::SUCCESS)
 }
 
-fn enter(args: Exec) -> Result<ExitCode, Error> {
+fn enter(args: LabExecArgs) -> Result<ExitCode, Error> {
     let folder = std::env::current_dir().map_err(failed("cannot find the current folder"))?;
     let entrance = LabControl::enter(args.which.lab.as_deref(), args.host)?;
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());

@@ -14,7 +14,7 @@ use farhaul::default_identity_path;
 use farhaul::keygen;
 use farhaul_wanem::{Error, HostId, Lab, LabControl, LabSide, RUN_FOLDER, address_v4, address_v6};
 
-use super::{Job, failed};
+use super::{WorldTask, failed};
 use crate::ui::printer;
 
 const SSH_PORT: u16 = 22;
@@ -54,7 +54,7 @@ struct Folders {
 }
 
 impl Services {
-    pub fn start(lab: &Lab, job: &Job) -> Result<Services, Error> {
+    pub fn start(lab: &Lab, job: &WorldTask) -> Result<Services, Error> {
         let root = PathBuf::from(RUN_FOLDER);
         let home = job.home.clone().unwrap_or_else(|| root.join("home"));
         let folders = Folders { keys: root.join("keys"), home, root };

@@ -9,16 +9,16 @@ use farhaul_wanem::{Error, HostId, Lab, LabControl, LabSide, Leash, Orphans, Sig
 
 use super::services::Services;
 use super::statistics::Statistics;
-use super::{Job, Purpose, failed, not_started};
-use crate::args::lab::World;
+use super::{Purpose, WorldTask, failed, not_started};
+use crate::args::lab::LabWorldArgs;
 use crate::ui::printer;
 
 const A: HostId = HostId { side: LabSide::A, index: 0 };
 /// A command that was asked to end gets so long.
 const GRACE: Duration = Duration::from_secs(3);
 
-pub fn run(args: &World) -> Result<ExitCode, Error> {
-    let job: Job = serde_json::from_str(&args.job)
+pub fn run(args: &LabWorldArgs) -> Result<ExitCode, Error> {
+    let job: WorldTask = serde_json::from_str(&args.job)
         .map_err(|_| Error::Usage("'lab world' is for farhaul itself; see lab run and lab up".into()))?;
     let leash = Leash::take(job.leash)?;
     let signals = Signals::catch()?;
@@ -42,7 +42,7 @@ pub fn run(args: &World) -> Result<ExitCode, Error> {
             }
         })?;
     }
-    let mut watch = Watch { leash, signals, services };
+    let mut watch = WorldMonitor { leash, signals, services };
     let code = match job.purpose {
         Purpose::Run => {
             let mut words = args.command.iter();
@@ -76,13 +76,13 @@ fn in_background(act: impl FnOnce() + Send + 'static) -> Result<(), Error> {
 }
 
 /// What pid 1 keeps an eye on while others work.
-struct Watch {
+struct WorldMonitor {
     leash: Leash,
     signals: Signals,
     services: Services,
 }
 
-impl Watch {
+impl WorldMonitor {
     /// Until the command has ended; returns its code as a shell would.
     fn until_end(&mut self, child: Child) -> ExitCode {
         let orphans = Orphans::of(child.id());
@@ -130,7 +130,7 @@ impl Watch {
 }
 
 fn announce(
-    job: &Job,
+    job: &WorldTask,
     purpose: Purpose,
     name: &str,
     environment: &[(String, String)],

@@ -3,7 +3,7 @@
 use farhaul::{Code, Error};
 use serde_json::{Value, json};
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, quoted};
 use crate::args::cap::{CapArgs, CapVerb};
 use crate::ui::{printer, units};
@@ -64,7 +64,7 @@ fn own_fields(view: &Value) -> Value {
 
 fn table(caps: &[Value]) -> String {
     let mut table =
-        Table::new(&["CAP", "IN", "NOW", "SESSIONS", "MOVED", "WEIGHT", "ABOUT", "UNTIL", "SCHEDULE"]);
+        TextTable::new(&["CAP", "IN", "NOW", "SESSIONS", "MOVED", "WEIGHT", "ABOUT", "UNTIL", "SCHEDULE"]);
     for cap in caps {
         let list = |field: &str| {
             let values = cap[field].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul::{Code, Error};
-use farhaul_service::Span;
+use farhaul_service::JobSpan;
 use serde_json::Value;
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, joined, query};
-use crate::args::receipt::Receipt;
-use crate::args::service::{History, Usage};
+use crate::args::receipt::ReceiptArgs;
+use crate::args::service::{HistoryArgs, UsageArgs};
 use crate::ui::{printer, units};
 
 /// What the service gives at a time.
@@ -41,7 +41,7 @@ const FIELDS: [&str; 22] = [
     "error_code",
 ];
 
-pub fn history(args: &History) -> Result<(), Error> {
+pub fn history(args: &HistoryArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
@@ -68,7 +68,7 @@ pub fn history(args: &History) -> Result<(), Error> {
     if args.csv {
         return printer::data(csv(&all).as_bytes());
     }
-    let mut table = Table::new(&["ENDED", "JOB", "STATE", "FILES", "BYTES", "TIME", "MEAN", "WHAT"]);
+    let mut table = TextTable::new(&["ENDED", "JOB", "STATE", "FILES", "BYTES", "TIME", "MEAN", "WHAT"]);
     for record in &all {
         let ms = |field: &str| record[field].as_i64().unwrap_or(0);
         let took = u64::try_from(ms("ended_ms") - ms("began_ms")).unwrap_or(0);
@@ -101,7 +101,7 @@ fn what(record: &Value) -> String {
 }
 
 /// The moment that lies so long back, as the service reads it.
-fn ago(span: Span) -> String {
+fn ago(span: JobSpan) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     units::date(i64::try_from(now.saturating_sub(span.0)).unwrap_or(0))
 }
@@ -127,7 +127,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// What both ends have signed of a job, as it is kept.
-pub fn receipt(id: &str, args: &Receipt) -> Result<(), Error> {
+pub fn receipt(id: &str, args: &ReceiptArgs) -> Result<(), Error> {
     let client = client(&args.api)?;
     let records: Value = client.get(&format!("/history{}", query(&[("job", Some(id.to_string()))])))?;
     let is_asked = |record: &&Value| args.run.is_none_or(|run| record["run"] == run);
@@ -138,7 +138,7 @@ pub fn receipt(id: &str, args: &Receipt) -> Result<(), Error> {
     printer::data(format!("{}\n", text.trim_end()).as_bytes())
 }
 
-pub fn usage(args: &Usage) -> Result<(), Error> {
+pub fn usage(args: &UsageArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let parts = [("by", Some(args.by.clone())), ("since", args.since.map(ago))];
     let used: Value = client.get(&format!("/usage{}", query(&parts)))?;
@@ -146,7 +146,7 @@ pub fn usage(args: &Usage) -> Result<(), Error> {
         return printer::json(&used["usage"]);
     }
     let name = args.by.to_uppercase();
-    let mut table = Table::new(&[&name, "TRANSFERS", "FAILED", "FILES", "BYTES", "TIME"]);
+    let mut table = TextTable::new(&[&name, "TRANSFERS", "FAILED", "FILES", "BYTES", "TIME"]);
     for sum in used["usage"].as_array().into_iter().flatten() {
         let of = sum["of"].as_str().filter(|of| !of.is_empty()).unwrap_or("-");
         table.row(vec![

@@ -5,18 +5,18 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use farhaul::{Code, Error, ExitCode};
-use farhaul_service::{Client, State};
+use farhaul_service::{JobState, ServiceClient};
 use serde_json::{Value, json};
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, joined, query, quoted};
-use crate::args::service::{Job, Jobs, Logs, Named};
+use crate::args::service::{JobArgs, JobIdsArgs, JobsArgs, LogsArgs};
 use crate::ui::{printer, units};
 
 /// What the service gives at a time.
 const PAGE: usize = 1000;
 
-pub fn jobs(args: &Jobs) -> Result<(), Error> {
+pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let ask = || -> Result<Vec<Value>, Error> {
         let mut all: Vec<Value> = Vec::new();
@@ -54,10 +54,10 @@ fn table(jobs: &[Value]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let mut table = Table::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT"]);
+    let mut table = TextTable::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT"]);
     for job in jobs {
         let progress = &job["progress"];
-        let state = State::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
+        let state = JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
         let state = if job["is_stopping"] == true { "stopping" } else { state };
         table.row(vec![
             text(&job["id"]).into(),
@@ -97,7 +97,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-pub fn job(args: &Job) -> Result<(), Error> {
+pub fn job(args: &JobArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let id = quoted(&args.id);
     if args.files {
@@ -110,7 +110,7 @@ pub fn job(args: &Job) -> Result<(), Error> {
     printer::data(described(&job).as_bytes())
 }
 
-fn files(client: &Client, id: &str, result: Option<&String>) -> Result<(), Error> {
+fn files(client: &ServiceClient, id: &str, result: Option<&String>) -> Result<(), Error> {
     let mut cursor = None;
     loop {
         let parts = [("result", result.cloned()), ("limit", Some(PAGE.to_string())), ("cursor", cursor)];
@@ -132,7 +132,7 @@ fn described(job: &Value) -> String {
         ("job", text(&job["id"]).into()),
         (
             "state",
-            State::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words()).into(),
+            JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words()).into(),
         ),
         ("what", format!("{} {}", text(&job["kind"]), what(job))),
         ("owner", text(&job["owner"]).into()),
@@ -203,7 +203,7 @@ fn described(job: &Value) -> String {
     lines.iter().map(|(name, value)| format!("{name:<width$}  {}\n", printer::harmless(value))).collect()
 }
 
-pub fn logs(args: &Logs) -> Result<(), Error> {
+pub fn logs(args: &LogsArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     let id = quoted(&args.id);
     let print = |line: &Value| match args.shown.json {
@@ -215,7 +215,7 @@ pub fn logs(args: &Logs) -> Result<(), Error> {
         }
     };
     let mut after = 0;
-    let mut rest = |client: &Client| -> Result<(), Error> {
+    let mut rest = |client: &ServiceClient| -> Result<(), Error> {
         loop {
             let page: Value = client.get(&format!("/jobs/{id}/log?after={after}&limit={PAGE}"))?;
             let lines = page["lines"].as_array().cloned().unwrap_or_default();
@@ -248,16 +248,21 @@ pub fn logs(args: &Logs) -> Result<(), Error> {
 
 /// Whether nothing more happens to a job by itself.
 fn is_over(job: &Value) -> bool {
-    State::of_name(text(&job["state"])).is_some_and(State::is_final)
+    JobState::of_name(text(&job["state"])).is_some_and(JobState::is_final)
 }
 
-pub fn wait(args: &Named) -> Result<ExitCode, Error> {
+pub fn wait(args: &JobIdsArgs) -> Result<ExitCode, Error> {
     let client = client(&args.shown.api)?;
     wait_for(&client, &args.ids, args.shown.json, args.shown.quiet)
 }
 
 /// Waits until all are over; ends as the worst of them has.
-pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool) -> Result<ExitCode, Error> {
+pub(super) fn wait_for(
+    client: &ServiceClient,
+    ids: &[String],
+    json: bool,
+    quiet: bool,
+) -> Result<ExitCode, Error> {
     let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
     let mut worst = 0_u8;
     let look = |left: &BTreeMap<String, ()>| -> Result<(u64, Vec<(String, Value)>), Error> {
@@ -317,7 +322,7 @@ pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool)
 const RESTART_TIME: Duration = Duration::from_secs(1);
 
 fn ended(job: &Value) -> String {
-    let state = State::of_name(text(&job["state"])).map_or("", State::words);
+    let state = JobState::of_name(text(&job["state"])).map_or("", JobState::words);
     let why = job["error"]["code"].as_str().map_or(String::new(), |code| format!(" ({code})"));
     format!("{state}{why}")
 }
@@ -325,11 +330,11 @@ fn ended(job: &Value) -> String {
 /// What `farhaul cp` would have ended with.
 fn exit_code(job: &Value) -> u8 {
     let of_error = job["error"]["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
-    match State::of_name(text(&job["state"])) {
+    match JobState::of_name(text(&job["state"])) {
         // All of it is there; some metadata may not be.
-        Some(State::Done) => of_error.unwrap_or(ExitCode::Ok as u8),
-        Some(State::PartlyFailed) => ExitCode::SomeFailed as u8,
-        Some(State::Cancelled) => ExitCode::Interrupted as u8,
+        Some(JobState::Done) => of_error.unwrap_or(ExitCode::Ok as u8),
+        Some(JobState::PartlyFailed) => ExitCode::SomeFailed as u8,
+        Some(JobState::Cancelled) => ExitCode::Interrupted as u8,
         _ => of_error.unwrap_or(ExitCode::Internal as u8),
     }
 }

@@ -2,10 +2,10 @@
 
 mod cap;
 mod history;
+mod job_control;
 mod jobs;
 mod open;
 mod peers;
-mod steer;
 mod store;
 mod submit;
 mod table;
@@ -16,16 +16,16 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 use farhaul::{Code, Error, default_identity_path};
-use farhaul_service::{Address, Client, default_sockets};
+use farhaul_service::{ServiceAddress, ServiceClient, default_sockets};
 
-use crate::args::service::Api;
+use crate::args::service::ApiArgs;
 
 pub use cap::cap;
 pub use history::{history, receipt, usage};
+pub use job_control::{act, set};
 pub use jobs::{job, jobs, logs, wait};
 pub use open::open;
 pub use peers::peers;
-pub use steer::{act, set};
 pub use store::store;
 pub use submit::submit;
 pub use token::token;
@@ -36,16 +36,16 @@ pub use watch::watch;
 const TOKEN_MAX: u64 = 4096;
 
 /// The service that is asked.
-fn client(api: &Api) -> Result<Client, Error> {
+fn client(api: &ApiArgs) -> Result<ServiceClient, Error> {
     let address = match &api.api {
-        Some(text) => Address::parse(text, api.ca.as_deref())?,
-        None => Address::Unix(own_socket()),
+        Some(text) => ServiceAddress::parse(text, api.ca.as_deref())?,
+        None => ServiceAddress::Unix(own_socket()),
     };
     let token = match &address {
-        Address::Unix(_) => None,
-        Address::Tcp { .. } => Some(token_of(api.token_file.as_deref())?),
+        ServiceAddress::Unix(_) => None,
+        ServiceAddress::Tcp { .. } => Some(token_of(api.token_file.as_deref())?),
     };
-    Client::new(address, token)
+    ServiceClient::new(address, token)
 }
 
 /// That of this user's service: the one that is there.

@@ -10,10 +10,10 @@ use farhaul::{Code, Error};
 use serde_json::{Value, json};
 
 use super::client;
-use crate::args::service::Open;
+use crate::args::service::OpenArgs;
 use crate::ui::printer;
 
-pub fn open(args: &Open) -> Result<(), Error> {
+pub fn open(args: &OpenArgs) -> Result<(), Error> {
     let made: Value = client(&args.shown.api)?.post("/login-codes", &json!({"scopes": args.scope}))?;
     let pages: Vec<&str> = made["pages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let has_display = has_display();

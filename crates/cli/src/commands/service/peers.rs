@@ -3,12 +3,12 @@
 use farhaul::Error;
 use serde_json::Value;
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, quoted};
-use crate::args::service::Peers;
+use crate::args::service::PeersArgs;
 use crate::ui::{printer, units};
 
-pub fn peers(args: &Peers) -> Result<(), Error> {
+pub fn peers(args: &PeersArgs) -> Result<(), Error> {
     let client = client(&args.shown.api)?;
     if let Some(name) = &args.name {
         let peer: Value = client.get(&format!("/peers/{}", quoted(name)))?;
@@ -19,8 +19,9 @@ pub fn peers(args: &Peers) -> Result<(), Error> {
         return printer::json(&all["peers"]);
     }
     let all = all["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut table =
-        Table::new(&["PEER", "RUNNING", "WAITING", "ENDED", "FAILED", "BYTES", "REACHED", "CAP", "IDENTITY"]);
+    let mut table = TextTable::new(&[
+        "PEER", "RUNNING", "WAITING", "ENDED", "FAILED", "BYTES", "REACHED", "CAP", "IDENTITY",
+    ]);
     for peer in all {
         let number = |field: &str| peer[field].as_u64().unwrap_or(0);
         table.row(vec![
@@ -41,7 +42,7 @@ pub fn peers(args: &Peers) -> Result<(), Error> {
 
 /// A line for each field that says something.
 fn one(peer: &Value) -> String {
-    let mut table = Table::new(&[]);
+    let mut table = TextTable::new(&[]);
     for (name, value) in peer.as_object().into_iter().flatten() {
         let value = match value {
             Value::Null => continue,

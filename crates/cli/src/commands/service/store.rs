@@ -4,10 +4,10 @@ use farhaul::{Code, Error};
 use serde_json::{Value, json};
 
 use super::client;
-use crate::args::service::{Store, StoreVerb};
+use crate::args::service::{StoreArgs, StoreVerb};
 use crate::ui::printer;
 
-pub fn store(args: &Store) -> Result<(), Error> {
+pub fn store(args: &StoreArgs) -> Result<(), Error> {
     match &args.verb {
         StoreVerb::Backup { file, shown } => {
             let path = std::path::absolute(file)

@@ -5,20 +5,22 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use farhaul::{Code, Error, ExitCode, Overwrite, Place, SyncOptions, escape};
-use farhaul_service::{FinishBy, JobOption, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span};
+use farhaul::{Code, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape};
+use farhaul_service::{
+    FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryRule, SelectRules,
+};
 use serde_json::Value;
 
 use super::{client, jobs};
-use crate::args::Args;
-use crate::args::service::{Given, Submit};
+use crate::args::Cli;
+use crate::args::service::{GivenOptions, SubmitArgs};
 use crate::selection;
 use crate::ui::printer;
 
 /// Bytes of a document.
 const SPEC_MAX: u64 = 8 << 20;
 
-pub fn submit(args: &Submit) -> Result<ExitCode, Error> {
+pub fn submit(args: &SubmitArgs) -> Result<ExitCode, Error> {
     let document = match &args.spec {
         Some(file) => document(file)?,
         None => {
@@ -59,7 +61,7 @@ fn document(file: &Path) -> Result<Value, Error> {
 }
 
 /// The job as its document, which can be kept and sent again.
-fn spec(args: &Submit) -> Result<JobSpec, Error> {
+fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     let bad = |what: &str| Err(Error::new(Code::BadOption, what));
     refuse_what_is_not_for_a_job(&args.given)?;
     let Some((destination, sources)) = args.locations.split_last().filter(|(_, sources)| !sources.is_empty())
@@ -67,7 +69,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
         return bad("a source and a destination are needed");
     };
     let sources = sources.iter().map(|text| absolute(text)).collect::<Result<_, _>>()?;
-    let kind = if args.sync { Kind::Sync } else { Kind::Copy };
+    let kind = if args.sync { JobKind::Sync } else { JobKind::Copy };
     let mut spec = JobSpec::new(kind, sources, absolute(destination)?);
     let (select, names) = selection::read(&args.select, |note| printer::line(&format!("note: {note}")))?;
     let text = |bytes: &Vec<u8>| escape(bytes);
@@ -76,8 +78,8 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
         names: names.map(|names| names.iter().map(text).collect()),
         size_min: select.size_min,
         size_max: select.size_max,
-        age_min: args.select.min_age.map(Span),
-        age_max: args.select.max_age.map(Span),
+        age_min: args.select.min_age.map(JobSpan),
+        age_max: args.select.max_age.map(JobSpan),
         one_file_system: select.one_file_system,
     };
     let options = args.transfer.options();
@@ -93,7 +95,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     } else if (SyncOptions { checksum: false, ..likeness }) != SyncOptions::default() {
         return bad("the options of a sync need --sync");
     } else if likeness.checksum {
-        spec.options.files.overwrite = Overwrite::Content;
+        spec.options.files.overwrite = OverwriteMode::Content;
     }
     spec.priority = args.priority.unwrap_or(spec.priority);
     spec.not_before = args.not_before.map(|time| match time {
@@ -106,7 +108,7 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
     spec.webhook = args.webhook.clone();
     if args.every.is_some() || args.cron.is_some() {
         let (every, cron, time_zone) = (args.every, args.cron.clone(), args.time_zone.clone());
-        spec.repeat = Some(Repeat { every, cron, time_zone });
+        spec.repeat = Some(RepeatRule { every, cron, time_zone });
     }
     spec.receipt = args.with_receipt;
     spec.identity = args.as_identity.clone();
@@ -115,8 +117,8 @@ fn spec(args: &Submit) -> Result<JobSpec, Error> {
 }
 
 /// Refuses what is not for a job, by the table that the service has of all options.
-fn refuse_what_is_not_for_a_job(given: &Given) -> Result<(), Error> {
-    let command = Args::command();
+fn refuse_what_is_not_for_a_job(given: &GivenOptions) -> Result<(), Error> {
+    let command = Cli::command();
     let options = command.find_subcommand("submit").into_iter().flat_map(clap::Command::get_arguments);
     for option in options.filter(|option| given.0.iter().any(|id| option.get_id() == id)) {
         let flag = flag_of(option);
@@ -139,11 +141,11 @@ fn flag_of(option: &clap::Arg) -> String {
 
 /// The location as the service reads it, which has another current directory.
 pub(super) fn absolute(text: &OsStr) -> Result<String, Error> {
-    let place = Place::parse(text)?;
+    let place = LocationSpec::parse(text)?;
     let cannot =
         |error| Error::of_host(format!("{}: cannot find the current directory", text.display()), error);
     match &place {
-        Place::Local(path) if !place.is_sink() && !place.is_made() => {
+        LocationSpec::Local(path) if !place.is_sink() && !place.is_made() => {
             let whole = std::path::absolute(path).map_err(cannot)?;
             let mut whole: PathBuf = whole;
             // `dir/` is what is in it.
@@ -161,20 +163,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clap::Parser as _;
-    use farhaul_service::{JOB_OPTIONS, Rule};
+    use farhaul_service::{JOB_OPTIONS, OptionRule};
 
     use super::*;
     use crate::args::Verb;
 
     fn flags(verb: &str) -> BTreeSet<String> {
-        let command = Args::command();
+        let command = Cli::command();
         let options = command.find_subcommand(verb).unwrap().get_arguments();
         options.filter(|option| option.get_id() != "help").map(flag_of).collect()
     }
 
     fn submit(words: &[&str]) -> Result<JobSpec, String> {
         let all = ["farhaul", "submit"].iter().chain(words);
-        match Args::try_parse_from(all).map_err(|error| error.to_string())?.verb {
+        match Cli::try_parse_from(all).map_err(|error| error.to_string())?.verb {
             Verb::Submit(args) => spec(&args).map_err(|error| error.to_string()),
             other => panic!("{other:?}"),
         }
@@ -190,8 +192,10 @@ mod tests {
             let option = JobOption::of_flag(flag);
             let option =
                 option.unwrap_or_else(|| panic!("{flag}: JOB_OPTIONS says not who may ask for it in a job"));
-            let is_for_jobs =
-                matches!(option.rule, Rule::Anyone | Rule::Reach | Rule::Admin | Rule::Submitter);
+            let is_for_jobs = matches!(
+                option.rule,
+                OptionRule::Anyone | OptionRule::Reach | OptionRule::Admin | OptionRule::Submitter
+            );
             assert!(!is_for_jobs || ours.contains(flag), "{flag} is for jobs, and submit does not take it");
         }
         let in_table = JOB_OPTIONS.iter().flat_map(|option| option.flags).copied().collect::<Vec<_>>();
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_is_not_for_a_job_is_refused_by_name() {
-        let command = Args::command();
+        let command = Cli::command();
         let options = command.find_subcommand("submit").unwrap().get_arguments();
         let mut refused = 0;
         for option in options {
@@ -256,7 +260,10 @@ mod tests {
         assert!(spec.options.files.keep_setuid && spec.options.network.rate_bps == Some(1_000_000_000));
         assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::Algorithm::Md5]);
         assert_eq!(spec.fingerprint.as_deref(), Some("SHA256:x"));
-        assert_eq!(submit(&["-c", "/a", "/b"]).unwrap().options.files.overwrite, farhaul::Overwrite::Content);
+        assert_eq!(
+            submit(&["-c", "/a", "/b"]).unwrap().options.files.overwrite,
+            farhaul::OverwriteMode::Content
+        );
         assert!(submit(&["--delete", "/a", "/b"]).unwrap_err().contains("--sync"));
     }
 }

@@ -3,13 +3,13 @@
 use crate::ui::printer;
 
 /// Rows under a line of names.
-pub(super) struct Table {
+pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    pub(super) fn new(names: &[&str]) -> Table {
-        Table { rows: vec![names.iter().map(ToString::to_string).collect()] }
+impl TextTable {
+    pub(super) fn new(names: &[&str]) -> TextTable {
+        TextTable { rows: vec![names.iter().map(ToString::to_string).collect()] }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
-        let mut table = Table::new(&["ID", "NAME"]);
+        let mut table = TextTable::new(&["ID", "NAME"]);
         table.row(vec!["12345".into(), "a\nb".into()]);
         assert_eq!(table.text(), "ID     NAME\n12345  a\\nb\n");
     }

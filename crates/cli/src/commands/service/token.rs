@@ -1,15 +1,15 @@
 //! `farhaul token`.
 
 use farhaul::{Code, Error};
-use farhaul_service::Client;
+use farhaul_service::ServiceClient;
 use serde_json::{Value, json};
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, quoted};
-use crate::args::service::{Token, TokenVerb};
+use crate::args::service::{TokenArgs, TokenVerb};
 use crate::ui::printer;
 
-pub fn token(args: &Token) -> Result<(), Error> {
+pub fn token(args: &TokenArgs) -> Result<(), Error> {
     match &args.verb {
         TokenVerb::Create { scope, root, peer, expires, name, shown } => {
             let is_confined = !root.is_empty() || !peer.is_empty();
@@ -55,7 +55,7 @@ fn peers(texts: &[String]) -> Result<Value, Error> {
     Ok(peers)
 }
 
-fn list(client: &Client, json: bool) -> Result<(), Error> {
+fn list(client: &ServiceClient, json: bool) -> Result<(), Error> {
     let mut all: Vec<Value> = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -69,7 +69,7 @@ fn list(client: &Client, json: bool) -> Result<(), Error> {
     if json {
         return printer::json(&all);
     }
-    let mut table = Table::new(&["ID", "NAME", "SCOPES", "EXPIRES", "REACHES"]);
+    let mut table = TextTable::new(&["ID", "NAME", "SCOPES", "EXPIRES", "REACHES"]);
     for token in &all {
         let scopes = token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let expires = match (token["revoked"].as_str(), token["expires"].as_str()) {

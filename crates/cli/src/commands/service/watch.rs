@@ -1,16 +1,16 @@
 //! `farhaul watch`.
 
 use farhaul::{Code, Error};
-use farhaul_service::{After, Labels, Span};
+use farhaul_service::{AfterAction, JobSpan, Labels};
 use serde_json::{Value, json};
 
 use super::submit::absolute;
-use super::table::Table;
+use super::table::TextTable;
 use super::{client, query, quoted};
-use crate::args::service::{Watch, WatchAdd, WatchVerb};
+use crate::args::service::{WatchAddArgs, WatchArgs, WatchVerb};
 use crate::ui::{printer, units};
 
-pub fn watch(args: &Watch) -> Result<(), Error> {
+pub fn watch(args: &WatchArgs) -> Result<(), Error> {
     match &args.verb {
         WatchVerb::Add(add) => {
             let made: Value = client(&add.shown.api)?.post("/watches", &wish(add)?)?;
@@ -49,9 +49,9 @@ pub fn watch(args: &Watch) -> Result<(), Error> {
 }
 
 /// What the service is asked for.
-fn wish(add: &WatchAdd) -> Result<Value, Error> {
+fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
     let labels = add.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?;
-    let span = |span: Option<Span>| span.map(|span| span.to_string());
+    let span = |span: Option<JobSpan>| span.map(|span| span.to_string());
     let mut wish = json!({
         "folder": absolute(&add.folder)?, "destination": absolute(&add.to)?,
         "include": add.include, "exclude": add.exclude, "hidden": add.hidden,
@@ -72,18 +72,18 @@ fn wish(add: &WatchAdd) -> Result<Value, Error> {
     Ok(wish)
 }
 
-fn after(text: &str) -> Result<After, Error> {
+fn after(text: &str) -> Result<AfterAction, Error> {
     match (text, text.strip_prefix("move:")) {
-        ("leave", _) => Ok(After::Leave),
-        ("marker", _) => Ok(After::Mark),
-        ("delete", _) => Ok(After::Delete),
-        (_, Some(directory)) if !directory.is_empty() => Ok(After::Move(directory.into())),
+        ("leave", _) => Ok(AfterAction::Leave),
+        ("marker", _) => Ok(AfterAction::Mark),
+        ("delete", _) => Ok(AfterAction::Delete),
+        (_, Some(directory)) if !directory.is_empty() => Ok(AfterAction::Move(directory.into())),
         _ => Err(Error::new(Code::BadOption, "--after is leave, marker, move:DIR or delete")),
     }
 }
 
 fn list(watches: &[Value]) -> Result<(), Error> {
-    let mut table = Table::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
+    let mut table = TextTable::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
     for watch in watches {
         let (spec, counts) = (&watch["spec"], &watch["files"]);
         let sum = |states: &[&str]| {
@@ -110,7 +110,7 @@ fn list(watches: &[Value]) -> Result<(), Error> {
 }
 
 fn files(files: &[Value]) -> Result<(), Error> {
-    let mut table = Table::new(&["STATE", "SINCE", "SIZE", "JOB", "PATH"]);
+    let mut table = TextTable::new(&["STATE", "SINCE", "SIZE", "JOB", "PATH"]);
     for file in files {
         let text = |name: &str| file[name].as_str().unwrap_or_default().to_string();
         let path = match file["why"].as_str() {
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn what_becomes_of_files_is_read() {
-        assert_eq!(after("marker").unwrap(), After::Mark);
-        assert_eq!(after("move:sent").unwrap(), After::Move("sent".into()));
+        assert_eq!(after("marker").unwrap(), AfterAction::Mark);
+        assert_eq!(after("move:sent").unwrap(), AfterAction::Move("sent".into()));
         for wrong in ["", "move", "move:", "mark it", "Delete"] {
             assert!(after(wrong).is_err(), "{wrong}");
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::manifest::{Fate, Kind, Record};
+use crate::manifest::{EntryFate, ManifestRecord, RecordKind};
 use crate::options::TransferOptions;
 
 /// Two ends with keys of their own.
@@ -26,16 +26,16 @@ impl Ends {
         Ends { sender: identity("a"), receiver: identity("b"), stranger: identity("c") }
     }
 
-    fn keys(own: &Identity, peer: &Identity) -> Keys {
-        Keys { own: own.clone(), peer: peer.public() }
+    fn keys(own: &Identity, peer: &Identity) -> SessionKeys {
+        SessionKeys { own: own.clone(), peer: peer.public() }
     }
 
-    fn of(&self, part: Part) -> Receipting {
+    fn of(&self, part: StatementSide) -> ReceiptExchange {
         let keys = match part {
-            Part::Sent => Ends::keys(&self.sender, &self.receiver),
-            Part::Received => Ends::keys(&self.receiver, &self.sender),
+            StatementSide::Sent => Ends::keys(&self.sender, &self.receiver),
+            StatementSide::Received => Ends::keys(&self.receiver, &self.sender),
         };
-        Receipting::new(&request(), Some(&keys), part).unwrap()
+        ReceiptExchange::new(&request(), Some(&keys), part).unwrap()
     }
 
     fn trusted(&self) -> [PublicKey; 2] {
@@ -44,7 +44,7 @@ impl Ends {
 
     /// What the two come to.
     fn receipt(&self) -> Receipt {
-        let (sender, receiver) = (self.of(Part::Sent), self.of(Part::Received));
+        let (sender, receiver) = (self.of(StatementSide::Sent), self.of(StatementSide::Received));
         let (statement, _) = said(&receiver, &tally(&[b"a", b"b"]));
         sender.hear(&statement, "", Some(&tally(&[b"b", b"a"]))).unwrap();
         let (statement, _) = said(&sender, &tally(&[b"b", b"a"]));
@@ -58,7 +58,7 @@ fn request() -> CopyRequest {
     let mut options = TransferOptions::default();
     options.integrity.receipt = Some("0123456789abcdef".repeat(2));
     CopyRequest {
-        direction: Direction::Push,
+        direction: CopyDirection::Push,
         paths: vec!["/in/run7 \u{fc}\"\\\u{7f}\n".into()],
         more_paths: 0,
         target_is_directory: false,
@@ -68,18 +68,22 @@ fn request() -> CopyRequest {
     }
 }
 
-fn tally(paths: &[&[u8]]) -> Tally {
-    let mut tally = Tally::default();
+fn tally(paths: &[&[u8]]) -> ManifestTally {
+    let mut tally = ManifestTally::default();
     for path in paths {
-        let kind = Kind::File { size: 7 };
-        tally.add(&Record { kind, digest: Some([1; 32]), ..Record::of_path(path, Fate::Sent) });
+        let kind = RecordKind::File { size: 7 };
+        tally.add(&ManifestRecord {
+            kind,
+            digest: Some([1; 32]),
+            ..ManifestRecord::of_path(path, EntryFate::Sent)
+        });
     }
     tally
 }
 
-fn said(end: &Receipting, tally: &Tally) -> (Vec<u8>, String) {
+fn said(end: &ReceiptExchange, tally: &ManifestTally) -> (Vec<u8>, String) {
     match end.say(Some(tally), 0) {
-        Message::Receipt { statement, reason } => (statement, reason),
+        CopyMessage::Receipt { statement, reason } => (statement, reason),
         other => panic!("{other:?}"),
     }
 }
@@ -213,12 +217,12 @@ fn a_statement_in_the_place_of_the_other_one_is_found() {
     // A signature of these very bytes for the other role, by the right key.
     let signed = ends.receipt().received;
     let message = String::from_utf8(signed.statement.message()).unwrap();
-    let other = message.replacen(Part::Received.context(), Part::Sent.context(), 1);
+    let other = message.replacen(StatementSide::Received.context(), StatementSide::Sent.context(), 1);
     let signature = ends.receiver.sign(other.as_bytes()).unwrap();
     assert!(!ends.receiver.public().has_signed(signed.statement.message().as_slice(), &signature));
     // Statements of two copies do not make one.
     let mut mixed = whole.clone();
-    let mut another = ends.of(Part::Sent);
+    let mut another = ends.of(StatementSide::Sent);
     another.transfer = "f".repeat(32);
     let (statement, _) = said(&another, &tally(&[b"a", b"b"]));
     mixed["sent"] = serde_json::from_slice(&statement).unwrap();
@@ -229,29 +233,34 @@ fn a_statement_in_the_place_of_the_other_one_is_found() {
 #[test]
 fn the_far_end_has_to_fit() {
     let ends = Ends::new();
-    let found = |statement: &[u8], tally: &Tally| {
-        Misbehaviour::of(&ends.of(Part::Sent).hear(statement, "", Some(tally)))
+    let found = |statement: &[u8], tally: &ManifestTally| {
+        Misbehaviour::of(&ends.of(StatementSide::Sent).hear(statement, "", Some(tally)))
     };
-    let (good, ours) = (said(&ends.of(Part::Received), &tally(&[b"a"])).0, tally(&[b"a"]));
+    let (good, ours) = (said(&ends.of(StatementSide::Received), &tally(&[b"a"])).0, tally(&[b"a"]));
     assert_eq!(found(&good, &ours), None);
     assert_eq!(found(&good, &tally(&[b"b"])), Some(Misbehaviour::RootDiffers));
     assert_eq!(found(&good, &tally(&[b"a", b"b"])), Some(Misbehaviour::RootDiffers));
     // It says this end's part, is somebody else, or speaks of another copy.
     let unfit = Some(Misbehaviour::ReceiptUnfit);
-    assert_eq!(found(&said(&ends.of(Part::Sent), &ours).0, &ours), unfit);
-    let by = |keys: Keys| Receipting::new(&request(), Some(&keys), Part::Received).unwrap();
+    assert_eq!(found(&said(&ends.of(StatementSide::Sent), &ours).0, &ours), unfit);
+    let by =
+        |keys: SessionKeys| ReceiptExchange::new(&request(), Some(&keys), StatementSide::Received).unwrap();
     assert_eq!(found(&said(&by(Ends::keys(&ends.stranger, &ends.sender)), &ours).0, &ours), unfit);
     assert_eq!(found(&said(&by(Ends::keys(&ends.receiver, &ends.stranger)), &ours).0, &ours), unfit);
-    let mut another = ends.of(Part::Received);
+    let mut another = ends.of(StatementSide::Received);
     another.transfer = "f".repeat(32);
     assert_eq!(found(&said(&another, &ours).0, &ours), unfit);
     let mut told = ours.clone();
     told.told = 1;
-    assert_eq!(found(&said(&ends.of(Part::Received), &told).0, &ours), unfit, "a receiver has computed all");
+    assert_eq!(
+        found(&said(&ends.of(StatementSide::Received), &told).0, &ours),
+        unfit,
+        "a receiver has computed all"
+    );
     for statement in [&b"x"[..], b"{}", &good[..good.len() - 1]] {
         assert_eq!(found(statement, &ours), unfit);
     }
-    let sender = ends.of(Part::Sent);
+    let sender = ends.of(StatementSide::Sent);
     sender.hear(&good, "", Some(&ours)).unwrap();
     assert_eq!(Misbehaviour::of(&sender.hear(&good, "", Some(&ours))), unfit, "twice");
 }
@@ -259,9 +268,9 @@ fn the_far_end_has_to_fit() {
 #[test]
 fn an_end_that_cannot_sign_says_why() {
     let ends = Ends::new();
-    let (sender, receiver) = (ends.of(Part::Sent), ends.of(Part::Received));
+    let (sender, receiver) = (ends.of(StatementSide::Sent), ends.of(StatementSide::Received));
     assert!(receiver.receipt().unwrap_err().contains("has not come to its end"));
-    let Message::Receipt { statement, reason } = receiver.say(None, 0) else { panic!("a receipt") };
+    let CopyMessage::Receipt { statement, reason } = receiver.say(None, 0) else { panic!("a receipt") };
     assert!(statement.is_empty() && receiver.has_said());
     sender.hear(&statement, &reason, Some(&tally(&[]))).unwrap();
     said(&sender, &tally(&[]));
@@ -276,12 +285,12 @@ fn many_paths_do_not_make_a_statement_too_long() {
         (0..4096u32).map(|number| format!("/{number}/{}", "\"".repeat(200)).into_bytes()).collect();
     let ends = Ends::new();
     let keys = Ends::keys(&ends.sender, &ends.receiver);
-    let receipting = Receipting::new(&request, Some(&keys), Part::Sent).unwrap();
+    let receipting = ReceiptExchange::new(&request, Some(&keys), StatementSide::Sent).unwrap();
     let (statement, _) = said(&receipting, &tally(&[]));
     assert!(statement.len() < 48 << 10, "{}", statement.len());
-    let signed: Signed = serde_json::from_slice(&statement).unwrap();
+    let signed: SignedStatement = serde_json::from_slice(&statement).unwrap();
     assert!(signed.statement.paths_in_all == 4096 && signed.statement.paths.len() > 50);
-    assert!(Receipting::new(&request, None, Part::Sent).is_none(), "without keys");
+    assert!(ReceiptExchange::new(&request, None, StatementSide::Sent).is_none(), "without keys");
 }
 
 proptest! {

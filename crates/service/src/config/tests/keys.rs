@@ -6,9 +6,9 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde::Deserialize as _;
 
-use super::super::deserializer::{Notes, Reading};
+use super::super::deserializer::{ReadingNotes, ValueDeserializer};
 use super::super::keys::{SCHEMA, find};
-use super::super::values::Rate;
+use super::super::values::RateValue;
 use super::*;
 
 /// The example with every key taken out of its comment.
@@ -26,8 +26,8 @@ fn whole_example() -> String {
 fn every_key_of_the_structs_is_in_the_table_with_an_example_that_fits() {
     let text = whole_example();
     let node = layer::parse(Path::new("/example"), &text).unwrap();
-    let notes = Notes::default();
-    let config = Config::deserialize(Reading::new(&node, &notes)).unwrap();
+    let notes = ReadingNotes::default();
+    let config = Config::deserialize(ValueDeserializer::new(&node, &notes)).unwrap();
     assert_eq!(notes.unknown.into_inner(), []);
     assert!(config.clone().checked().is_ok(), "{:?}", config.checked());
     let in_table: BTreeSet<(&str, &str)> =
@@ -119,11 +119,11 @@ fn a_change_says_whether_a_reload_is_enough() {
     assert_eq!(change(&|_| ()), []);
     assert_eq!(change(&|new| new.serve.read_only = true), told(&[("serve.read_only", Reload::Restart)]));
     assert_eq!(
-        change(&|new| new.serve.max_rate = Some(Rate(9000))),
+        change(&|new| new.serve.max_rate = Some(RateValue(9000))),
         told(&[("serve.max_rate", Reload::Live)])
     );
     let added = change(&|new| {
-        new.caps.insert("a.b".into(), Cap { rate: Some(Rate(9000)), ..Cap::default() });
+        new.caps.insert("a.b".into(), CapSection { rate: Some(RateValue(9000)), ..CapSection::default() });
         new.log.json = true;
     });
     assert_eq!(added.first(), Some(&("caps.\"a.b\".networks".to_string(), Reload::Live)));
@@ -131,7 +131,7 @@ fn a_change_says_whether_a_reload_is_enough() {
     assert_eq!(added.last(), Some(&("log.json".to_string(), Reload::Restart)));
     // Every key with a value of its own is told by its own name when it changes.
     let node = layer::parse(Path::new("/example"), &whole_example()).unwrap();
-    let example = Config::deserialize(Reading::new(&node, &Notes::default())).unwrap();
+    let example = Config::deserialize(ValueDeserializer::new(&node, &ReadingNotes::default())).unwrap();
     let (removed, set) = (example.changes(&old), old.changes(&example));
     assert_eq!(removed, set);
     let known = |key: &str| find(&key.split('.').map(str::to_string).collect::<Vec<_>>()).is_some();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::super::layer::{Node, Value};
-use super::super::values::{Rate, Secret};
+use super::super::layer::{LayerNode, LayerValue};
+use super::super::values::{RateValue, SecretPlace};
 use super::*;
 
 #[test]
@@ -29,9 +29,9 @@ fn the_stronger_layer_wins_and_is_the_origin() {
     );
     let loaded = sources.load().unwrap();
     let config = &loaded.config;
-    assert_eq!(config.serve.max_rate, Some(Rate(3_000_000_000)));
+    assert_eq!(config.serve.max_rate, Some(RateValue(3_000_000_000)));
     assert_eq!((config.jobs.running_max.get(), config.caps["up"].weight.get()), (5, 2));
-    assert_eq!(config.caps["up"].rate, Some(Rate(1_000_000_000)));
+    assert_eq!(config.caps["up"].rate, Some(RateValue(1_000_000_000)));
     assert_eq!((config.serve.listen.len(), config.metrics.listen.len()), (2, 2));
     assert!(!config.serve.read_only);
     let folder = format!("{}/", world.folder.path().display());
@@ -57,9 +57,9 @@ fn one_file_stands_in_place_of_all() {
     let world = World::new();
     world.write("etc/farhaul.toml", "[serve]\nmax_rate = \"1G\"\n");
     let own = world.write("own.toml", "[jobs]\nrunning_max = 3\n");
-    let loaded = Sources::new(world.surroundings.clone(), Some(own)).load().unwrap();
+    let loaded = ConfigSources::new(world.surroundings.clone(), Some(own)).load().unwrap();
     assert_eq!((loaded.config.serve.max_rate, loaded.config.jobs.running_max.get()), (None, 3));
-    let missing = Sources::new(world.surroundings.clone(), Some(world.folder.path().join("none.toml")));
+    let missing = ConfigSources::new(world.surroundings.clone(), Some(world.folder.path().join("none.toml")));
     assert_eq!(world.told(missing.load()), ["none.toml: there is no such file"]);
 }
 
@@ -120,7 +120,7 @@ fn defaults_follow_from_where_it_is_started() {
     assert_eq!(config.api.socket.as_path(), Path::new("/run/user/7/farhaul/api.sock"));
     assert_eq!(
         config.serve.identity,
-        Secret::File(values::AbsolutePath::new(home.join(".config/farhaul/id_ed25519")).unwrap())
+        SecretPlace::File(values::AbsolutePath::new(home.join(".config/farhaul/id_ed25519")).unwrap())
     );
     world.surroundings.environment.remove("XDG_RUNTIME_DIR");
     world.set("FARHAUL_SERVE_STATE", "/state");
@@ -175,11 +175,11 @@ fn layers_are_laid_over_each_other_key_by_key() {
     tree.merge(node("b = 3\n[a]\ny = [3]\n"));
     let at = |key: &[&str]| {
         let key: Vec<String> = key.iter().map(|part| (*part).to_string()).collect();
-        tree.get(&key).map(|node: &Node| (format!("{:?}", node.value), node.origin.to_string()))
+        tree.get(&key).map(|node: &LayerNode| (format!("{:?}", node.value), node.origin.to_string()))
     };
-    assert_eq!(at(&["a", "x"]), Some((format!("{:?}", Value::Integer(1)), "/x:2".into())));
+    assert_eq!(at(&["a", "x"]), Some((format!("{:?}", LayerValue::Integer(1)), "/x:2".into())));
     assert_eq!(at(&["a", "y"]).unwrap().1, "/x:3");
-    assert_eq!(at(&["b"]), Some((format!("{:?}", Value::Integer(3)), "/x:1".into())));
+    assert_eq!(at(&["b"]), Some((format!("{:?}", LayerValue::Integer(3)), "/x:1".into())));
     assert_eq!(at(&["b", "z"]), None);
 }
 

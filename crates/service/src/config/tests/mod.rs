@@ -42,12 +42,12 @@ impl World {
         self.surroundings.environment.insert(name.into(), value.into());
     }
 
-    fn sources(&self) -> Sources {
-        Sources::new(self.surroundings.clone(), None)
+    fn sources(&self) -> ConfigSources {
+        ConfigSources::new(self.surroundings.clone(), None)
     }
 
     /// The folder's own name left out.
-    fn told(&self, loaded: Result<Loaded, Faults>) -> Vec<String> {
+    fn told(&self, loaded: Result<LoadedConfig, ConfigFaults>) -> Vec<String> {
         let faults = match loaded {
             Ok(_) => return Vec::new(),
             Err(faults) => faults,
@@ -56,7 +56,7 @@ impl World {
         faults.list().iter().map(|fault| fault.to_string().replace(&folder, "")).collect()
     }
 
-    fn load_text(&self, text: &str) -> Result<Loaded, Faults> {
+    fn load_text(&self, text: &str) -> Result<LoadedConfig, ConfigFaults> {
         self.write("etc/farhaul.toml", text);
         self.sources().load()
     }

@@ -5,57 +5,57 @@ use std::time::Duration;
 
 use farhaul::amounts;
 
-use super::{Written, written};
+use super::{TextValue, written};
 
 /// Bits a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(pub u64);
+pub struct RateValue(pub u64);
 
 /// Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub struct SizeValue(pub u64);
 
 /// A length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
 /// Mode bits of group and others that nothing gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mask(pub u32);
+pub struct ModeMask(pub u32);
 
-written!(Rate, Size, Span, Mask);
+written!(RateValue, SizeValue, TimeSpan, ModeMask);
 
-impl Written for Rate {
+impl TextValue for RateValue {
     const EXPECTED: &'static str = "a rate such as \"2G\" or \"800M\" (bits a second)";
 
-    fn read(text: &str) -> Option<Rate> {
-        amounts::rate(text).map(Rate)
+    fn read(text: &str) -> Option<RateValue> {
+        amounts::rate(text).map(RateValue)
     }
 
-    fn of_number(number: u64) -> Option<Rate> {
-        (number > 0).then_some(Rate(number))
+    fn of_number(number: u64) -> Option<RateValue> {
+        (number > 0).then_some(RateValue(number))
     }
 }
 
-impl Display for Rate {
+impl Display for RateValue {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write_scaled(formatter, self.0, 1000, ["", "k", "M", "G", "T"])
     }
 }
 
-impl Written for Size {
+impl TextValue for SizeValue {
     const EXPECTED: &'static str = "a size such as \"512M\" or \"2G\" (bytes)";
 
-    fn read(text: &str) -> Option<Size> {
-        amounts::size(text).map(Size)
+    fn read(text: &str) -> Option<SizeValue> {
+        amounts::size(text).map(SizeValue)
     }
 
-    fn of_number(number: u64) -> Option<Size> {
-        (number > 0).then_some(Size(number))
+    fn of_number(number: u64) -> Option<SizeValue> {
+        (number > 0).then_some(SizeValue(number))
     }
 }
 
-impl Display for Size {
+impl Display for SizeValue {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write_scaled(formatter, self.0, 1024, ["", "K", "M", "G", "T"])
     }
@@ -78,10 +78,10 @@ const UNITS_MS: [(&str, u64); 6] =
 /// No time in a configuration is longer: a hundred years. So no sum of a few overflows.
 const SPAN_MAX_MS: u64 = 100 * 366 * 86_400_000;
 
-impl Written for Span {
+impl TextValue for TimeSpan {
     const EXPECTED: &'static str = "a time such as \"30s\", \"15m\", \"12h\" or \"7d\"";
 
-    fn read(text: &str) -> Option<Span> {
+    fn read(text: &str) -> Option<TimeSpan> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit_ms = match unit {
@@ -89,16 +89,16 @@ impl Written for Span {
             unit => UNITS_MS.iter().find(|(name, _)| *name == unit)?.1,
         };
         let ms = number.parse::<u64>().ok()?.checked_mul(unit_ms).filter(|&ms| ms <= SPAN_MAX_MS)?;
-        Some(Span(Duration::from_millis(ms)))
+        Some(TimeSpan(Duration::from_millis(ms)))
     }
 
-    fn of_number(number: u64) -> Option<Span> {
+    fn of_number(number: u64) -> Option<TimeSpan> {
         let ms = number.checked_mul(1000).filter(|&ms| ms <= SPAN_MAX_MS)?;
-        Some(Span(Duration::from_millis(ms)))
+        Some(TimeSpan(Duration::from_millis(ms)))
     }
 }
 
-impl Display for Span {
+impl Display for TimeSpan {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         // Weeks are read, not written: 90d says more than 12w and 6d would.
@@ -111,16 +111,16 @@ impl Display for Span {
     }
 }
 
-impl Written for Mask {
+impl TextValue for ModeMask {
     const EXPECTED: &'static str = "octal bits of group and others such as \"027\"";
 
-    fn read(text: &str) -> Option<Mask> {
+    fn read(text: &str) -> Option<ModeMask> {
         let is_octal = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
-        u32::from_str_radix(text, 8).ok().filter(|bits| is_octal && bits & !0o077 == 0).map(Mask)
+        u32::from_str_radix(text, 8).ok().filter(|bits| is_octal && bits & !0o077 == 0).map(ModeMask)
     }
 }
 
-impl Display for Mask {
+impl Display for ModeMask {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:03o}", self.0)
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn amounts_are_written_as_people_write_them() {
-        check::<Rate>(&[
+        check::<RateValue>(&[
             ("2G", Some("2G")),
             ("1.5G", Some("1500M")),
             ("2Gbit/s", Some("2G")),
@@ -141,14 +141,14 @@ mod tests {
             ("0", None),
             ("fast", None),
         ]);
-        check::<Size>(&[
+        check::<SizeValue>(&[
             ("512M", Some("512M")),
             ("1GiB", Some("1G")),
             ("2048", Some("2K")),
             ("", None),
             ("-1", None),
         ]);
-        check::<Span>(&[
+        check::<TimeSpan>(&[
             ("30s", Some("30s")),
             ("90", Some("90s")),
             ("120s", Some("2m")),
@@ -164,6 +164,12 @@ mod tests {
             ("999999999999999w", None),
             ("3é", None),
         ]);
-        check::<Mask>(&[("027", Some("027")), ("22", Some("022")), ("8", None), ("700", None), ("", None)]);
+        check::<ModeMask>(&[
+            ("027", Some("027")),
+            ("22", Some("022")),
+            ("8", None),
+            ("700", None),
+            ("", None),
+        ]);
     }
 }

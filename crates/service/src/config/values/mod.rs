@@ -13,13 +13,13 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Unexpected, Visitor};
 
-pub use amounts::{Mask, Rate, Size, Span};
-pub use peers::{Address, Cpus, Fingerprint, HostPattern, Name, Network, Url};
-pub use places::{AbsolutePath, After, Secret};
-pub use times::{Window, Zone};
+pub use amounts::{ModeMask, RateValue, SizeValue, TimeSpan};
+pub use peers::{ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress, NetworkValue};
+pub use places::{AbsolutePath, AfterValue, SecretPlace};
+pub use times::{TimeZoneName, WeeklyWindow};
 
 /// A value that is written as text.
-pub(crate) trait Written: Sized + fmt::Display {
+pub(crate) trait TextValue: Sized + fmt::Display {
     /// How an error calls it: "a rate such as \"2G\"".
     const EXPECTED: &'static str;
     /// Its text may be a secret by mistake, and stands in no error.
@@ -35,7 +35,7 @@ pub(crate) trait Written: Sized + fmt::Display {
 
 pub(crate) struct TextVisitor<T>(pub(crate) PhantomData<T>);
 
-impl<T: Written> Visitor<'_> for TextVisitor<T> {
+impl<T: TextValue> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +60,7 @@ impl<T: Written> Visitor<'_> for TextVisitor<T> {
     }
 }
 
-fn refused<T: Written, E: de::Error>(found: Unexpected<'_>) -> E {
+fn refused<T: TextValue, E: de::Error>(found: Unexpected<'_>) -> E {
     match T::IS_SECRET {
         true => E::custom(format_args!("expected {}; what stands there is not repeated", T::EXPECTED)),
         false => E::invalid_value(found, &T::EXPECTED),
@@ -92,7 +92,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Whether each text is one of `T`, and what it is written as.
-    pub(crate) fn check<T: Written>(table: &[(&str, Option<&str>)]) {
+    pub(crate) fn check<T: TextValue>(table: &[(&str, Option<&str>)]) {
         for (text, expected) in table {
             let read = T::read(text);
             assert_eq!(read.as_ref().map(ToString::to_string).as_deref(), *expected, "{text:?}");

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use farhaul::CpuList;
 
-use super::{Written, written};
+use super::{TextValue, written};
 
 /// A host or `host:port`, in which `*` stands for any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct HostPattern(String);
 
 /// Addresses that begin with the same bits: `10.0.0.0/8`, `fd00::/8`, or a single one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkValue {
     address: IpAddr,
     bits: u8,
 }
 
 /// An address to listen on, with its port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address(pub SocketAddr);
+pub struct ListenAddress(pub SocketAddr);
 
 /// `SHA256:...` of a server's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,17 +29,17 @@ pub struct Fingerprint(String);
 
 /// A name of a host that the API is asked by, without a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name(String);
+pub struct ApiHostName(String);
 
 /// Where a watch sends to: `fh://host/path`, `host:path`, or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Url(String);
+pub struct DestinationUrl(String);
 
 /// Numbers of cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(pub CpuList);
 
-written!(Address, HostPattern, Network, Fingerprint, Name, Url, Cpus);
+written!(ListenAddress, HostPattern, NetworkValue, Fingerprint, ApiHostName, DestinationUrl, Cpus);
 
 /// A name in the DNS has no more.
 const HOST_LEN_MAX: usize = 253;
@@ -74,7 +74,7 @@ impl HostPattern {
     }
 }
 
-impl Written for HostPattern {
+impl TextValue for HostPattern {
     const EXPECTED: &'static str = "a host such as \"dtn2.example.org\", \"*.hpc:33001\" or \"*\"";
 
     fn read(text: &str) -> Option<HostPattern> {
@@ -84,7 +84,7 @@ impl Written for HostPattern {
     }
 }
 
-impl Network {
+impl NetworkValue {
     /// Whether an address is in it. An IPv4 address counts as such also where it is written as an IPv6 one.
     pub fn contains(&self, address: IpAddr) -> bool {
         let first = |bits: u32, width: u32, value: u128| match bits {
@@ -110,10 +110,10 @@ impl Network {
     }
 }
 
-impl Written for Network {
+impl TextValue for NetworkValue {
     const EXPECTED: &'static str = "a network such as \"10.0.0.0/8\" or \"fd00::/8\", or an address";
 
-    fn read(text: &str) -> Option<Network> {
+    fn read(text: &str) -> Option<NetworkValue> {
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
             Some((address, bits)) => (address, Some(bits)),
@@ -125,25 +125,25 @@ impl Written for Network {
             None => width,
             Some(bits) => Some(bits).filter(is_number)?.parse().ok().filter(|&bits: &u8| bits <= width)?,
         };
-        Some(Network { address, bits })
+        Some(NetworkValue { address, bits })
     }
 }
 
-impl Display for Network {
+impl Display for NetworkValue {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.address, self.bits)
     }
 }
 
-impl Written for Address {
+impl TextValue for ListenAddress {
     const EXPECTED: &'static str = "an address and a port such as \"[::]:33001\" or \"127.0.0.1:8080\"";
 
-    fn read(text: &str) -> Option<Address> {
-        text.parse().ok().map(Address)
+    fn read(text: &str) -> Option<ListenAddress> {
+        text.parse().ok().map(ListenAddress)
     }
 }
 
-impl Display for Address {
+impl Display for ListenAddress {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
@@ -152,7 +152,7 @@ impl Display for Address {
 /// Characters of 32 bytes in base64 without padding.
 const DIGEST_CHARACTERS: usize = 43;
 
-impl Written for Fingerprint {
+impl TextValue for Fingerprint {
     const EXPECTED: &'static str = "the fingerprint of a key, \"SHA256:\" and 43 characters";
 
     fn read(text: &str) -> Option<Fingerprint> {
@@ -163,33 +163,33 @@ impl Written for Fingerprint {
     }
 }
 
-impl Written for Name {
+impl TextValue for ApiHostName {
     const EXPECTED: &'static str = "the name of a host, without scheme, port or path";
 
-    fn read(text: &str) -> Option<Name> {
+    fn read(text: &str) -> Option<ApiHostName> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
         let is_name = !text.is_empty() && text.len() <= HOST_LEN_MAX && text.bytes().all(fits);
         let is_address = text.parse::<IpAddr>().is_ok();
-        (is_name || is_address).then(|| Name(text.to_ascii_lowercase()))
+        (is_name || is_address).then(|| ApiHostName(text.to_ascii_lowercase()))
     }
 }
 
 /// Longer than a path and a host together are.
 const URL_LEN_MAX: usize = 8192;
 
-impl Written for Url {
+impl TextValue for DestinationUrl {
     const EXPECTED: &'static str = "a destination such as \"fh://host/path\", \"host:path\" or \"/path\"";
 
-    fn read(text: &str) -> Option<Url> {
+    fn read(text: &str) -> Option<DestinationUrl> {
         let is_plain = text.len() <= URL_LEN_MAX && !text.contains(char::is_control);
         let names_place = text.starts_with('/')
             || text.strip_prefix("fh://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
             || text.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
-        (is_plain && names_place && text != "fh://").then(|| Url(text.to_string()))
+        (is_plain && names_place && text != "fh://").then(|| DestinationUrl(text.to_string()))
     }
 }
 
-impl Written for Cpus {
+impl TextValue for Cpus {
     const EXPECTED: &'static str = "a list of cores such as \"0-3,8\"";
 
     fn read(text: &str) -> Option<Cpus> {
@@ -221,7 +221,7 @@ macro_rules! texts {
         )*
     };
 }
-texts!(HostPattern, Fingerprint, Name, Url);
+texts!(HostPattern, Fingerprint, ApiHostName, DestinationUrl);
 
 #[cfg(test)]
 mod tests {
@@ -285,10 +285,10 @@ mod tests {
             ("192.0.2.1", "192.0.2.1", true),
             ("192.0.2.1", "192.0.2.2", false),
         ] {
-            let network = Network::read(network).unwrap();
+            let network = NetworkValue::read(network).unwrap();
             assert_eq!(network.contains(address.parse().unwrap()), contains, "{network} {address}");
         }
-        check::<Network>(&[
+        check::<NetworkValue>(&[
             ("10.0.0.0/33", None),
             ("::/129", None),
             ("10.0.0.0/", None),
@@ -302,14 +302,14 @@ mod tests {
     fn names_of_others() {
         let digest = "SHA256:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ";
         check::<Fingerprint>(&[(digest, Some(digest)), ("SHA256:x", None), ("MD5:x", None)]);
-        check::<Name>(&[
+        check::<ApiHostName>(&[
             ("Dtn.Example", Some("dtn.example")),
             ("::1", Some("::1")),
             ("a:80", None),
             ("http://a", None),
             ("", None),
         ]);
-        check::<Url>(&[
+        check::<DestinationUrl>(&[
             ("fh://hpc/in", Some("fh://hpc/in")),
             ("hpc:/in", Some("hpc:/in")),
             ("/in", Some("/in")),

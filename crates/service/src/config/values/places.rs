@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use farhaul::{Code, Error};
 
-use super::{Written, written};
+use super::{TextValue, written};
 
 /// A path from `/` on, without `..`: what it means does not depend on who started the service where.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub struct AbsolutePath(PathBuf);
 
 /// Where a secret lies: a file, or a credential that the service manager hands over. Never the secret itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Secret {
+pub enum SecretPlace {
     /// A file.
     File(AbsolutePath),
     /// `$CREDENTIALS_DIRECTORY/NAME`.
@@ -26,7 +26,7 @@ pub enum Secret {
 
 /// What becomes of a watched file when the receiver has confirmed and synced it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum After {
+pub enum AfterValue {
     /// It stays as it is.
     Keep,
     /// A file beside it says so.
@@ -37,7 +37,7 @@ pub enum After {
     Move(AbsolutePath),
 }
 
-written!(AbsolutePath, Secret, After);
+written!(AbsolutePath, SecretPlace, AfterValue);
 
 impl AbsolutePath {
     /// The path, if it is one.
@@ -63,7 +63,7 @@ impl AbsolutePath {
     }
 }
 
-impl Written for AbsolutePath {
+impl TextValue for AbsolutePath {
     const EXPECTED: &'static str = "an absolute path without \"..\"";
 
     fn read(text: &str) -> Option<AbsolutePath> {
@@ -82,7 +82,7 @@ const SECRET_LEN_MAX: u64 = 64 << 10;
 
 const CREDENTIALS: &str = "$CREDENTIALS_DIRECTORY/";
 
-impl Secret {
+impl SecretPlace {
     /// The file that it is in; for a credential there is one only where the service manager has handed over
     /// any.
     pub fn path(&self) -> Result<PathBuf, Error> {
@@ -102,7 +102,7 @@ impl Secret {
         };
         let file = File::open(&path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
-        if matches!(self, Secret::File(_)) && meta.mode() & 0o077 != 0 {
+        if matches!(self, SecretPlace::File(_)) && meta.mode() & 0o077 != 0 {
             let what = format!("the secret {} can be read by others", path.display());
             return Err(Error::new(Code::KeyExposed, what).with_hint(format!("chmod 600 {}", path.display())));
         }
@@ -120,9 +120,9 @@ impl Secret {
 
     fn path_in(&self, credentials: Option<&OsStr>) -> Result<PathBuf, Error> {
         match (self, credentials.map(Path::new).filter(|folder| folder.is_absolute())) {
-            (Secret::File(path), _) => Ok(path.as_path().to_path_buf()),
-            (Secret::Credential(name), Some(folder)) => Ok(folder.join(name)),
-            (Secret::Credential(name), None) => Err(Error::new(
+            (SecretPlace::File(path), _) => Ok(path.as_path().to_path_buf()),
+            (SecretPlace::Credential(name), Some(folder)) => Ok(folder.join(name)),
+            (SecretPlace::Credential(name), None) => Err(Error::new(
                 Code::BadConfig,
                 format!("the credential {name} is not there: CREDENTIALS_DIRECTORY is not set"),
             )
@@ -131,48 +131,48 @@ impl Secret {
     }
 }
 
-impl Written for Secret {
+impl TextValue for SecretPlace {
     const EXPECTED: &'static str = "an absolute path, or $CREDENTIALS_DIRECTORY/NAME";
     const IS_SECRET: bool = true;
 
-    fn read(text: &str) -> Option<Secret> {
+    fn read(text: &str) -> Option<SecretPlace> {
         let Some(name) = text.strip_prefix(CREDENTIALS) else {
-            return AbsolutePath::read(text).map(Secret::File);
+            return AbsolutePath::read(text).map(SecretPlace::File);
         };
         let is_name = !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
-        is_name.then(|| Secret::Credential(name.to_string()))
+        is_name.then(|| SecretPlace::Credential(name.to_string()))
     }
 }
 
-impl Display for Secret {
+impl Display for SecretPlace {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Secret::File(path) => path.fmt(formatter),
-            Secret::Credential(name) => write!(formatter, "{CREDENTIALS}{name}"),
+            SecretPlace::File(path) => path.fmt(formatter),
+            SecretPlace::Credential(name) => write!(formatter, "{CREDENTIALS}{name}"),
         }
     }
 }
 
-impl Written for After {
+impl TextValue for AfterValue {
     const EXPECTED: &'static str = "\"keep\", \"mark\", \"delete\" or \"move /DIRECTORY\"";
 
-    fn read(text: &str) -> Option<After> {
+    fn read(text: &str) -> Option<AfterValue> {
         match text {
-            "keep" => Some(After::Keep),
-            "mark" => Some(After::Mark),
-            "delete" => Some(After::Delete),
-            text => AbsolutePath::read(text.strip_prefix("move ")?).map(After::Move),
+            "keep" => Some(AfterValue::Keep),
+            "mark" => Some(AfterValue::Mark),
+            "delete" => Some(AfterValue::Delete),
+            text => AbsolutePath::read(text.strip_prefix("move ")?).map(AfterValue::Move),
         }
     }
 }
 
-impl Display for After {
+impl Display for AfterValue {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            After::Keep => formatter.write_str("keep"),
-            After::Mark => formatter.write_str("mark"),
-            After::Delete => formatter.write_str("delete"),
-            After::Move(directory) => write!(formatter, "move {directory}"),
+            AfterValue::Keep => formatter.write_str("keep"),
+            AfterValue::Mark => formatter.write_str("mark"),
+            AfterValue::Delete => formatter.write_str("delete"),
+            AfterValue::Move(directory) => write!(formatter, "move {directory}"),
         }
     }
 }
@@ -191,14 +191,14 @@ mod tests {
             ("/a/../b", None),
             ("", None),
         ]);
-        check::<Secret>(&[
+        check::<SecretPlace>(&[
             ("/etc/key", Some("/etc/key")),
             ("$CREDENTIALS_DIRECTORY/hook", Some("$CREDENTIALS_DIRECTORY/hook")),
             ("$CREDENTIALS_DIRECTORY/", None),
             ("$CREDENTIALS_DIRECTORY/../x", None),
             ("hunter2", None),
         ]);
-        check::<After>(&[
+        check::<AfterValue>(&[
             ("keep", Some("keep")),
             ("move /done", Some("move /done")),
             ("move done", None),
@@ -212,7 +212,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
-        let secret = Secret::File(AbsolutePath::new(&path).unwrap());
+        let secret = SecretPlace::File(AbsolutePath::new(&path).unwrap());
         assert_eq!(secret.content().unwrap_err().code(), Code::NotFound);
         let long = vec![b'x'; (64 << 10) + 1];
         for (content, mode, outcome) in [
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_credential_is_where_the_service_manager_puts_it() {
-        let secret = Secret::read("$CREDENTIALS_DIRECTORY/hook").unwrap();
+        let secret = SecretPlace::read("$CREDENTIALS_DIRECTORY/hook").unwrap();
         assert_eq!(secret.path_in(Some("/run/c".as_ref())).unwrap(), PathBuf::from("/run/c/hook"));
         for missing in [None, Some(OsStr::new("run/c"))] {
             assert_eq!(secret.path_in(missing).unwrap_err().code(), Code::BadConfig);

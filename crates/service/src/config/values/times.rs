@@ -4,15 +4,15 @@ use std::fmt::{self, Display, Formatter};
 
 use jiff::tz::TimeZone;
 
-use super::amounts::Rate;
-use super::{Written, written};
+use super::amounts::RateValue;
+use super::{TextValue, written};
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// A weekly window and the rate in it: `mon-fri 09:00-18:00 2G`. From later to earlier reaches into the next
 /// day.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
+pub struct WeeklyWindow {
     /// The days on which it begins; bit 0 is Monday.
     pub days: u8,
     /// Minutes after midnight.
@@ -20,29 +20,29 @@ pub struct Window {
     /// Minutes after midnight, up to 24:00; never the same as `from`.
     pub to: u16,
     /// `None` lifts the cap's own rate.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateValue>,
 }
 
 /// A time zone of the IANA list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zone(String);
+pub struct TimeZoneName(String);
 
-written!(Window, Zone);
+written!(WeeklyWindow, TimeZoneName);
 
-impl Written for Window {
+impl TextValue for WeeklyWindow {
     const EXPECTED: &'static str = "days, hours and a rate or \"none\", such as \"mon-fri 09:00-18:00 2G\" or \"daily 22:00-06:00 none\"";
 
-    fn read(text: &str) -> Option<Window> {
+    fn read(text: &str) -> Option<WeeklyWindow> {
         let mut words = text.split_ascii_whitespace();
         let (days, hours, rate) = (words.next()?, words.next()?, words.next()?);
         let (from, to) = hours.split_once('-')?;
         let (from, to) = (minutes(from)?, minutes(to)?);
         let rate = match rate {
             "none" => None,
-            rate => Some(Rate::read(rate)?),
+            rate => Some(RateValue::read(rate)?),
         };
         let is_window = words.next().is_none() && from < MIDNIGHT && from != to;
-        is_window.then_some(Window { days: read_days(days)?, from, to, rate })
+        is_window.then_some(WeeklyWindow { days: read_days(days)?, from, to, rate })
     }
 }
 
@@ -79,7 +79,7 @@ fn read_days(text: &str) -> Option<u8> {
     Some(days)
 }
 
-impl Display for Window {
+impl Display for WeeklyWindow {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let has = |day: usize| self.days >> day & 1 == 1;
         let mut parts = Vec::new();
@@ -102,7 +102,7 @@ impl Display for Window {
     }
 }
 
-impl Zone {
+impl TimeZoneName {
     /// The zone itself.
     pub fn zone(&self) -> TimeZone {
         // Looked up when it was read; the list is part of the program.
@@ -110,15 +110,15 @@ impl Zone {
     }
 }
 
-impl Written for Zone {
+impl TextValue for TimeZoneName {
     const EXPECTED: &'static str = "a time zone such as \"Europe/Berlin\" or \"UTC\"";
 
-    fn read(text: &str) -> Option<Zone> {
-        TimeZone::get(text).is_ok().then(|| Zone(text.to_string()))
+    fn read(text: &str) -> Option<TimeZoneName> {
+        TimeZone::get(text).is_ok().then(|| TimeZoneName(text.to_string()))
     }
 }
 
-impl Display for Zone {
+impl Display for TimeZoneName {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn windows_of_a_week() {
-        check::<Window>(&[
+        check::<WeeklyWindow>(&[
             ("mon-fri 09:00-18:00 2G", Some("mon-fri 09:00-18:00 2G")),
             ("Mon,wed 9:00-18:00 2G", None),
             ("mon,wed  00:00-24:00  none", Some("mon,wed 00:00-24:00 none")),
@@ -147,7 +147,7 @@ mod tests {
             ("mon- 09:00-10:00 1G", None),
             ("", None),
         ]);
-        check::<Zone>(&[
+        check::<TimeZoneName>(&[
             ("Europe/Berlin", Some("Europe/Berlin")),
             ("UTC", Some("UTC")),
             ("Mars/Base", None),

@@ -12,11 +12,11 @@ fn sh(script: &str) -> Program {
     Program { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
 }
 
-fn run_sh(script: &str, input: &Value, limit: Duration) -> Finished {
+fn run_sh(script: &str, input: &Value, limit: Duration) -> ProgramEnd {
     run(&sh(script), input, &[], limit, None).expect("a shell is there")
 }
 
-fn text(finished: &Finished) -> String {
+fn text(finished: &ProgramEnd) -> String {
     String::from_utf8_lossy(&finished.output).into_owned()
 }
 
@@ -157,7 +157,7 @@ fn the_environment_is_made_of_few_names() {
 
 #[test]
 fn a_run_can_be_stopped() {
-    let stop = Stop::new().unwrap();
+    let stop = ProgramStop::new().unwrap();
     let other = stop.clone();
     let stopper = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What an address is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum AddressClass {
     /// Anybody on the internet may have it.
     Public,
     /// No address: 0.0.0.0/8, `::`.
@@ -43,78 +43,78 @@ pub enum Class {
     Reserved,
 }
 
-impl Class {
+impl AddressClass {
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
-            Class::Public => "public",
-            Class::Unspecified => "unspecified",
-            Class::Loopback => "loopback",
-            Class::LinkLocal => "link-local",
-            Class::Private => "private",
-            Class::CarrierNat => "carrier NAT",
-            Class::Embedded => "embedded IPv4",
-            Class::Translated => "translated",
-            Class::Documentation => "documentation",
-            Class::Benchmark => "benchmark",
-            Class::Multicast => "multicast",
-            Class::Broadcast => "broadcast",
-            Class::Reserved => "reserved",
+            AddressClass::Public => "public",
+            AddressClass::Unspecified => "unspecified",
+            AddressClass::Loopback => "loopback",
+            AddressClass::LinkLocal => "link-local",
+            AddressClass::Private => "private",
+            AddressClass::CarrierNat => "carrier NAT",
+            AddressClass::Embedded => "embedded IPv4",
+            AddressClass::Translated => "translated",
+            AddressClass::Documentation => "documentation",
+            AddressClass::Benchmark => "benchmark",
+            AddressClass::Multicast => "multicast",
+            AddressClass::Broadcast => "broadcast",
+            AddressClass::Reserved => "reserved",
         }
     }
 }
 
 /// The first network that an address is in says what it is.
-const V4: &[([u8; 4], u8, Class)] = &[
-    ([0, 0, 0, 0], 8, Class::Unspecified),
-    ([10, 0, 0, 0], 8, Class::Private),
-    ([100, 64, 0, 0], 10, Class::CarrierNat),
-    ([127, 0, 0, 0], 8, Class::Loopback),
-    ([169, 254, 0, 0], 16, Class::LinkLocal),
-    ([172, 16, 0, 0], 12, Class::Private),
-    ([192, 0, 0, 0], 24, Class::Reserved),
-    ([192, 0, 2, 0], 24, Class::Documentation),
-    ([192, 31, 196, 0], 24, Class::Reserved),
-    ([192, 52, 193, 0], 24, Class::Reserved),
-    ([192, 88, 99, 0], 24, Class::Translated),
-    ([192, 168, 0, 0], 16, Class::Private),
-    ([192, 175, 48, 0], 24, Class::Reserved),
-    ([198, 18, 0, 0], 15, Class::Benchmark),
-    ([198, 51, 100, 0], 24, Class::Documentation),
-    ([203, 0, 113, 0], 24, Class::Documentation),
-    ([224, 0, 0, 0], 4, Class::Multicast),
-    ([255, 255, 255, 255], 32, Class::Broadcast),
-    ([240, 0, 0, 0], 4, Class::Reserved),
-    ([0, 0, 0, 0], 0, Class::Public),
+const V4: &[([u8; 4], u8, AddressClass)] = &[
+    ([0, 0, 0, 0], 8, AddressClass::Unspecified),
+    ([10, 0, 0, 0], 8, AddressClass::Private),
+    ([100, 64, 0, 0], 10, AddressClass::CarrierNat),
+    ([127, 0, 0, 0], 8, AddressClass::Loopback),
+    ([169, 254, 0, 0], 16, AddressClass::LinkLocal),
+    ([172, 16, 0, 0], 12, AddressClass::Private),
+    ([192, 0, 0, 0], 24, AddressClass::Reserved),
+    ([192, 0, 2, 0], 24, AddressClass::Documentation),
+    ([192, 31, 196, 0], 24, AddressClass::Reserved),
+    ([192, 52, 193, 0], 24, AddressClass::Reserved),
+    ([192, 88, 99, 0], 24, AddressClass::Translated),
+    ([192, 168, 0, 0], 16, AddressClass::Private),
+    ([192, 175, 48, 0], 24, AddressClass::Reserved),
+    ([198, 18, 0, 0], 15, AddressClass::Benchmark),
+    ([198, 51, 100, 0], 24, AddressClass::Documentation),
+    ([203, 0, 113, 0], 24, AddressClass::Documentation),
+    ([224, 0, 0, 0], 4, AddressClass::Multicast),
+    ([255, 255, 255, 255], 32, AddressClass::Broadcast),
+    ([240, 0, 0, 0], 4, AddressClass::Reserved),
+    ([0, 0, 0, 0], 0, AddressClass::Public),
 ];
 
-const V6: &[([u16; 8], u8, Class)] = &[
-    ([0; 8], 128, Class::Unspecified),
-    ([0, 0, 0, 0, 0, 0, 0, 1], 128, Class::Loopback),
+const V6: &[([u16; 8], u8, AddressClass)] = &[
+    ([0; 8], 128, AddressClass::Unspecified),
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128, AddressClass::Loopback),
     // Compatible, mapped, and translated by SIIT.
-    ([0; 8], 96, Class::Embedded),
-    ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96, Class::Embedded),
-    ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96, Class::Embedded),
-    ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, Class::Translated),
-    ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, Class::Translated),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, Class::Translated),
-    ([0x2001, 2, 0, 0, 0, 0, 0, 0], 48, Class::Benchmark),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, Class::Reserved),
-    ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32, Class::Documentation),
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, Class::Translated),
-    ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48, Class::Reserved),
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, Class::Documentation),
-    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, Class::Private),
-    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, Class::LinkLocal),
-    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, Class::Private),
-    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, Class::Multicast),
+    ([0; 8], 96, AddressClass::Embedded),
+    ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96, AddressClass::Embedded),
+    ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96, AddressClass::Embedded),
+    ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, AddressClass::Translated),
+    ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, AddressClass::Translated),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, AddressClass::Translated),
+    ([0x2001, 2, 0, 0, 0, 0, 0, 0], 48, AddressClass::Benchmark),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, AddressClass::Reserved),
+    ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32, AddressClass::Documentation),
+    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, AddressClass::Translated),
+    ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48, AddressClass::Reserved),
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, AddressClass::Documentation),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, AddressClass::Private),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, AddressClass::LinkLocal),
+    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, AddressClass::Private),
+    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, AddressClass::Multicast),
     // All that has been given to networks so far is in here.
-    ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, Class::Public),
-    ([0; 8], 0, Class::Reserved),
+    ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, AddressClass::Public),
+    ([0; 8], 0, AddressClass::Reserved),
 ];
 
 /// What an address is.
-pub fn class(address: IpAddr) -> Class {
+pub fn class(address: IpAddr) -> AddressClass {
     let found = match address {
         IpAddr::V4(address) => V4
             .iter()
@@ -125,7 +125,7 @@ pub fn class(address: IpAddr) -> Class {
             .find(|(network, len, _)| covers_v6(Ipv6Addr::from(*network), *len, address))
             .map(|row| row.2),
     };
-    found.unwrap_or(Class::Reserved)
+    found.unwrap_or(AddressClass::Reserved)
 }
 
 fn covers_v4(network: Ipv4Addr, len: u8, address: Ipv4Addr) -> bool {
@@ -140,12 +140,12 @@ fn covers_v6(network: Ipv6Addr, len: u8, address: Ipv6Addr) -> bool {
 
 /// A network, as `10.20.0.0/16` or `fd00:7::/32`; an address alone is a network of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct AllowedNetwork {
     address: IpAddr,
     len: u8,
 }
 
-impl Network {
+impl AllowedNetwork {
     /// Whether an address is in it. An IPv4 address inside of an IPv6 address is not in a network of IPv4.
     pub fn covers(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -156,10 +156,10 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
+impl FromStr for AllowedNetwork {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Network, String> {
+    fn from_str(text: &str) -> Result<AllowedNetwork, String> {
         let (address, len) = match text.split_once('/') {
             Some((address, len)) => (address, Some(len)),
             None => (text, None),
@@ -180,26 +180,26 @@ impl FromStr for Network {
             IpAddr::V6(address) => address.to_bits().checked_shl(len.into()).unwrap_or(0) == 0,
         };
         match begins_so {
-            true => Ok(Network { address, len }),
+            true => Ok(AllowedNetwork { address, len }),
             false => Err(format!("'{text}' is an address in a network of {len} bits, not that network")),
         }
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for AllowedNetwork {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.address, self.len)
     }
 }
 
-impl Serialize for Network {
+impl Serialize for AllowedNetwork {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Network, D::Error> {
+impl<'de> Deserialize<'de> for AllowedNetwork {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AllowedNetwork, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
@@ -230,14 +230,18 @@ fn is_of_host(address: IpAddr) -> bool {
 }
 
 /// `Err` says why an address must not be connected to.
-pub(super) fn judge(address: SocketAddr, allowed: &[Network], own: &OwnAddresses) -> Result<(), String> {
+pub(super) fn judge(
+    address: SocketAddr,
+    allowed: &[AllowedNetwork],
+    own: &OwnAddresses,
+) -> Result<(), String> {
     let ip = address.ip();
     if allowed.iter().any(|network| network.covers(ip)) {
         return Ok(());
     }
     match class(ip) {
-        Class::Public if own.have(address) => Err(format!("{address} is this service itself")),
-        Class::Public => Ok(()),
+        AddressClass::Public if own.have(address) => Err(format!("{address} is this service itself")),
+        AddressClass::Public => Ok(()),
         class => Err(format!("{ip} is a {} address", class.name())),
     }
 }
@@ -247,94 +251,94 @@ mod tests {
     use super::*;
 
     /// The first and the last address of each network, and those beside it where they are something else.
-    const TABLE: &[(&str, Class)] = &[
-        ("0.0.0.0", Class::Unspecified),
-        ("0.255.255.255", Class::Unspecified),
-        ("1.1.1.1", Class::Public),
-        ("9.255.255.255", Class::Public),
-        ("10.0.0.0", Class::Private),
-        ("10.255.255.255", Class::Private),
-        ("11.0.0.0", Class::Public),
-        ("100.63.255.255", Class::Public),
-        ("100.64.0.0", Class::CarrierNat),
-        ("100.127.255.255", Class::CarrierNat),
-        ("100.128.0.0", Class::Public),
-        ("126.255.255.255", Class::Public),
-        ("127.0.0.1", Class::Loopback),
-        ("127.255.255.255", Class::Loopback),
-        ("128.0.0.0", Class::Public),
-        ("169.253.255.255", Class::Public),
-        ("169.254.169.254", Class::LinkLocal),
-        ("169.255.0.0", Class::Public),
-        ("172.15.255.255", Class::Public),
-        ("172.16.0.0", Class::Private),
-        ("172.31.255.255", Class::Private),
-        ("172.32.0.0", Class::Public),
-        ("192.0.0.8", Class::Reserved),
-        ("192.0.1.0", Class::Public),
-        ("192.0.2.1", Class::Documentation),
-        ("192.31.196.1", Class::Reserved),
-        ("192.52.193.1", Class::Reserved),
-        ("192.88.99.1", Class::Translated),
-        ("192.167.255.255", Class::Public),
-        ("192.168.0.0", Class::Private),
-        ("192.168.255.255", Class::Private),
-        ("192.169.0.0", Class::Public),
-        ("192.175.48.1", Class::Reserved),
-        ("198.17.255.255", Class::Public),
-        ("198.18.0.0", Class::Benchmark),
-        ("198.19.255.255", Class::Benchmark),
-        ("198.20.0.0", Class::Public),
-        ("198.51.100.7", Class::Documentation),
-        ("203.0.113.7", Class::Documentation),
-        ("223.255.255.255", Class::Public),
-        ("224.0.0.1", Class::Multicast),
-        ("239.255.255.255", Class::Multicast),
-        ("240.0.0.0", Class::Reserved),
-        ("255.255.255.254", Class::Reserved),
-        ("255.255.255.255", Class::Broadcast),
-        ("::", Class::Unspecified),
-        ("::1", Class::Loopback),
-        ("::2", Class::Embedded),
-        ("::7f00:1", Class::Embedded),
-        ("::8.8.8.8", Class::Embedded),
-        ("::ffff:127.0.0.1", Class::Embedded),
-        ("::ffff:8.8.8.8", Class::Embedded),
-        ("::ffff:0:8.8.8.8", Class::Embedded),
-        ("64:ff9b::7f00:1", Class::Translated),
-        ("64:ff9b::8.8.8.8", Class::Translated),
-        ("64:ff9b:1::1", Class::Translated),
-        ("64:ff9b:2::1", Class::Reserved),
-        ("100::1", Class::Reserved),
-        ("1fff::1", Class::Reserved),
-        ("2000::1", Class::Public),
-        ("2001::1", Class::Translated),
-        ("2001:2::1", Class::Benchmark),
-        ("2001:10::1", Class::Reserved),
-        ("2001:1ff:ffff::", Class::Reserved),
-        ("2001:200::1", Class::Public),
-        ("2001:4860:4860::8888", Class::Public),
-        ("2001:db7:ffff::1", Class::Public),
-        ("2001:db8::1", Class::Documentation),
-        ("2001:db9::1", Class::Public),
-        ("2002:7f00:1::", Class::Translated),
-        ("2003::1", Class::Public),
-        ("2620:4f:8000::1", Class::Reserved),
-        ("3ffe::1", Class::Public),
-        ("3fff::1", Class::Documentation),
-        ("3fff:fff::1", Class::Documentation),
-        ("3fff:1000::1", Class::Public),
-        ("4000::1", Class::Reserved),
-        ("5f00::1", Class::Reserved),
-        ("fbff::1", Class::Reserved),
-        ("fc00::1", Class::Private),
-        ("fdff::1", Class::Private),
-        ("fe7f::1", Class::Reserved),
-        ("fe80::1", Class::LinkLocal),
-        ("febf::1", Class::LinkLocal),
-        ("fec0::1", Class::Private),
-        ("ff02::1", Class::Multicast),
-        ("ffff::1", Class::Multicast),
+    const TABLE: &[(&str, AddressClass)] = &[
+        ("0.0.0.0", AddressClass::Unspecified),
+        ("0.255.255.255", AddressClass::Unspecified),
+        ("1.1.1.1", AddressClass::Public),
+        ("9.255.255.255", AddressClass::Public),
+        ("10.0.0.0", AddressClass::Private),
+        ("10.255.255.255", AddressClass::Private),
+        ("11.0.0.0", AddressClass::Public),
+        ("100.63.255.255", AddressClass::Public),
+        ("100.64.0.0", AddressClass::CarrierNat),
+        ("100.127.255.255", AddressClass::CarrierNat),
+        ("100.128.0.0", AddressClass::Public),
+        ("126.255.255.255", AddressClass::Public),
+        ("127.0.0.1", AddressClass::Loopback),
+        ("127.255.255.255", AddressClass::Loopback),
+        ("128.0.0.0", AddressClass::Public),
+        ("169.253.255.255", AddressClass::Public),
+        ("169.254.169.254", AddressClass::LinkLocal),
+        ("169.255.0.0", AddressClass::Public),
+        ("172.15.255.255", AddressClass::Public),
+        ("172.16.0.0", AddressClass::Private),
+        ("172.31.255.255", AddressClass::Private),
+        ("172.32.0.0", AddressClass::Public),
+        ("192.0.0.8", AddressClass::Reserved),
+        ("192.0.1.0", AddressClass::Public),
+        ("192.0.2.1", AddressClass::Documentation),
+        ("192.31.196.1", AddressClass::Reserved),
+        ("192.52.193.1", AddressClass::Reserved),
+        ("192.88.99.1", AddressClass::Translated),
+        ("192.167.255.255", AddressClass::Public),
+        ("192.168.0.0", AddressClass::Private),
+        ("192.168.255.255", AddressClass::Private),
+        ("192.169.0.0", AddressClass::Public),
+        ("192.175.48.1", AddressClass::Reserved),
+        ("198.17.255.255", AddressClass::Public),
+        ("198.18.0.0", AddressClass::Benchmark),
+        ("198.19.255.255", AddressClass::Benchmark),
+        ("198.20.0.0", AddressClass::Public),
+        ("198.51.100.7", AddressClass::Documentation),
+        ("203.0.113.7", AddressClass::Documentation),
+        ("223.255.255.255", AddressClass::Public),
+        ("224.0.0.1", AddressClass::Multicast),
+        ("239.255.255.255", AddressClass::Multicast),
+        ("240.0.0.0", AddressClass::Reserved),
+        ("255.255.255.254", AddressClass::Reserved),
+        ("255.255.255.255", AddressClass::Broadcast),
+        ("::", AddressClass::Unspecified),
+        ("::1", AddressClass::Loopback),
+        ("::2", AddressClass::Embedded),
+        ("::7f00:1", AddressClass::Embedded),
+        ("::8.8.8.8", AddressClass::Embedded),
+        ("::ffff:127.0.0.1", AddressClass::Embedded),
+        ("::ffff:8.8.8.8", AddressClass::Embedded),
+        ("::ffff:0:8.8.8.8", AddressClass::Embedded),
+        ("64:ff9b::7f00:1", AddressClass::Translated),
+        ("64:ff9b::8.8.8.8", AddressClass::Translated),
+        ("64:ff9b:1::1", AddressClass::Translated),
+        ("64:ff9b:2::1", AddressClass::Reserved),
+        ("100::1", AddressClass::Reserved),
+        ("1fff::1", AddressClass::Reserved),
+        ("2000::1", AddressClass::Public),
+        ("2001::1", AddressClass::Translated),
+        ("2001:2::1", AddressClass::Benchmark),
+        ("2001:10::1", AddressClass::Reserved),
+        ("2001:1ff:ffff::", AddressClass::Reserved),
+        ("2001:200::1", AddressClass::Public),
+        ("2001:4860:4860::8888", AddressClass::Public),
+        ("2001:db7:ffff::1", AddressClass::Public),
+        ("2001:db8::1", AddressClass::Documentation),
+        ("2001:db9::1", AddressClass::Public),
+        ("2002:7f00:1::", AddressClass::Translated),
+        ("2003::1", AddressClass::Public),
+        ("2620:4f:8000::1", AddressClass::Reserved),
+        ("3ffe::1", AddressClass::Public),
+        ("3fff::1", AddressClass::Documentation),
+        ("3fff:fff::1", AddressClass::Documentation),
+        ("3fff:1000::1", AddressClass::Public),
+        ("4000::1", AddressClass::Reserved),
+        ("5f00::1", AddressClass::Reserved),
+        ("fbff::1", AddressClass::Reserved),
+        ("fc00::1", AddressClass::Private),
+        ("fdff::1", AddressClass::Private),
+        ("fe7f::1", AddressClass::Reserved),
+        ("fe80::1", AddressClass::LinkLocal),
+        ("febf::1", AddressClass::LinkLocal),
+        ("fec0::1", AddressClass::Private),
+        ("ff02::1", AddressClass::Multicast),
+        ("ffff::1", AddressClass::Multicast),
     ];
 
     #[test]
@@ -350,7 +354,7 @@ mod tests {
         for (text, class) in TABLE {
             let address = SocketAddr::new(text.parse().unwrap(), 443);
             let judged = judge(address, &[], &own);
-            assert_eq!(judged.is_ok(), *class == Class::Public, "{text}: {judged:?}");
+            assert_eq!(judged.is_ok(), *class == AddressClass::Public, "{text}: {judged:?}");
             let allowed = [text.parse().unwrap()];
             assert_eq!(judge(address, &allowed, &own), Ok(()), "{text}");
         }
@@ -389,12 +393,12 @@ mod tests {
     #[test]
     fn networks_are_read_and_written() {
         for good in ["10.20.0.0/16", "0.0.0.0/0", "::/0", "fd00:7::/32", "127.0.0.1/32", "::1/128"] {
-            assert_eq!(good.parse::<Network>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<AllowedNetwork>().unwrap().to_string(), good);
         }
-        assert_eq!("127.0.0.1".parse::<Network>().unwrap().to_string(), "127.0.0.1/32");
+        assert_eq!("127.0.0.1".parse::<AllowedNetwork>().unwrap().to_string(), "127.0.0.1/32");
         for bad in ["", "10.0.0.0/33", "10.0.0.1/8", "::1/64", "10.0.0.0/", "10.0.0.0/+8", "host/8", "::/129"]
         {
-            assert!(bad.parse::<Network>().is_err(), "{bad}");
+            assert!(bad.parse::<AllowedNetwork>().is_err(), "{bad}");
         }
     }
 }

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
-use super::super::When;
+use super::super::HookMoment;
 use super::super::config::chooses;
-use super::address::{Network, OwnAddresses};
-use super::deliver::{Config, Roots};
-use super::signature::Secret;
-use super::url::Url;
+use super::address::{AllowedNetwork, OwnAddresses};
+use super::delivery::{CertificateRoots, DeliveryConfig};
+use super::signature::WebhookSecret;
+use super::url::WebhookUrl;
 
 /// How webhooks are delivered: those of the configuration, and those that jobs name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Webhooks {
+pub struct WebhookSettings {
     /// Networks that they may go to, though these are not public.
-    pub allow: Vec<Network>,
+    pub allow: Vec<AllowedNetwork>,
     /// A file of PEM certificates; without it, those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<PathBuf>,
@@ -27,11 +27,11 @@ pub struct Webhooks {
     pub secret_file: Option<PathBuf>,
 }
 
-impl Webhooks {
-    /// For a [`super::Sender`], with what the service knows of itself.
-    pub fn config(&self, own: OwnAddresses) -> Config {
-        let roots = self.authorities.clone().map_or(Roots::System, Roots::Bundle);
-        Config { allow: self.allow.clone(), own, roots, ..Config::default() }
+impl WebhookSettings {
+    /// For a [`super::WebhookSender`], with what the service knows of itself.
+    pub fn config(&self, own: OwnAddresses) -> DeliveryConfig {
+        let roots = self.authorities.clone().map_or(CertificateRoots::System, CertificateRoots::Bundle);
+        DeliveryConfig { allow: self.allow.clone(), own, roots, ..DeliveryConfig::default() }
     }
 }
 
@@ -41,9 +41,9 @@ impl Webhooks {
 pub struct Webhook {
     /// When: `post`, `fail`.
     #[serde(default = "ends")]
-    pub on: BTreeSet<When>,
+    pub on: BTreeSet<HookMoment>,
     /// Where to.
-    pub url: Url,
+    pub url: WebhookUrl,
     /// What messages are signed with: the first line of this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
@@ -52,19 +52,19 @@ pub struct Webhook {
     pub labels: BTreeMap<String, String>,
 }
 
-fn ends() -> BTreeSet<When> {
-    BTreeSet::from([When::Post, When::Fail])
+fn ends() -> BTreeSet<HookMoment> {
+    BTreeSet::from([HookMoment::Post, HookMoment::Fail])
 }
 
 impl Webhook {
     /// Whether it goes out then, for a job with these labels.
-    pub fn is_for(&self, when: When, labels: &BTreeMap<String, String>) -> bool {
+    pub fn is_for(&self, when: HookMoment, labels: &BTreeMap<String, String>) -> bool {
         self.on.contains(&when) && chooses(&self.labels, labels)
     }
 
     /// Reads the secret, if there is one.
-    pub fn secret(&self) -> Result<Option<Secret>, Error> {
-        self.secret_file.as_deref().map(Secret::read).transpose()
+    pub fn secret(&self) -> Result<Option<WebhookSecret>, Error> {
+        self.secret_file.as_deref().map(WebhookSecret::read).transpose()
     }
 
     /// The one place that judges it; the secret is read, too.
@@ -86,7 +86,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct File {
-        webhooks: Webhooks,
+        webhooks: WebhookSettings,
         webhook: Vec<Webhook>,
     }
 
@@ -99,17 +99,25 @@ mod tests {
         let config = webhooks.config(OwnAddresses::default());
         assert_eq!(
             (config.allow.len(), config.roots),
-            (1, Roots::Bundle("/etc/farhaul/authorities.pem".into()))
+            (1, CertificateRoots::Bundle("/etc/farhaul/authorities.pem".into()))
         );
         let labels = BTreeMap::from([("team".to_string(), "xray".to_string())]);
-        assert!(webhook[0].is_for(When::Post, &BTreeMap::new()) && webhook[0].is_for(When::Fail, &labels));
-        assert!(!webhook[1].is_for(When::Post, &labels) && webhook[1].is_for(When::Fail, &labels));
-        assert!(!webhook[1].is_for(When::Fail, &BTreeMap::new()) && !webhook[0].is_for(When::Pre, &labels));
+        assert!(
+            webhook[0].is_for(HookMoment::Post, &BTreeMap::new())
+                && webhook[0].is_for(HookMoment::Fail, &labels)
+        );
+        assert!(
+            !webhook[1].is_for(HookMoment::Post, &labels) && webhook[1].is_for(HookMoment::Fail, &labels)
+        );
+        assert!(
+            !webhook[1].is_for(HookMoment::Fail, &BTreeMap::new())
+                && !webhook[0].is_for(HookMoment::Pre, &labels)
+        );
         // The file is not there.
         let error = webhook[0].clone().checked().unwrap_err().to_string();
         assert!(error.contains("/etc/farhaul/webhook.secret"), "{error}");
         assert!(webhook[1].clone().checked().is_ok());
-        for on in [BTreeSet::new(), BTreeSet::from([When::File]), BTreeSet::from(When::ALL)] {
+        for on in [BTreeSet::new(), BTreeSet::from([HookMoment::File]), BTreeSet::from(HookMoment::ALL)] {
             assert!(Webhook { on, ..webhook[1].clone() }.checked().is_err());
         }
     }

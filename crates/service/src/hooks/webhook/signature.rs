@@ -15,22 +15,22 @@ const LEN_MAX: usize = 1024;
 
 /// What both ends know. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct WebhookSecret(String);
 
-impl Secret {
+impl WebhookSecret {
     /// `Err` says why it cannot be used.
-    pub fn new(text: impl Into<String>) -> Result<Secret, String> {
+    pub fn new(text: impl Into<String>) -> Result<WebhookSecret, String> {
         let text = text.into();
         match text.len() {
-            LEN_MIN..=LEN_MAX => Ok(Secret(text)),
+            LEN_MIN..=LEN_MAX => Ok(WebhookSecret(text)),
             _ => Err(format!("a webhook's secret has {LEN_MIN} to {LEN_MAX} bytes")),
         }
     }
 }
 
-impl Secret {
+impl WebhookSecret {
     /// From the first line of a file that only its owner can read.
-    pub fn read(path: &Path) -> Result<Secret, Error> {
+    pub fn read(path: &Path) -> Result<WebhookSecret, Error> {
         let wrong =
             |code, what: &str| Error::new(code, format!("the webhook's secret {}: {what}", path.display()));
         let cannot = |error| {
@@ -50,11 +50,12 @@ impl Secret {
         }
         let mut text = String::new();
         file.take(2 * LEN_MAX as u64).read_to_string(&mut text).map_err(cannot)?;
-        Secret::new(text.lines().next().unwrap_or_default()).map_err(|what| wrong(Code::BadOption, &what))
+        WebhookSecret::new(text.lines().next().unwrap_or_default())
+            .map_err(|what| wrong(Code::BadOption, &what))
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for WebhookSecret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Secret(..)")
     }
@@ -62,7 +63,7 @@ impl fmt::Debug for Secret {
 
 /// The value of the header `Farhaul-Signature`: `t=UNIX,v1=HEX`. Signed is the time in digits, a dot, and the
 /// body.
-pub fn sign(secret: &Secret, unix_s: i64, body: &[u8]) -> String {
+pub fn sign(secret: &WebhookSecret, unix_s: i64, body: &[u8]) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.0.as_bytes());
     let mut context = hmac::Context::with_key(&key);
     context.update(format!("{unix_s}.").as_bytes());
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn the_signature_is_what_other_programs_compute() {
         // printf '1764288000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
-        let secret = Secret::new("0123456789abcdef").unwrap();
+        let secret = WebhookSecret::new("0123456789abcdef").unwrap();
         assert_eq!(
             sign(&secret, 1_764_288_000, b"{\"a\":1}"),
             concat!("t=1764288000,v1=", "009caef86c54f060abeb0f2320a96ab0dfab2c9a09d3647308d0b8e6c62dc144")
@@ -94,11 +95,11 @@ mod tests {
         let write = |mode: u32, text: &str| {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Secret::read(&path).map_err(|error| (error.code(), error.to_string()))
+            WebhookSecret::read(&path).map_err(|error| (error.code(), error.to_string()))
         };
         assert_eq!(
             write(0o600, "0123456789abcdef\n# of the archive\n"),
-            Secret::new("0123456789abcdef").map_err(|_| unreachable!())
+            WebhookSecret::new("0123456789abcdef").map_err(|_| unreachable!())
         );
         for (mode, text, code) in [
             (0o640, "0123456789abcdef\n", Code::KeyExposed),
@@ -109,12 +110,15 @@ mod tests {
             let (found, what) = write(mode, text).unwrap_err();
             assert!(found == code && !what.contains("0123"), "{what}");
         }
-        assert!(Secret::read(directory.path()).is_err() && Secret::read(Path::new("/nonexistent")).is_err());
+        assert!(
+            WebhookSecret::read(directory.path()).is_err()
+                && WebhookSecret::read(Path::new("/nonexistent")).is_err()
+        );
     }
 
     #[test]
     fn a_secret_is_long_and_not_shown() {
-        assert!(Secret::new("short").is_err() && Secret::new("x".repeat(1025)).is_err());
-        assert!(!format!("{:?}", Secret::new("0123456789abcdef").unwrap()).contains("0123"));
+        assert!(WebhookSecret::new("short").is_err() && WebhookSecret::new("x".repeat(1025)).is_err());
+        assert!(!format!("{:?}", WebhookSecret::new("0123456789abcdef").unwrap()).contains("0123"));
     }
 }

@@ -12,7 +12,7 @@ const LEN_MAX: usize = 2048;
 
 /// A URL that a message can be sent to. It is kept as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Url {
+pub struct WebhookUrl {
     text: String,
     is_tls: bool,
     host: String,
@@ -20,7 +20,7 @@ pub struct Url {
     target: String,
 }
 
-impl Url {
+impl WebhookUrl {
     /// It is `https`.
     pub fn is_tls(&self) -> bool {
         self.is_tls
@@ -59,10 +59,10 @@ impl Url {
     }
 }
 
-impl FromStr for Url {
+impl FromStr for WebhookUrl {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Url, String> {
+    fn from_str(text: &str) -> Result<WebhookUrl, String> {
         // What is wrong is said without the text, as it may hold a password.
         let wrong = |what: &str| Err(format!("the webhook's URL {what}"));
         if text.len() > LEN_MAX {
@@ -106,24 +106,24 @@ impl FromStr for Url {
             return wrong("has no proper host or port");
         }
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        Ok(Url { text: text.into(), is_tls, host, port, target: target.into() })
+        Ok(WebhookUrl { text: text.into(), is_tls, host, port, target: target.into() })
     }
 }
 
-impl fmt::Display for Url {
+impl fmt::Display for WebhookUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.text)
     }
 }
 
-impl Serialize for Url {
+impl Serialize for WebhookUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
     }
 }
 
-impl<'de> Deserialize<'de> for Url {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
+impl<'de> Deserialize<'de> for WebhookUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WebhookUrl, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
@@ -142,11 +142,11 @@ mod tests {
             ("https://a:443/", true, "a", 443, "/", "a"),
             ("http://a:443/", false, "a", 443, "/", "a:443"),
         ] {
-            let url: Url = text.parse().unwrap();
+            let url: WebhookUrl = text.parse().unwrap();
             assert_eq!((url.is_tls(), url.host(), url.port(), url.target()), (tls, host, port, target));
             assert_eq!((url.authority().as_str(), url.to_string().as_str()), (authority, text));
         }
-        let secret: Url = "https://hooks.example/T0KEN".parse().unwrap();
+        let secret: WebhookUrl = "https://hooks.example/T0KEN".parse().unwrap();
         assert_eq!(secret.origin(), "https://hooks.example");
     }
 
@@ -179,7 +179,7 @@ mod tests {
             "//a/x",
             &long,
         ] {
-            let error = text.parse::<Url>().map(|url| format!("{url:?}")).unwrap_err();
+            let error = text.parse::<WebhookUrl>().map(|url| format!("{url:?}")).unwrap_err();
             assert!(!error.contains("u:p"), "{error}");
         }
     }

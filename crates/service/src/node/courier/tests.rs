@@ -10,15 +10,15 @@ use crate::access::Caller;
 use crate::hooks::webhook::sign;
 use crate::job::{JobSpec, Labels};
 use crate::node::tests::{Fixture, copy};
-use crate::node::{Settings, Submission};
+use crate::node::{NodeSettings, Submission};
 
 /// One request that a server has got.
-struct Got {
+struct ReceivedRequest {
     headers: BTreeMap<String, String>,
     body: String,
 }
 
-impl Got {
+impl ReceivedRequest {
     fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -29,7 +29,7 @@ impl Got {
 }
 
 /// A server that answers so, one after the other, and with 200 from then on.
-fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<Got>) {
+fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<ReceivedRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (got, gets) = mpsc::channel();
@@ -52,19 +52,19 @@ fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<Got>) {
             let status = answers.next().unwrap_or(200);
             let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             // It is told before it is answered, so that who waits for the outcome finds it.
-            let _ = got.send(Got { headers, body: String::from_utf8(body).unwrap() });
+            let _ = got.send(ReceivedRequest { headers, body: String::from_utf8(body).unwrap() });
             let _ = stream.get_mut().write_all(answer.as_bytes());
         }
     });
     (address, gets)
 }
 
-fn next(gets: &mpsc::Receiver<Got>) -> Got {
+fn next(gets: &mpsc::Receiver<ReceivedRequest>) -> ReceivedRequest {
     gets.recv_timeout(Duration::from_secs(60)).expect("a message comes")
 }
 
-fn local_webhooks() -> Webhooks {
-    Webhooks { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Webhooks::default() }
+fn local_webhooks() -> WebhookSettings {
+    WebhookSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], ..WebhookSettings::default() }
 }
 
 /// A program that adds what it is given to a file.
@@ -75,7 +75,7 @@ fn program(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn hook(on: When, program: &Path) -> Hook {
+fn hook(on: HookMoment, program: &Path) -> Hook {
     let text = serde_json::json!({ "on": on, "program": program }).to_string();
     serde_json::from_str::<Hook>(&text).unwrap().checked().unwrap()
 }
@@ -93,7 +93,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// What programs have written, a message a line.
-fn messages(path: &Path) -> Vec<Message> {
+fn messages(path: &Path) -> Vec<HookMessage> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -105,13 +105,13 @@ fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "0123456789abcdef0123\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let webhooks = Webhooks { secret_file: Some(secret), ..local_webhooks() };
-    let mut fixture = Fixture::with(Settings { webhooks, ..Settings::default() });
+    let webhooks = WebhookSettings { secret_file: Some(secret), ..local_webhooks() };
+    let mut fixture = Fixture::with(NodeSettings { webhooks, ..NodeSettings::default() });
     let mut spec = copy(fixture.file("a", 1000), fixture.path("b"));
     spec.webhook = Some(format!("http://{address}/in"));
     spec.labels = Labels([("run".to_string(), "7".to_string())].into());
     let job = fixture.submit(spec);
-    fixture.wait_for(job, State::Done);
+    fixture.wait_for(job, JobState::Done);
     let first = next(&gets);
     let told = first.json();
     assert_eq!((told["event"].as_str(), told["job"]["state"].as_str()), (Some("post"), Some("done")));
@@ -120,7 +120,7 @@ fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
     assert!(first.id().starts_with(&format!("{job}.1.post.")), "{}", first.id());
     let signature = &first.headers["farhaul-signature"];
     let unix_s: i64 = signature[2..].split(',').next().unwrap().parse().unwrap();
-    let secret = Secret::new("0123456789abcdef0123").unwrap();
+    let secret = WebhookSecret::new("0123456789abcdef0123").unwrap();
     assert_eq!(*signature, sign(&secret, unix_s, first.body.as_bytes()));
     let is_tried_again = |fixture: &Fixture, count: usize| {
         let lines = fixture.lines(job);
@@ -172,20 +172,25 @@ fn programs_hear_of_files_and_ends_in_their_order() {
     let heard = folder.path().join("heard");
     let listen =
         program(folder.path(), "listen", &format!("cat >>{}; echo heard $FARHAUL_EVENT", heard.display()));
-    let mut hooks = When::ALL.map(|when| hook(when, &listen)).to_vec();
+    let mut hooks = HookMoment::ALL.map(|when| hook(when, &listen)).to_vec();
     hooks[1].batch.count = 4;
     // Another job's.
-    hooks.push(Hook { labels: [("team".into(), "*".into())].into(), ..hook(When::Post, &listen) });
-    let fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    hooks.push(Hook { labels: [("team".into(), "*".into())].into(), ..hook(HookMoment::Post, &listen) });
+    let fixture = Fixture::with(NodeSettings { hooks, ..NodeSettings::default() });
     let source = fixture.path("in");
     std::fs::create_dir(&source).unwrap();
     (0..10).for_each(|number| std::fs::write(format!("{source}/{number}"), [7; 100]).unwrap());
     let job = fixture.submit(copy(source, fixture.path("out")));
-    fixture.wait_for(job, State::Done);
-    wait_until("post is not told", || messages(&heard).last().is_some_and(|last| last.event == When::Post));
+    fixture.wait_for(job, JobState::Done);
+    wait_until("post is not told", || {
+        messages(&heard).last().is_some_and(|last| last.event == HookMoment::Post)
+    });
     let all = messages(&heard);
     let events: Vec<_> = all.iter().map(|message| message.event).collect();
-    assert_eq!(events, [When::Pre, When::File, When::File, When::File, When::Post]);
+    assert_eq!(
+        events,
+        [HookMoment::Pre, HookMoment::File, HookMoment::File, HookMoment::File, HookMoment::Post]
+    );
     let files: BTreeSet<String> =
         all.iter().flat_map(|message| &message.files).map(|file| file.path.clone()).collect();
     assert_eq!((files.len(), all[1].files.len(), all[3].files.len()), (10, 4, 2), "{files:?}");
@@ -198,8 +203,10 @@ fn programs_hear_of_files_and_ends_in_their_order() {
     });
     // One that fails.
     let job = fixture.submit(copy(fixture.path("none"), fixture.path("out")));
-    fixture.wait_for(job, State::Failed);
-    wait_until("fail is not told", || messages(&heard).last().is_some_and(|last| last.event == When::Fail));
+    fixture.wait_for(job, JobState::Failed);
+    wait_until("fail is not told", || {
+        messages(&heard).last().is_some_and(|last| last.event == HookMoment::Fail)
+    });
     let last = messages(&heard).pop().unwrap();
     assert_eq!((last.job.id, last.error.unwrap().code), (job.to_string(), "FH-NOT-FOUND".to_string()));
 }
@@ -208,10 +215,10 @@ fn programs_hear_of_files_and_ends_in_their_order() {
 fn a_program_that_fails_before_a_job_keeps_it_from_beginning() {
     let folder = tempfile::tempdir().unwrap();
     let check = program(folder.path(), "check", "echo looking; echo the quota is used up; echo; exit 3");
-    let hooks = vec![hook(When::Pre, &check)];
-    let fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    let hooks = vec![hook(HookMoment::Pre, &check)];
+    let fixture = Fixture::with(NodeSettings { hooks, ..NodeSettings::default() });
     let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
-    let view = fixture.wait_for(job, State::Failed);
+    let view = fixture.wait_for(job, JobState::Failed);
     assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-HOOK-FAILED"));
     assert!(!Path::new(&fixture.path("b")).exists());
     assert!(fixture.records()[0].error.as_ref().unwrap().ends_with("the quota is used up"));
@@ -224,21 +231,21 @@ fn a_job_is_cancelled_while_a_program_runs_before_it_and_the_service_ends_while_
     let heard = folder.path().join("heard");
     let slow =
         program(folder.path(), "slow", &format!("echo x >>{}.began; sleep 60; cat >>{0}", heard.display()));
-    let hooks = vec![hook(When::Pre, &slow)];
-    let mut fixture = Fixture::with(Settings { hooks, ..Settings::default() });
+    let hooks = vec![hook(HookMoment::Pre, &slow)];
+    let mut fixture = Fixture::with(NodeSettings { hooks, ..NodeSettings::default() });
     let began = folder.path().join("heard.began");
     let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
     wait_until("it does not begin", || began.exists());
     // Meanwhile others can be asked and told.
-    assert_eq!(fixture.view(job).state, State::Running);
+    assert_eq!(fixture.view(job).state, JobState::Running);
     fixture.node().cancel(&Caller::local(), job).unwrap();
-    fixture.wait_for(job, State::Cancelled);
+    fixture.wait_for(job, JobState::Cancelled);
     std::fs::remove_file(&began).unwrap();
     fixture.stop();
-    fixture.settings.hooks = vec![hook(When::Post, &slow)];
+    fixture.settings.hooks = vec![hook(HookMoment::Post, &slow)];
     fixture.start();
     let job = fixture.submit(copy(fixture.path("a"), fixture.path("b")));
-    fixture.wait_for(job, State::Done);
+    fixture.wait_for(job, JobState::Done);
     wait_until("it does not begin", || began.exists());
     fixture.stop();
     // It is told by the next process, the same message.
@@ -251,17 +258,17 @@ fn a_job_is_cancelled_while_a_program_runs_before_it_and_the_service_ends_while_
 #[test]
 fn a_second_end_of_the_same_run_tells_nothing_anew() {
     let (address, gets) = server(&[]);
-    let fixture = Fixture::with(Settings { webhooks: local_webhooks(), ..Settings::default() });
+    let fixture = Fixture::with(NodeSettings { webhooks: local_webhooks(), ..NodeSettings::default() });
     let mut spec: JobSpec = copy(fixture.file("a", 10), fixture.path("b"));
     spec.webhook = Some(format!("http://{address}/in"));
     let job = fixture.submit(spec);
-    fixture.wait_for(job, State::Done);
+    fixture.wait_for(job, JobState::Done);
     let got = next(&gets);
     wait_until("it is not over", || outcome(&fixture, got.id()).is_some());
     // As after a crash in which the end was lost: it is made again.
     let row = fixture.node().store.read(|connection| jobs::get(connection, job)).unwrap().unwrap();
     let record = fixture.records().remove(0);
-    let again = outbox::of_end(&fixture.node().settings(), &row, &record, State::Done);
+    let again = outbox::of_end(&fixture.node().settings(), &row, &record, JobState::Done);
     assert_eq!((again.len(), again[0].id.as_str()), (1, got.id()));
     let insert = move |transaction: &rusqlite::Transaction<'_>| deliveries::insert(transaction, &again[0]);
     fixture.node().store.write(insert).unwrap();

@@ -1,9 +1,9 @@
 //! Watched folders: who makes, sees and removes them, and what has become of their files.
 //!
-//! How to read it: `spec.rs` is what is asked for; `eyes.rs` is the thread that each folder has, which makes jobs of files and
+//! How to read it: `spec.rs` is what is asked for; `folder_thread.rs` is the thread that each folder has, which makes jobs of files and
 //! sees to what becomes of them. The library `watch` decides which file is taken, and when.
 
-mod eyes;
+mod folder_thread;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -20,12 +20,12 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::Node;
-use crate::access::{Caller, Deed, Places, Scope};
+use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
 use crate::clock::timestamp;
-use crate::hub::Body;
+use crate::hub::NewsBody;
 use crate::job::JobId;
 use crate::store::watches::{self, WatchRow};
-use crate::watch::{Entry, Past, Status, Waker, Watcher};
+use crate::watch::{FileStatus, PastStatus, WatchedFile, Watcher, WatcherWaker};
 
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
@@ -35,18 +35,18 @@ const CONFIGURATION: &str = "configuration";
 
 /// The folders that are watched.
 #[derive(Default)]
-pub(super) struct Watches {
-    all: Mutex<BTreeMap<String, Running>>,
+pub(super) struct WatchTable {
+    all: Mutex<BTreeMap<String, RunningWatch>>,
     /// No more begin.
     is_over: AtomicBool,
 }
 
 /// One folder and its thread.
-struct Running {
+struct RunningWatch {
     row: WatchRow,
-    places: Arc<Places>,
+    places: Arc<JobPlaces>,
     orders: Sender<Order>,
-    waker: Waker,
+    waker: WatcherWaker,
     notices: Arc<Mutex<Vec<String>>>,
     thread: JoinHandle<()>,
 }
@@ -80,7 +80,7 @@ pub struct WatchView {
 
 /// What is known of a file.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct FileView {
+pub struct WatchedFileView {
     /// Below the folder, escaped as in reports.
     pub path: String,
     /// `new`, `settling`, `taken`, `changed`, `done`, `failed` or `gone`.
@@ -96,16 +96,20 @@ pub struct FileView {
     pub why: Option<String>,
 }
 
-impl From<Entry> for FileView {
-    fn from(entry: Entry) -> FileView {
+impl From<WatchedFile> for WatchedFileView {
+    fn from(entry: WatchedFile) -> WatchedFileView {
         let (job, why) = match &entry.status {
-            Status::New | Status::Settling => (None, None),
-            Status::Taken { job } | Status::Changed { job } | Status::Done { job } => (Some(job), None),
-            Status::Failed { job, why } => (Some(job), Some(why)),
-            Status::Gone { past: Past::Taken { job } | Past::Done { job } } => (Some(job), None),
-            Status::Gone { past: Past::Failed { job, why } } => (Some(job), Some(why)),
+            FileStatus::New | FileStatus::Settling => (None, None),
+            FileStatus::Taken { job } | FileStatus::Changed { job } | FileStatus::Done { job } => {
+                (Some(job), None)
+            }
+            FileStatus::Failed { job, why } => (Some(job), Some(why)),
+            FileStatus::Gone { past: PastStatus::Taken { job } | PastStatus::Done { job } } => {
+                (Some(job), None)
+            }
+            FileStatus::Gone { past: PastStatus::Failed { job, why } } => (Some(job), Some(why)),
         };
-        FileView {
+        WatchedFileView {
             path: entry.name.to_string(),
             state: entry.status.name().into(),
             since: timestamp(entry.since_ms),
@@ -116,7 +120,7 @@ impl From<Entry> for FileView {
     }
 }
 
-impl Watches {
+impl WatchTable {
     /// A watch's job is over, and the store has it.
     pub(super) fn over(&self, watch: &str, job: JobId) {
         if let Some(running) = self.all.lock().in_any_case().get(watch) {
@@ -129,14 +133,14 @@ impl Watches {
     pub(super) fn end(&self) {
         self.is_over.store(true, Relaxed);
         let all = std::mem::take(&mut *self.all.lock().in_any_case());
-        all.values().for_each(Running::tell_end);
+        all.values().for_each(RunningWatch::tell_end);
         for running in all.into_values() {
             let _ = running.thread.join();
         }
     }
 }
 
-impl Running {
+impl RunningWatch {
     fn tell_end(&self) {
         let _ = self.orders.send(Order::End);
         self.waker.wake();
@@ -212,16 +216,23 @@ impl Node {
         let places = Arc::new(row.spec.places()?);
         let entries = self.store.read(|connection| watches::entries(connection, &row.id))?;
         let clock = self.clock.clone();
-        let now = move || crate::watch::Now { steady: clock.since_boot(), unix_ms: clock.now_ms() };
+        let now = move || crate::watch::FolderMoment { steady: clock.since_boot(), unix_ms: clock.now_ms() };
         let watcher = Watcher::new(row.spec.watch()?, entries, Box::new(now))?;
         let (waker, notices) = (watcher.waker(), Arc::default());
         let (orders, inbox) = mpsc::channel();
-        let eyes = eyes::Eyes::new(node, row.clone(), places.clone(), watcher, Arc::clone(&notices), inbox);
+        let eyes = folder_thread::FolderThread::new(
+            node,
+            row.clone(),
+            places.clone(),
+            watcher,
+            Arc::clone(&notices),
+            inbox,
+        );
         let mut all = self.watches.all.lock().in_any_case();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || eyes.run());
         let thread = thread.map_err(Error::no_thread)?;
         let id = row.id.clone();
-        all.insert(id, Running { row, places, orders, waker, notices, thread });
+        all.insert(id, RunningWatch { row, places, orders, waker, notices, thread });
         Ok(())
     }
 
@@ -229,7 +240,7 @@ impl Node {
     pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
         let spec = spec.checked()?;
         let used = spec.job("0", vec!["x".into()]).used()?;
-        caller.may(Deed::With(Scope::Control, &spec.places()?, &used))?;
+        caller.may(CallerDeed::With(Scope::Control, &spec.places()?, &used))?;
         super::outbox::check_webhook(spec.webhook.as_deref())?;
         let now_ms = self.clock.now_ms();
         // What is wrong with its jobs is said now.
@@ -251,7 +262,7 @@ impl Node {
                 let what = format!("{} folders are watched; no more are taken", all.len());
                 return Err(Error::new(Code::TooMany, what));
             }
-            let is_same = |there: &&Running| {
+            let is_same = |there: &&RunningWatch| {
                 there.row.spec.folder == row.spec.folder && there.row.spec.destination == row.spec.destination
             };
             if let Some(there) = all.values().find(is_same) {
@@ -273,7 +284,7 @@ impl Node {
     /// Does not watch a folder any more. Its jobs go on.
     pub(crate) fn remove_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         let places = self.watch_places(id)?;
-        caller.may(Deed::At(Scope::Control, &places))?;
+        caller.may(CallerDeed::At(Scope::Control, &places))?;
         if self.settings().watches.contains_key(id) {
             let what = format!("watch {id} stands in the configuration");
             return Err(Error::new(Code::NotNow, what).with_hint("take it out there, and have it read anew"));
@@ -288,7 +299,7 @@ impl Node {
 
     /// Has those files be taken again that have failed.
     pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
-        caller.may(Deed::At(Scope::Control, &*self.watch_places(id)?))?;
+        caller.may(CallerDeed::At(Scope::Control, &*self.watch_places(id)?))?;
         if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
             let _ = running.orders.send(Order::Retry);
             running.waker.wake();
@@ -298,7 +309,7 @@ impl Node {
 
     /// Those that the caller may see.
     pub(crate) fn list_watches(&self, caller: &Caller) -> Result<Vec<WatchView>, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
+        caller.may(CallerDeed::Any(Scope::Read))?;
         let all = self.watches.all.lock().in_any_case();
         let seen: Vec<String> =
             all.iter().filter(|(_, one)| caller.sees(&one.places)).map(|(id, _)| id.clone()).collect();
@@ -309,7 +320,7 @@ impl Node {
 
     /// One of them.
     pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
-        caller.may(Deed::At(caller_sees(caller), &*self.watch_places(id)?))?;
+        caller.may(CallerDeed::At(caller_sees(caller), &*self.watch_places(id)?))?;
         self.watch_view_of(id)
     }
 
@@ -321,13 +332,13 @@ impl Node {
         state: Option<&str>,
         after: &str,
         count: usize,
-    ) -> Result<Vec<FileView>, Error> {
-        caller.may(Deed::At(Scope::Read, &*self.watch_places(id)?))?;
+    ) -> Result<Vec<WatchedFileView>, Error> {
+        caller.may(CallerDeed::At(Scope::Read, &*self.watch_places(id)?))?;
         let files = self.store.read(|connection| watches::list(connection, id, state, after, count))?;
-        Ok(files.into_iter().map(FileView::from).collect())
+        Ok(files.into_iter().map(WatchedFileView::from).collect())
     }
 
-    fn watch_places(&self, id: &str) -> Result<Arc<Places>, Error> {
+    fn watch_places(&self, id: &str) -> Result<Arc<JobPlaces>, Error> {
         let all = self.watches.all.lock().in_any_case();
         all.get(id).map(|one| one.places.clone()).ok_or_else(|| no_such(id))
     }
@@ -351,7 +362,7 @@ impl Node {
         let places = self.watch_places(id);
         if let Ok(places) = places {
             what["id"] = json!(id);
-            self.hub.tell(Body::Watch { places, text: what.to_string() });
+            self.hub.tell(NewsBody::Watch { places, text: what.to_string() });
         }
     }
 }

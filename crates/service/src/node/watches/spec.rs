@@ -2,15 +2,15 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{Durable, Place, unescape};
+use farhaul::{Durability, LocationSpec, unescape};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::Places;
-use crate::job::{JobOptions, JobSpec, Kind, Labels, SelectRules, Span};
+use crate::access::JobPlaces;
+use crate::job::{JobKind, JobOptions, JobSpan, JobSpec, Labels, SelectRules};
 use crate::node::places;
-use crate::watch::{After, Name, Watch};
+use crate::watch::{AfterAction, FolderWatch, WatchedName};
 
 /// The label by which a watch's jobs are known.
 pub(crate) const LABEL: &str = "watch";
@@ -26,11 +26,11 @@ pub struct WatchSpec {
     /// A file is taken when it has not changed for so long. Default `30s`.
     #[serde(default = "settle")]
     #[schema(value_type = String)]
-    pub settle: Span,
+    pub settle: JobSpan,
     /// Between two walks over the whole folder. Default `60s`, or `10s` where the kernel tells of no changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub rescan: Option<Span>,
+    pub rescan: Option<JobSpan>,
     /// Only files that match one of these patterns; none: all.
     #[serde(default)]
     #[schema(max_items = 1024)]
@@ -44,7 +44,7 @@ pub struct WatchSpec {
     pub hidden: bool,
     /// What becomes of a file that has arrived.
     #[serde(default)]
-    pub after: After,
+    pub after: AfterAction,
     /// Labels of its jobs, which have `watch` as well, with the watch's id.
     #[serde(default)]
     pub labels: Labels,
@@ -66,8 +66,8 @@ pub struct WatchSpec {
 const PATTERNS_MAX: usize = 1024;
 const PATTERNS_BYTES_MAX: usize = 256 << 10;
 
-fn settle() -> Span {
-    Span(30)
+fn settle() -> JobSpan {
+    JobSpan(30)
 }
 
 impl WatchSpec {
@@ -81,7 +81,7 @@ impl WatchSpec {
             include: Vec::new(),
             exclude: Vec::new(),
             hidden: false,
-            after: After::Leave,
+            after: AfterAction::Leave,
             labels: Labels::default(),
             webhook: None,
             options: JobOptions::default(),
@@ -115,8 +115,8 @@ impl WatchSpec {
             return bad("it is named without .., and is not the root of all");
         }
         self.job("0", vec!["x".into()]).checked()?;
-        let destination = Place::parse(self.destination.as_ref())?;
-        if let Place::Local(to) = &destination
+        let destination = LocationSpec::parse(self.destination.as_ref())?;
+        if let LocationSpec::Local(to) = &destination
             && to.starts_with(&watch.folder)
         {
             let what = format!("{}: what arrives there would be taken again", self.destination);
@@ -126,19 +126,19 @@ impl WatchSpec {
     }
 
     /// What is watched, and how.
-    pub(crate) fn watch(&self) -> Result<Watch, Error> {
+    pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
         use std::os::unix::ffi::OsStringExt as _;
         let bad = || Error::new(Code::BadLocation, format!("{}: this is no escaped path", self.folder));
         let folder = unescape(&self.folder).ok_or_else(bad)?;
-        let seconds = |span: Span| u32::try_from(span.0).unwrap_or(u32::MAX);
-        let watch = Watch {
+        let seconds = |span: JobSpan| u32::try_from(span.0).unwrap_or(u32::MAX);
+        let watch = FolderWatch {
             settle_s: seconds(self.settle),
             rescan_s: self.rescan.map(seconds),
             include: self.include.clone(),
             exclude: self.exclude.clone(),
             hidden: self.hidden,
             after: self.after.clone(),
-            ..Watch::new(PathBuf::from(std::ffi::OsString::from_vec(folder)))
+            ..FolderWatch::new(PathBuf::from(std::ffi::OsString::from_vec(folder)))
         };
         watch.checked()
     }
@@ -147,12 +147,12 @@ impl WatchSpec {
     pub(crate) fn job(&self, watch: &str, names: Vec<String>) -> JobSpec {
         // With the slash it is what the directory contains that goes there, not the directory.
         let source = format!("{}/", self.folder.trim_end_matches('/'));
-        let mut spec = JobSpec::new(Kind::Copy, vec![source], self.destination.clone());
+        let mut spec = JobSpec::new(JobKind::Copy, vec![source], self.destination.clone());
         spec.options = self.options.clone();
         spec.options.select.names = Some(names);
         let durable = &mut spec.options.integrity.durable;
-        if *durable == Durable::No {
-            *durable = Durable::End;
+        if *durable == Durability::No {
+            *durable = Durability::End;
         }
         spec.labels = self.labels.clone();
         spec.labels.0.insert(LABEL.into(), watch.into());
@@ -162,17 +162,17 @@ impl WatchSpec {
     }
 
     /// The places that decide who sees and steers it: those of its jobs, and where files are moved to.
-    pub(crate) fn places(&self) -> Result<Places, Error> {
+    pub(crate) fn places(&self) -> Result<JobPlaces, Error> {
         let mut all = places::of_spec(&self.job("0", vec!["x".into()]))?;
-        if let After::Move(to) = &self.after {
-            all.0.push(Place::Local(Path::new(&self.watch()?.folder).join(to)));
+        if let AfterAction::Move(to) = &self.after {
+            all.0.push(LocationSpec::Local(Path::new(&self.watch()?.folder).join(to)));
         }
         Ok(all)
     }
 }
 
 /// The names of the files that a job has.
-pub(super) fn names_of(job: &JobSpec) -> Vec<Name> {
+pub(super) fn names_of(job: &JobSpec) -> Vec<WatchedName> {
     let names = job.options.select.names.iter().flatten();
-    names.filter_map(|text| unescape(text)).map(Name::new).collect()
+    names.filter_map(|text| unescape(text)).map(WatchedName::new).collect()
 }

@@ -3,17 +3,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::job::{Labels, Span, State};
+use crate::job::{JobSpan, JobState, Labels};
 use crate::node::tests::Fixture;
 use crate::store::jobs;
-use crate::watch::After;
+use crate::watch::AfterAction;
 
-fn spec(folder: &str, destination: &str, after: After) -> WatchSpec {
+fn spec(folder: &str, destination: &str, after: AfterAction) -> WatchSpec {
     let text = json!({ "folder": folder, "destination": destination, "settle": "1s" }).to_string();
     WatchSpec { after, ..serde_json::from_str(&text).unwrap() }
 }
 
-fn add(fixture: &Fixture, after: After) -> String {
+fn add(fixture: &Fixture, after: AfterAction) -> String {
     for name in ["in", "out"] {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
@@ -21,7 +21,7 @@ fn add(fixture: &Fixture, after: After) -> String {
     fixture.node().add_watch(&Caller::local(), spec).unwrap().id
 }
 
-fn files(fixture: &Fixture, watch: &str) -> BTreeMap<String, FileView> {
+fn files(fixture: &Fixture, watch: &str) -> BTreeMap<String, WatchedFileView> {
     let files = fixture.node().watch_files(&Caller::local(), watch, None, "", 10_000).unwrap();
     files.into_iter().map(|file| (file.path.clone(), file)).collect()
 }
@@ -34,7 +34,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn wait_for(fixture: &Fixture, watch: &str, path: &str, state: &str) -> FileView {
+fn wait_for(fixture: &Fixture, watch: &str, path: &str, state: &str) -> WatchedFileView {
     wait_until(&format!("{path} is not {state}: {:?}", files(fixture, watch)), || {
         files(fixture, watch).get(path).is_some_and(|file| file.state == state)
     });
@@ -47,7 +47,7 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
     for name in ["in", "out"] {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
-    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), After::Mark);
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Mark);
     asked.labels = Labels([("team".to_string(), "xray".to_string())].into());
     asked.include = vec!["*.h5".into()];
     let caller = Caller { subject: "token:x".into(), ..Caller::local() };
@@ -63,7 +63,7 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
     assert!(marker.contains(file.job.as_deref().unwrap()), "{marker}");
     let id: JobId = file.job.unwrap().parse().unwrap();
     let row = fixture.node().store.read(|connection| jobs::get(connection, id)).unwrap().unwrap();
-    assert_eq!((row.owner.as_str(), row.state), ("token:x", State::Done));
+    assert_eq!((row.owner.as_str(), row.state), ("token:x", JobState::Done));
     assert_eq!((&row.spec.labels.0["watch"], &row.spec.labels.0["team"]), (&watch, &"xray".to_string()));
     let view = fixture.node().watch_view(&caller, &watch).unwrap();
     assert_eq!(view.files, BTreeMap::from([("done".to_string(), 1)]));
@@ -76,7 +76,7 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
 #[test]
 fn a_hundred_files_and_three_starts_bring_each_file_once() {
     let mut fixture = Fixture::new();
-    let watch = add(&fixture, After::Leave);
+    let watch = add(&fixture, AfterAction::Leave);
     let name = |number: usize| format!("in/{}/{number}", number % 7);
     let content = |number: usize| format!("{number} ").repeat(1 + number * 37).into_bytes();
     let write = |fixture: &Fixture, from: usize, to: usize| {
@@ -107,11 +107,12 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
         all.len() == 100 && all.values().all(|file| file.state == "done")
     });
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
-    let wanted = jobs::Wanted { labels: vec![("watch".into(), watch.clone())], ..jobs::Wanted::default() };
+    let wanted =
+        jobs::JobFilter { labels: vec![("watch".into(), watch.clone())], ..jobs::JobFilter::default() };
     let all =
         fixture.node().store.read(|connection| jobs::list(connection, &wanted, 1000, |_| true)).unwrap();
     for job in &all {
-        assert_eq!(job.state, State::Done);
+        assert_eq!(job.state, JobState::Done);
         job.spec
             .options
             .select
@@ -132,7 +133,7 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
 #[test]
 fn nothing_is_deleted_before_it_is_confirmed() {
     let mut fixture = Fixture::new();
-    let watch = add(&fixture, After::Delete);
+    let watch = add(&fixture, AfterAction::Delete);
     fixture.file("in/a", 1000);
     wait_for(&fixture, &watch, "a", "gone");
     assert_eq!(std::fs::read(fixture.path("out/a")).unwrap(), [7; 1000]);
@@ -160,13 +161,13 @@ fn nothing_is_deleted_before_it_is_confirmed() {
 #[test]
 fn a_job_that_ended_when_nobody_listened_is_heard_of_later() {
     let mut fixture = Fixture::new();
-    let watch = add(&fixture, After::Delete);
+    let watch = add(&fixture, AfterAction::Delete);
     fixture.file("in/a", 1000);
     wait_until("it is not taken", || files(&fixture, &watch).get("a").is_some_and(|file| file.job.is_some()));
     let id: JobId = files(&fixture, &watch)["a"].job.clone().unwrap().parse().unwrap();
     // The eyes are gone, the job is not.
     fixture.node().watches.end();
-    fixture.wait_for(id, State::Done);
+    fixture.wait_for(id, JobState::Done);
     fixture.stop();
     fixture.start();
     wait_for(&fixture, &watch, "a", "gone");
@@ -176,7 +177,7 @@ fn a_job_that_ended_when_nobody_listened_is_heard_of_later() {
 #[test]
 fn one_bad_file_of_many_keeps_no_other() {
     let fixture = Fixture::new();
-    let watch = add(&fixture, After::Delete);
+    let watch = add(&fixture, AfterAction::Delete);
     // A directory stands where a file is to come.
     std::fs::create_dir_all(fixture.path("out/b/full")).unwrap();
     ["a", "b", "c"].iter().for_each(|name| drop(fixture.file(&format!("in/{name}"), 100)));
@@ -200,8 +201,8 @@ fn what_a_job_leaves_out_has_not_arrived() {
     for name in ["in", "out"] {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
-    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), After::Delete);
-    asked.options.files.overwrite = farhaul::Overwrite::Never;
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Delete);
+    asked.options.files.overwrite = farhaul::OverwriteMode::Never;
     let watch = fixture.node().add_watch(&Caller::local(), asked).unwrap().id;
     fixture.file("out/a", 3);
     fixture.file("in/a", 1000);
@@ -215,7 +216,7 @@ fn what_a_job_leaves_out_has_not_arrived() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let plain = || spec("/instrument/out", "fh://hpc/in", After::Leave);
+    let plain = || spec("/instrument/out", "fh://hpc/in", AfterAction::Leave);
     assert!(plain().checked().is_ok());
     let label = Labels([("watch".to_string(), "x".to_string())].into());
     let mut synced = plain();
@@ -226,9 +227,9 @@ fn what_cannot_be_meant_is_refused() {
         (WatchSpec { folder: "/instrument/../..".into(), ..plain() }, "without .."),
         (WatchSpec { destination: "/instrument/out/sent".into(), ..plain() }, "taken again"),
         (WatchSpec { destination: "in".into(), ..plain() }, "absolute"),
-        (WatchSpec { settle: Span(0), ..plain() }, "settle"),
+        (WatchSpec { settle: JobSpan(0), ..plain() }, "settle"),
         (WatchSpec { labels: label, ..plain() }, "label watch"),
-        (WatchSpec { after: After::Move("..".into()), ..plain() }, "moved"),
+        (WatchSpec { after: AfterAction::Move("..".into()), ..plain() }, "moved"),
         (synced, "include and exclude"),
     ] {
         let error = wrong.checked().unwrap_err().to_string();
@@ -243,7 +244,7 @@ fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
     let local = Caller::local();
-    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), After::Leave);
+    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), AfterAction::Leave);
     let (first, second) = (of("out"), of("other"));
     fixture.settings.watches = [("camera".to_string(), first)].into();
     fixture.stop();
@@ -269,7 +270,7 @@ fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
 #[test]
 fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let fixture = Fixture::new();
-    let watch = add(&fixture, After::Leave);
+    let watch = add(&fixture, AfterAction::Leave);
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Read, Scope::Control];
     caller.reach.local = Some(vec!["/projects".into()]);
@@ -279,12 +280,12 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     assert_eq!(node.remove_watch(&caller, &watch).unwrap_err().code(), Code::OutOfScope);
     let ask =
         |folder: &str, to: &str, after| node.add_watch(&caller, spec(folder, to, after)).map(|view| view.id);
-    assert_eq!(ask("/etc", "/projects/x", After::Leave).unwrap_err().code(), Code::OutOfScope);
-    assert_eq!(ask("/projects/in", "/tmp", After::Leave).unwrap_err().code(), Code::OutOfScope);
-    let outside = After::Move("/tmp/x".into());
+    assert_eq!(ask("/etc", "/projects/x", AfterAction::Leave).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(ask("/projects/in", "/tmp", AfterAction::Leave).unwrap_err().code(), Code::OutOfScope);
+    let outside = AfterAction::Move("/tmp/x".into());
     assert_eq!(ask("/projects/in", "/projects/out", outside).unwrap_err().code(), Code::OutOfScope);
     // The folder need not be there yet.
-    let id = ask("/projects/in", "/projects/out", After::Leave).unwrap();
+    let id = ask("/projects/in", "/projects/out", AfterAction::Leave).unwrap();
     assert_eq!(node.list_watches(&caller).unwrap().len(), 1);
     let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
     assert_eq!(row.confined, Some(vec!["/projects".to_string()]));
@@ -301,7 +302,7 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Control, Scope::Read];
     caller.reach.local = Some(vec![fixture.path("mine").into()]);
-    let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), After::Delete);
+    let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), AfterAction::Delete);
     let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
     wait_until("nothing is said", || {
         let view = fixture.node().watch_view(&caller, &watch).unwrap();

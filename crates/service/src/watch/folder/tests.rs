@@ -5,32 +5,32 @@ use super::*;
 
 const SETTLE: u64 = 30;
 
-fn at(second: u64) -> Now {
-    Now { steady: Duration::from_secs(second), unix_ms: second as i64 * 1000 }
+fn at(second: u64) -> FolderMoment {
+    FolderMoment { steady: Duration::from_secs(second), unix_ms: second as i64 * 1000 }
 }
 
-fn version(inode: u64, mtime: i64) -> Version {
-    Version { inode, size: 10, mtime_ns: mtime, ctime_ns: mtime }
+fn version(inode: u64, mtime: i64) -> FileVersion {
+    FileVersion { inode, size: 10, mtime_ns: mtime, ctime_ns: mtime }
 }
 
-fn sight(version: Version, writer: Writer) -> Sight {
+fn sight(version: FileVersion, writer: WriterPresence) -> Sight {
     Sight { version, writer }
 }
 
-fn name() -> Name {
-    Name::new("a.h5")
+fn name() -> WatchedName {
+    WatchedName::new("a.h5")
 }
 
-fn folder(rows: Vec<Entry>) -> Folder {
+fn folder(rows: Vec<WatchedFile>) -> Folder {
     Folder::new(Duration::from_secs(SETTLE), rows)
 }
 
-fn status(folder: &Folder) -> Option<Status> {
+fn status(folder: &Folder) -> Option<FileStatus> {
     folder.entry(&name()).map(|entry| entry.status)
 }
 
 /// Whether the file is taken when it is seen so, at these seconds, in this order.
-fn is_taken(sights: &[(u64, i64, Writer)]) -> bool {
+fn is_taken(sights: &[(u64, i64, WriterPresence)]) -> bool {
     let mut folder = folder(vec![]);
     for (second, mtime, writer) in sights {
         folder.handle_seen(at(*second), &name(), sight(version(1, *mtime), *writer));
@@ -40,7 +40,7 @@ fn is_taken(sights: &[(u64, i64, Writer)]) -> bool {
 
 #[test]
 fn a_file_is_taken_when_it_stands_still() {
-    use Writer::{NoneSeen, NotLooked, Open};
+    use WriterPresence::{NoneSeen, NotLooked, Open};
     for (sights, expected) in [
         (&[(0, 1, NotLooked)][..], false),
         (&[(0, 1, NotLooked), (29, 1, NoneSeen)], false),
@@ -69,28 +69,28 @@ fn a_file_is_taken_when_it_stands_still() {
 #[test]
 fn the_status_changes_and_so_does_all_that_belongs_to_it() {
     let mut folder = folder(vec![]);
-    folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
+    folder.handle_seen(at(0), &name(), sight(version(1, 1), WriterPresence::NotLooked));
     // Only its rights have changed: somebody is at work.
-    let ctime = Version { ctime_ns: 9, ..version(1, 1) };
-    folder.handle_seen(at(30), &name(), sight(ctime, Writer::NoneSeen));
-    assert_eq!((folder.poll_take(), status(&folder)), (None, Some(Status::Settling)));
-    folder.handle_seen(at(60), &name(), sight(ctime, Writer::NoneSeen));
+    let ctime = FileVersion { ctime_ns: 9, ..version(1, 1) };
+    folder.handle_seen(at(30), &name(), sight(ctime, WriterPresence::NoneSeen));
+    assert_eq!((folder.poll_take(), status(&folder)), (None, Some(FileStatus::Settling)));
+    folder.handle_seen(at(60), &name(), sight(ctime, WriterPresence::NoneSeen));
     let take = folder.poll_take().unwrap();
     assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
     assert!(folder.handle_taken(at(60), &take, "j1"));
     assert!(!folder.handle_taken(at(60), &take, "j2"), "one job has it");
-    assert_eq!(status(&folder), Some(Status::Taken { job: "j1".into() }));
+    assert_eq!(status(&folder), Some(FileStatus::Taken { job: "j1".into() }));
     // Rights of a file that is taken do not matter.
-    folder.handle_seen(at(61), &name(), sight(version(1, 1), Writer::Open));
+    folder.handle_seen(at(61), &name(), sight(version(1, 1), WriterPresence::Open));
     assert!(!folder.handle_result(at(62), &name(), "j2", Ok(())));
     assert!(folder.handle_result(at(62), &name(), "j1", Ok(())));
     assert!(!folder.handle_result(at(62), &name(), "j1", Ok(())), "once");
-    assert_eq!(status(&folder), Some(Status::Done { job: "j1".into() }));
-    folder.handle_seen(at(1000), &name(), sight(version(1, 1), Writer::NoneSeen));
+    assert_eq!(status(&folder), Some(FileStatus::Done { job: "j1".into() }));
+    folder.handle_seen(at(1000), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
     assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
     // Another version of it.
-    folder.handle_seen(at(1001), &name(), sight(version(1, 2), Writer::NoneSeen));
-    assert_eq!(status(&folder), Some(Status::Settling));
+    folder.handle_seen(at(1001), &name(), sight(version(1, 2), WriterPresence::NoneSeen));
+    assert_eq!(status(&folder), Some(FileStatus::Settling));
     assert_eq!(folder.poll_timeout(), Some(Duration::from_secs(1001 + SETTLE)));
 }
 
@@ -99,14 +99,14 @@ fn the_status_changes_and_so_does_all_that_belongs_to_it() {
 fn every_status_and_every_event() {
     let job = || "j".to_string();
     let why = || "full".to_string();
-    let taken = Status::Taken { job: job() };
-    let changed = Status::Changed { job: job() };
-    let done = Status::Done { job: job() };
-    let failed = Status::Failed { job: job(), why: why() };
-    let gone = |past| Status::Gone { past };
-    let (past_taken, past_done) = (Past::Taken { job: job() }, Past::Done { job: job() });
-    let past_failed = Past::Failed { job: job(), why: why() };
-    let (new, settling) = (Status::New, Status::Settling);
+    let taken = FileStatus::Taken { job: job() };
+    let changed = FileStatus::Changed { job: job() };
+    let done = FileStatus::Done { job: job() };
+    let failed = FileStatus::Failed { job: job(), why: why() };
+    let gone = |past| FileStatus::Gone { past };
+    let (past_taken, past_done) = (PastStatus::Taken { job: job() }, PastStatus::Done { job: job() });
+    let past_failed = PastStatus::Failed { job: job(), why: why() };
+    let (new, settling) = (FileStatus::New, FileStatus::Settling);
     // before; seen the same, seen another version, gone, job done, job failed, retry
     let table = [
         (
@@ -211,14 +211,15 @@ fn every_status_and_every_event() {
     ];
     for (before, after) in table {
         for (event, expected) in after.iter().enumerate() {
-            let row = Entry { name: name(), version: version(1, 1), status: before.clone(), since_ms: 0 };
+            let row =
+                WatchedFile { name: name(), version: version(1, 1), status: before.clone(), since_ms: 0 };
             let mut folder = folder(vec![row]);
-            if matches!(before, Status::New | Status::Settling) {
-                folder.handle_seen(at(1), &name(), sight(version(1, 1), Writer::NotLooked));
+            if matches!(before, FileStatus::New | FileStatus::Settling) {
+                folder.handle_seen(at(1), &name(), sight(version(1, 1), WriterPresence::NotLooked));
             }
             match event {
-                0 => folder.handle_seen(at(2), &name(), sight(version(1, 1), Writer::NotLooked)),
-                1 => folder.handle_seen(at(2), &name(), sight(version(1, 2), Writer::NotLooked)),
+                0 => folder.handle_seen(at(2), &name(), sight(version(1, 1), WriterPresence::NotLooked)),
+                1 => folder.handle_seen(at(2), &name(), sight(version(1, 2), WriterPresence::NotLooked)),
                 2 => folder.handle_gone(at(2), &name()),
                 3 => drop(folder.handle_result(at(2), &name(), "j", Ok(()))),
                 4 => drop(folder.handle_result(at(2), &name(), "j", Err(why()))),
@@ -229,11 +230,11 @@ fn every_status_and_every_event() {
             let changes = folder.changes();
             match expected {
                 Some(status) if *status == before => assert_eq!(changes, [], "{before:?}, event {event}"),
-                Some(_) => assert_eq!(changes, [Change::Put(folder.entry(&name()).unwrap())]),
-                None => assert_eq!(changes, [Change::Remove(name())]),
+                Some(_) => assert_eq!(changes, [StoreChange::Put(folder.entry(&name()).unwrap())]),
+                None => assert_eq!(changes, [StoreChange::Remove(name())]),
             }
             // What waits is looked at; what does not, is not.
-            let waits = matches!(expected, Some(Status::New | Status::Settling));
+            let waits = matches!(expected, Some(FileStatus::New | FileStatus::Settling));
             assert_eq!(folder.poll_timeout().is_some(), waits, "{before:?}, event {event}");
         }
     }
@@ -241,29 +242,29 @@ fn every_status_and_every_event() {
 
 #[test]
 fn a_walk_shows_what_is_gone() {
-    let row = |text: &str| Entry {
-        name: Name::new(text),
+    let row = |text: &str| WatchedFile {
+        name: WatchedName::new(text),
         version: version(1, 1),
-        status: Status::Done { job: "j".into() },
+        status: FileStatus::Done { job: "j".into() },
         since_ms: 0,
     };
     let mut folder = folder(["a", "b", "locked/c", "lockedd"].map(row).to_vec());
     folder.begin_walk();
-    folder.handle_seen(at(1), &Name::new("a"), sight(version(1, 1), Writer::NotLooked));
-    folder.end_walk(at(1), &[Name::new("locked")]);
+    folder.handle_seen(at(1), &WatchedName::new("a"), sight(version(1, 1), WriterPresence::NotLooked));
+    folder.end_walk(at(1), &[WatchedName::new("locked")]);
     let gone: Vec<_> = folder
         .entries()
-        .filter(|entry| matches!(entry.status, Status::Gone { .. }))
+        .filter(|entry| matches!(entry.status, FileStatus::Gone { .. }))
         .map(|entry| entry.name.to_string())
         .collect();
     assert_eq!(gone, ["b", "lockedd"]);
     // A file system that was not mounted for a while.
     folder.begin_walk();
     for text in ["a", "b", "locked/c", "lockedd"] {
-        folder.handle_seen(at(2), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+        folder.handle_seen(at(2), &WatchedName::new(text), sight(version(1, 1), WriterPresence::NotLooked));
     }
     folder.end_walk(at(2), &[]);
-    assert!(folder.entries().all(|entry| matches!(entry.status, Status::Done { .. })));
+    assert!(folder.entries().all(|entry| matches!(entry.status, FileStatus::Done { .. })));
     assert_eq!(folder.poll_timeout(), None);
     // They are forgotten in the end.
     folder.begin_walk();
@@ -278,13 +279,17 @@ fn a_walk_shows_what_is_gone() {
 fn files_are_bounded() {
     let mut folder = Folder { files_max: 2, ..folder(vec![]) };
     for (second, text) in [(0, "a"), (1, "b"), (2, "c"), (3, "c")] {
-        folder.handle_seen(at(second), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+        folder.handle_seen(
+            at(second),
+            &WatchedName::new(text),
+            sight(version(1, 1), WriterPresence::NotLooked),
+        );
     }
     assert_eq!((folder.entries().count(), folder.too_many()), (2, 2));
-    folder.handle_gone(at(4), &Name::new("a"));
+    folder.handle_gone(at(4), &WatchedName::new("a"));
     folder.begin_walk();
     for text in ["b", "c"] {
-        folder.handle_seen(at(5), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+        folder.handle_seen(at(5), &WatchedName::new(text), sight(version(1, 1), WriterPresence::NotLooked));
     }
     folder.end_walk(at(5), &[]);
     assert_eq!((folder.entries().count(), folder.too_many()), (2, 0));
@@ -293,13 +298,13 @@ fn files_are_bounded() {
 #[test]
 fn what_is_refused_is_offered_again() {
     let mut folder = folder(vec![]);
-    folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
-    folder.handle_seen(at(30), &name(), sight(version(1, 1), Writer::NoneSeen));
+    folder.handle_seen(at(0), &name(), sight(version(1, 1), WriterPresence::NotLooked));
+    folder.handle_seen(at(30), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
     let take = folder.poll_take().unwrap();
     folder.handle_refused(at(30), &take);
     assert_eq!(folder.poll_look(at(59), 10), []);
     assert_eq!(folder.poll_look(at(60), 10), [name()]);
-    folder.handle_seen(at(60), &name(), sight(version(1, 1), Writer::NoneSeen));
+    folder.handle_seen(at(60), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
     assert_eq!(folder.poll_take(), Some(take));
 }
 
@@ -307,7 +312,7 @@ fn what_is_refused_is_offered_again() {
 fn what_is_offered_anew_is_offered_once() {
     let mut folder = folder(vec![]);
     for (second, mtime) in [(0, 1), (30, 1), (31, 2), (61, 2)] {
-        folder.handle_seen(at(second), &name(), sight(version(1, mtime), Writer::NoneSeen));
+        folder.handle_seen(at(second), &name(), sight(version(1, mtime), WriterPresence::NoneSeen));
     }
     let take = folder.poll_take();
     assert_eq!(take.map(|take| take.version), Some(version(1, 2)));
@@ -318,29 +323,29 @@ fn what_is_offered_anew_is_offered_once() {
 fn a_file_may_change_or_go_while_its_job_is_made() {
     let offered = || {
         let mut folder = folder(vec![]);
-        folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
-        folder.handle_seen(at(30), &name(), sight(version(1, 1), Writer::NoneSeen));
+        folder.handle_seen(at(0), &name(), sight(version(1, 1), WriterPresence::NotLooked));
+        folder.handle_seen(at(30), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
         let take = folder.poll_take().unwrap();
         (folder, take)
     };
     let job = || "j".to_string();
     let (mut folder, take) = offered();
-    folder.handle_seen(at(31), &name(), sight(version(1, 2), Writer::NotLooked));
+    folder.handle_seen(at(31), &name(), sight(version(1, 2), WriterPresence::NotLooked));
     assert!(folder.handle_taken(at(31), &take, "j"));
     let row = folder.entry(&name()).unwrap();
-    assert_eq!((row.status, row.version), (Status::Changed { job: job() }, version(1, 1)));
+    assert_eq!((row.status, row.version), (FileStatus::Changed { job: job() }, version(1, 1)));
     assert_eq!(folder.poll_timeout(), None, "not before the job has ended");
     folder.handle_result(at(40), &name(), "j", Ok(()));
-    folder.handle_seen(at(70), &name(), sight(version(1, 2), Writer::NoneSeen));
+    folder.handle_seen(at(70), &name(), sight(version(1, 2), WriterPresence::NoneSeen));
     assert_eq!(folder.poll_take().map(|take| take.version), Some(version(1, 2)));
 
     let (mut folder, take) = offered();
     folder.handle_gone(at(31), &name());
     assert!(folder.handle_taken(at(31), &take, "j"));
-    assert_eq!(status(&folder), Some(Status::Gone { past: Past::Taken { job: job() } }));
+    assert_eq!(status(&folder), Some(FileStatus::Gone { past: PastStatus::Taken { job: job() } }));
     // It is there again: the job has it.
-    folder.handle_seen(at(32), &name(), sight(version(1, 1), Writer::NotLooked));
-    assert_eq!(status(&folder), Some(Status::Taken { job: job() }));
+    folder.handle_seen(at(32), &name(), sight(version(1, 1), WriterPresence::NotLooked));
+    assert_eq!(status(&folder), Some(FileStatus::Taken { job: job() }));
 }
 
 /// What a user and a service do.
@@ -388,7 +393,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Debug, Clone, Copy)]
 struct File {
-    version: Version,
+    version: FileVersion,
     /// The last second in which it was written or open.
     busy: u64,
     open: bool,
@@ -396,16 +401,16 @@ struct File {
 
 /// The truth, beside what the folder thinks.
 struct World {
-    files: BTreeMap<Name, File>,
+    files: BTreeMap<WatchedName, File>,
     folder: Folder,
-    store: BTreeMap<Name, Entry>,
+    store: BTreeMap<WatchedName, WatchedFile>,
     now: u64,
     ticks: i64,
     /// Each version that a job was made of.
-    taken: Vec<(Name, Version)>,
+    taken: Vec<(WatchedName, FileVersion)>,
     /// Another version was seen there since the last one was taken.
-    other: BTreeSet<Name>,
-    jobs: Vec<(Name, String)>,
+    other: BTreeSet<WatchedName>,
+    jobs: Vec<(WatchedName, String)>,
     /// An offer was not answered.
     unanswered: bool,
 }
@@ -425,8 +430,8 @@ impl World {
         }
     }
 
-    fn name(number: u8) -> Name {
-        Name::new([b'a' + number])
+    fn name(number: u8) -> WatchedName {
+        WatchedName::new([b'a' + number])
     }
 
     fn tick(&mut self) -> i64 {
@@ -434,7 +439,7 @@ impl World {
         self.ticks
     }
 
-    fn look(&mut self, name: &Name, writers: bool) {
+    fn look(&mut self, name: &WatchedName, writers: bool) {
         match self.files.get(name) {
             None => self.folder.handle_gone(at(self.now), name),
             Some(file) => {
@@ -443,9 +448,9 @@ impl World {
                     self.other.insert(name.clone());
                 }
                 let writer = match (writers, file.open) {
-                    (false, _) => Writer::NotLooked,
-                    (true, true) => Writer::Open,
-                    (true, false) => Writer::NoneSeen,
+                    (false, _) => WriterPresence::NotLooked,
+                    (true, true) => WriterPresence::Open,
+                    (true, false) => WriterPresence::NoneSeen,
                 };
                 self.folder.handle_seen(at(self.now), name, sight(file.version, writer));
             }
@@ -463,8 +468,8 @@ impl World {
     fn save(&mut self) {
         for change in self.folder.changes() {
             match change {
-                Change::Put(entry) => drop(self.store.insert(entry.name.clone(), entry)),
-                Change::Remove(name) => drop(self.store.remove(&name)),
+                StoreChange::Put(entry) => drop(self.store.insert(entry.name.clone(), entry)),
+                StoreChange::Remove(name) => drop(self.store.remove(&name)),
             }
         }
     }
@@ -585,14 +590,14 @@ proptest! {
         world.settle();
         for (name, file) in &world.files {
             let has =
-                |one: &(Name, Version)| one.0 == *name && one.1.is_same_content(&file.version);
+                |one: &(WatchedName, FileVersion)| one.0 == *name && one.1.is_same_content(&file.version);
             prop_assert!(world.taken.iter().any(has), "lost: {name} {file:?} {:?}", world.folder.entry(name));
             let status = world.folder.entry(name).map(|entry| entry.status);
-            prop_assert!(matches!(status, Some(Status::Done { .. } | Status::Failed { .. })), "{status:?}");
+            prop_assert!(matches!(status, Some(FileStatus::Done { .. } | FileStatus::Failed { .. })), "{status:?}");
         }
         for row in world.folder.entries() {
             let is_there = world.files.contains_key(&row.name);
-            prop_assert!(is_there || matches!(row.status, Status::Gone { .. }), "{row:?}");
+            prop_assert!(is_there || matches!(row.status, FileStatus::Gone { .. }), "{row:?}");
         }
         let kept: Vec<_> = world.store.values().map(|row| (row.name.clone(), row.status.clone())).collect();
         let known: Vec<_> = world.folder.entries().map(|row| (row.name, row.status)).collect();

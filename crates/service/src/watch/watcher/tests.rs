@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::super::Status;
+use super::super::FileStatus;
 use super::*;
 
 const SETTLE: u64 = 30;
@@ -18,16 +18,16 @@ struct Rig {
     folder: TempDir,
     time: Arc<Mutex<Duration>>,
     watcher: Watcher,
-    store: BTreeMap<Name, Entry>,
+    store: BTreeMap<WatchedName, WatchedFile>,
     taken: Vec<String>,
     notices: Vec<Notice>,
 }
 
-fn clock(time: &Arc<Mutex<Duration>>) -> Clock {
+fn clock(time: &Arc<Mutex<Duration>>) -> FolderClock {
     let time = Arc::clone(time);
     Box::new(move || {
         let steady = *time.lock().unwrap();
-        Now { steady, unix_ms: steady.as_millis() as i64 }
+        FolderMoment { steady, unix_ms: steady.as_millis() as i64 }
     })
 }
 
@@ -36,11 +36,11 @@ impl Rig {
         Rig::with(|_| ())
     }
 
-    fn with(change: impl FnOnce(&mut Watch)) -> Rig {
+    fn with(change: impl FnOnce(&mut FolderWatch)) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let time = Arc::new(Mutex::new(Duration::from_secs(1000)));
         // Walks come only when a test asks for them, so that events have to do it.
-        let mut watch = Watch { rescan_s: Some(86_400), ..Watch::new(folder.path()) };
+        let mut watch = FolderWatch { rescan_s: Some(86_400), ..FolderWatch::new(folder.path()) };
         change(&mut watch);
         let watcher = Watcher::new(watch, [], clock(&time)).unwrap();
         let mut rig = Rig { folder, time, watcher, store: BTreeMap::new(), taken: vec![], notices: vec![] };
@@ -56,18 +56,18 @@ impl Rig {
         fs::write(self.path(name), content).unwrap();
     }
 
-    fn keep(&mut self, changes: Vec<Change>) {
+    fn keep(&mut self, changes: Vec<StoreChange>) {
         for change in changes {
             match change {
-                Change::Put(entry) => drop(self.store.insert(entry.name.clone(), entry)),
-                Change::Remove(name) => drop(self.store.remove(&name)),
+                StoreChange::Put(entry) => drop(self.store.insert(entry.name.clone(), entry)),
+                StoreChange::Remove(name) => drop(self.store.remove(&name)),
             }
         }
     }
 
     /// One turn that hardly waits; what is offered becomes a job.
     fn turn(&mut self) {
-        let Turn { takes, changes, notices } = self.watcher.turn(Duration::from_millis(5));
+        let WatcherTurn { takes, changes, notices } = self.watcher.turn(Duration::from_millis(5));
         self.keep(changes);
         self.notices.extend(notices);
         for take in takes {
@@ -105,7 +105,7 @@ impl Rig {
     }
 
     fn status(&self, name: &str) -> &'static str {
-        self.watcher.folder().entry(&Name::new(name)).map_or("none", |entry| entry.status.name())
+        self.watcher.folder().entry(&WatchedName::new(name)).map_or("none", |entry| entry.status.name())
     }
 
     fn restart(&mut self) {
@@ -161,7 +161,10 @@ fn a_file_that_grows_by_short_visits_is_waited_for() {
         OpenOptions::new().append(true).open(rig.path("log")).unwrap().write_all(b"more").unwrap();
         let len = fs::metadata(rig.path("log")).unwrap().len();
         rig.until("seen", |rig| {
-            rig.watcher.folder().entry(&Name::new("log")).is_some_and(|entry| entry.version.size == len)
+            rig.watcher
+                .folder()
+                .entry(&WatchedName::new("log"))
+                .is_some_and(|entry| entry.version.size == len)
         });
     }
     assert_eq!(rig.taken, [""; 0]);
@@ -194,11 +197,11 @@ fn a_replaced_file_is_taken_again_after_its_job() {
     rig.until("changed", |rig| rig.status("a.h5") == "changed");
     rig.live(3 * SETTLE);
     assert_eq!(rig.taken, ["a.h5"], "never two jobs at a time");
-    let changes = rig.watcher.ended(&Name::new("a.h5"), "job0", Ok(()));
+    let changes = rig.watcher.ended(&WatchedName::new("a.h5"), "job0", Ok(()));
     rig.keep(changes);
     rig.live(SETTLE + 1);
     assert_eq!(rig.taken, ["a.h5", "a.h5"]);
-    let changes = rig.watcher.ended(&Name::new("a.h5"), "job1", Ok(()));
+    let changes = rig.watcher.ended(&WatchedName::new("a.h5"), "job1", Ok(()));
     rig.keep(changes);
     fs::remove_file(rig.path("a.h5")).unwrap();
     rig.until("gone", |rig| rig.status("a.h5") == "gone");
@@ -264,8 +267,8 @@ fn lost_hints_are_made_good_by_a_walk() {
         poll(&mut wanted, Some(&Timespec::default())).unwrap() > 0
     });
     let hints = rig.watcher.events.as_mut().unwrap().hints();
-    assert!(hints.contains(&Hint::File(Name::new("a"))), "{hints:?}");
-    rig.watcher.follow(vec![Hint::Lost]);
+    assert!(hints.contains(&WatchHint::File(WatchedName::new("a"))), "{hints:?}");
+    rig.watcher.follow(vec![WatchHint::Lost]);
     rig.turn();
     assert_eq!(rig.status("a"), "none", "not more than once a second");
     rig.pass(1);
@@ -297,10 +300,10 @@ fn what_is_too_deep_is_said_and_does_not_count_as_gone() {
     fs::create_dir_all(rig.folder.path().join(&beyond)).unwrap();
     fs::write(rig.folder.path().join(&beyond).join("a"), "x").unwrap();
     fs::write(rig.folder.path().join(&within).join("b"), "x").unwrap();
-    let name = |path: &Path| Name::new(path.as_os_str().as_encoded_bytes());
-    let version = Version { inode: 1, size: 1, mtime_ns: 1, ctime_ns: 1 };
-    let status = Status::Done { job: "j".into() };
-    let row = Entry { name: name(&beyond.join("a")), version, status: status.clone(), since_ms: 0 };
+    let name = |path: &Path| WatchedName::new(path.as_os_str().as_encoded_bytes());
+    let version = FileVersion { inode: 1, size: 1, mtime_ns: 1, ctime_ns: 1 };
+    let status = FileStatus::Done { job: "j".into() };
+    let row = WatchedFile { name: name(&beyond.join("a")), version, status: status.clone(), since_ms: 0 };
     rig.store.insert(row.name.clone(), row.clone());
     rig.restart();
     assert!(matches!(rig.watcher.notices().next(), Some(Notice::Unread { why, .. }) if why.contains("64")));
@@ -319,9 +322,9 @@ fn a_restart_goes_on_where_it_was() {
         }
     }
     assert_eq!(rig.taken, ["done", "taken", "failed"]);
-    let changes = rig.watcher.ended(&Name::new("done"), "job0", Ok(()));
+    let changes = rig.watcher.ended(&WatchedName::new("done"), "job0", Ok(()));
     rig.keep(changes);
-    let changes = rig.watcher.ended(&Name::new("failed"), "job2", Err("no space left".into()));
+    let changes = rig.watcher.ended(&WatchedName::new("failed"), "job2", Err("no space left".into()));
     rig.keep(changes);
     rig.live(SETTLE - 5);
     rig.restart();
@@ -354,7 +357,7 @@ fn a_restart_goes_on_where_it_was() {
 
 #[test]
 fn links_and_directories_are_not_files() {
-    let mut rig = Rig::with(|watch| watch.after = super::super::After::Move("sent".into()));
+    let mut rig = Rig::with(|watch| watch.after = super::super::AfterAction::Move("sent".into()));
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "x").unwrap();
     std::os::unix::fs::symlink(outside.path(), rig.path("way")).unwrap();

@@ -54,8 +54,8 @@ fn silent(stream: StreamFlow, silent: Duration) -> StreamFlow {
 }
 
 /// What is known of a session of the initiator's that runs well.
-fn running(udp: &[UdpFlow], streams: &[StreamFlow]) -> Facts {
-    Facts {
+fn running(udp: &[UdpFlow], streams: &[StreamFlow]) -> CheckFacts {
+    CheckFacts {
         now: secs(1000),
         udp: udp.to_vec(),
         streams: streams.to_vec(),
@@ -73,11 +73,11 @@ fn running(udp: &[UdpFlow], streams: &[StreamFlow]) -> Facts {
 }
 
 /// Of one that has not been answered yet.
-fn beginning(udp: &[UdpFlow], streams: &[StreamFlow]) -> Facts {
-    Facts { was_up: false, ..running(udp, streams) }
+fn beginning(udp: &[UdpFlow], streams: &[StreamFlow]) -> CheckFacts {
+    CheckFacts { was_up: false, ..running(udp, streams) }
 }
 
-fn check(cases: impl IntoIterator<Item = (Facts, Vec<Act>)>) {
+fn check(cases: impl IntoIterator<Item = (CheckFacts, Vec<CheckAction>)>) {
     for (number, (facts, acts)) in cases.into_iter().enumerate() {
         assert_eq!(judge(&facts), acts, "case {number}: {facts:?}");
     }
@@ -98,13 +98,13 @@ fn a_stream_is_opened_before_udp_is_known_to_be_blocked() {
     let unanswered = [udp(0, FORESIGHT)];
     check([
         (running(&[udp(0, FORESIGHT - ms(1))], &[]), vec![]),
-        (running(&unanswered, &[]), vec![Act::Dial]),
+        (running(&unanswered, &[]), vec![CheckAction::Dial]),
         (running(&unanswered, &[stream(8)]), vec![]),
         // One that has ended, and the channel, are none.
         (running(&unanswered, &[down(8), stream(9)]), vec![]),
-        (running(&unanswered, &[down(8)]), vec![Act::Dial]),
-        (running(&unanswered, &[channel(1)]), vec![Act::Dial]),
-        (Facts { is_udp_only: true, ..running(&unanswered, &[]) }, vec![]),
+        (running(&unanswered, &[down(8)]), vec![CheckAction::Dial]),
+        (running(&unanswered, &[channel(1)]), vec![CheckAction::Dial]),
+        (CheckFacts { is_udp_only: true, ..running(&unanswered, &[]) }, vec![]),
     ]);
 }
 
@@ -113,18 +113,21 @@ fn a_stream_takes_over_from_udp_that_does_not_get_through() {
     let dead = [unheard(0, SILENCE), unheard(1, SILENCE)];
     check([
         (beginning(&[unheard(0, SILENCE - ms(1))], &[stream(8)]), vec![]),
-        (beginning(&dead, &[stream(8)]), vec![Act::ChangeOver(8)]),
-        (beginning(&dead, &[silent(stream(8), SILENCE), stream(9)]), vec![Act::ChangeOver(9)]),
+        (beginning(&dead, &[stream(8)]), vec![CheckAction::ChangeOver(8)]),
+        (beginning(&dead, &[silent(stream(8), SILENCE), stream(9)]), vec![CheckAction::ChangeOver(9)]),
         // A silent network is no reason.
         (running(&dead, &[silent(stream(8), SILENCE)]), vec![]),
-        (Facts { is_udp_only: true, ..running(&dead, &[stream(8)]) }, vec![]),
+        (CheckFacts { is_udp_only: true, ..running(&dead, &[stream(8)]) }, vec![]),
         // A connection of our own is better than the channel, and is waited for.
-        (running(&dead, &[channel(1), stream(8)]), vec![Act::ChangeOver(8)]),
-        (running(&dead, &[channel(1)]), vec![Act::Dial, Act::ChangeOver(1)]),
-        (Facts { may_get_direct: true, ..running(&dead, &[channel(1)]) }, vec![Act::Dial]),
+        (running(&dead, &[channel(1), stream(8)]), vec![CheckAction::ChangeOver(8)]),
+        (running(&dead, &[channel(1)]), vec![CheckAction::Dial, CheckAction::ChangeOver(1)]),
+        (CheckFacts { may_get_direct: true, ..running(&dead, &[channel(1)]) }, vec![CheckAction::Dial]),
         (
-            Facts { may_get_direct: true, ..running(&[unheard(0, SILENCE + DIRECT_TIME)], &[channel(1)]) },
-            vec![Act::Dial, Act::ChangeOver(1)],
+            CheckFacts {
+                may_get_direct: true,
+                ..running(&[unheard(0, SILENCE + DIRECT_TIME)], &[channel(1)])
+            },
+            vec![CheckAction::Dial, CheckAction::ChangeOver(1)],
         ),
     ]);
 }
@@ -134,27 +137,34 @@ fn a_path_that_is_not_answered_is_given_up_while_another_one_is() {
     check([
         (
             running(&[udp(0, SILENCE), udp(1, ms(100)), udp(2, secs(9))], &[]),
-            vec![Act::Retire(0), Act::Retire(2)],
+            vec![CheckAction::Retire(0), CheckAction::Retire(2)],
         ),
         // Beside streams that carry it is given up as well, but nothing changes over.
-        (running(&[udp(0, SILENCE)], &[carrying(8)]), vec![Act::Retire(0)]),
-        (running(&[udp(0, SILENCE_BESIDE)], &[carrying(8)]), vec![Act::ChangeOver(8)]),
-        (running(&[udp(0, SILENCE)], &[silent(carrying(8), SILENCE), stream(9)]), vec![Act::ChangeOver(9)]),
+        (running(&[udp(0, SILENCE)], &[carrying(8)]), vec![CheckAction::Retire(0)]),
+        (running(&[udp(0, SILENCE_BESIDE)], &[carrying(8)]), vec![CheckAction::ChangeOver(8)]),
+        (
+            running(&[udp(0, SILENCE)], &[silent(carrying(8), SILENCE), stream(9)]),
+            vec![CheckAction::ChangeOver(9)],
+        ),
     ]);
 }
 
 #[test]
 fn where_udp_is_noted_as_blocked_streams_begin_at_once() {
     let first = [unheard(0, ms(100))];
-    let noted = |udp: &[UdpFlow], streams: &[StreamFlow]| Facts { is_noted: true, ..beginning(udp, streams) };
+    let noted =
+        |udp: &[UdpFlow], streams: &[StreamFlow]| CheckFacts { is_noted: true, ..beginning(udp, streams) };
     check([
-        (noted(&first, &[]), vec![Act::Dial]),
-        (noted(&first, &[stream(8)]), vec![Act::ChangeOver(8)]),
-        (Facts { was_up: true, ..noted(&first, &[stream(8)]) }, vec![]),
+        (noted(&first, &[]), vec![CheckAction::Dial]),
+        (noted(&first, &[stream(8)]), vec![CheckAction::ChangeOver(8)]),
+        (CheckFacts { was_up: true, ..noted(&first, &[stream(8)]) }, vec![]),
         // The note was wrong.
-        (noted(&[udp(0, ms(100))], &[stream(8)]), vec![Act::ForgetNote]),
-        (Facts { is_udp_only: true, ..noted(&first, &[]) }, vec![]),
-        (Facts { is_udp_only: true, ..noted(&[unheard(0, SILENCE)], &[]) }, vec![Act::End(End::Unreachable)]),
+        (noted(&[udp(0, ms(100))], &[stream(8)]), vec![CheckAction::ForgetNote]),
+        (CheckFacts { is_udp_only: true, ..noted(&first, &[]) }, vec![]),
+        (
+            CheckFacts { is_udp_only: true, ..noted(&[unheard(0, SILENCE)], &[]) },
+            vec![CheckAction::End(SessionEnd::Unreachable)],
+        ),
     ]);
 }
 
@@ -162,27 +172,38 @@ fn where_udp_is_noted_as_blocked_streams_begin_at_once() {
 fn spares_take_up_udp_again() {
     let facts = running(&[spare(4), spare(5)], &[carrying(8)]);
     check([
-        (facts.clone(), vec![Act::TakeUp(5), Act::LetStreamsGo, Act::SayAlive]),
+        (facts.clone(), vec![CheckAction::TakeUp(5), CheckAction::LetStreamsGo, CheckAction::SayAlive]),
         (
-            Facts { taken_up: Some(4), ..facts.clone() },
-            vec![Act::TakeUp(5), Act::LetStreamsGo, Act::SayAlive],
+            CheckFacts { taken_up: Some(4), ..facts.clone() },
+            vec![CheckAction::TakeUp(5), CheckAction::LetStreamsGo, CheckAction::SayAlive],
         ),
-        (Facts { taken_up: Some(5), ..facts.clone() }, vec![Act::SayAlive]),
-        (Facts { is_initiator: false, ..facts.clone() }, vec![Act::TakeUp(5), Act::SayAlive]),
-        (Facts { has_better_streams: true, ..facts }, vec![Act::TakeUp(5), Act::SayAlive]),
-        (running(&[spare(5)], &[stream(8)]), vec![Act::TakeUp(5), Act::SayAlive]),
+        (CheckFacts { taken_up: Some(5), ..facts.clone() }, vec![CheckAction::SayAlive]),
+        (
+            CheckFacts { is_initiator: false, ..facts.clone() },
+            vec![CheckAction::TakeUp(5), CheckAction::SayAlive],
+        ),
+        (
+            CheckFacts { has_better_streams: true, ..facts },
+            vec![CheckAction::TakeUp(5), CheckAction::SayAlive],
+        ),
+        (running(&[spare(5)], &[stream(8)]), vec![CheckAction::TakeUp(5), CheckAction::SayAlive]),
     ]);
 }
 
 #[test]
 fn streams_that_are_let_go_are_none_beside_udp() {
     let late = UdpFlow { unanswered: SILENCE, ..spare(4) };
-    let begun = vec![Act::TakeUp(4), Act::LetStreamsGo, Act::SayAlive, Act::ChangeOver(8)];
+    let begun = vec![
+        CheckAction::TakeUp(4),
+        CheckAction::LetStreamsGo,
+        CheckAction::SayAlive,
+        CheckAction::ChangeOver(8),
+    ];
     check([
         (running(&[late], &[carrying(8)]), begun),
         (
-            Facts { taken_up: Some(4), ..running(&[late], &[carrying(8)]) },
-            vec![Act::SayAlive, Act::Retire(4)],
+            CheckFacts { taken_up: Some(4), ..running(&[late], &[carrying(8)]) },
+            vec![CheckAction::SayAlive, CheckAction::Retire(4)],
         ),
     ]);
 }
@@ -192,7 +213,7 @@ fn a_path_that_is_not_wanted_is_used_if_no_other_is_left() {
     let unwanted = UdpFlow { is_path_used: false, ..udp(1, ms(100)) };
     check([
         (running(&[udp(0, ms(100)), unwanted], &[]), vec![]),
-        (running(&[unwanted], &[]), vec![Act::UseAllPaths]),
+        (running(&[unwanted], &[]), vec![CheckAction::UseAllPaths]),
         (running(&[], &[carrying(8)]), vec![]),
     ]);
 }
@@ -202,10 +223,10 @@ fn a_far_process_that_has_ended_is_seen_by_its_streams() {
     check([
         (
             running(&[udp(0, ms(100))], &[StreamFlow { is_channel: true, ..down(1) }]),
-            vec![Act::HearLastWords],
+            vec![CheckAction::HearLastWords],
         ),
         (running(&[udp(0, ms(100))], &[down(8)]), vec![]),
-        (running(&[], &[down(8), down(9)]), vec![Act::HearLastWords]),
+        (running(&[], &[down(8), down(9)]), vec![CheckAction::HearLastWords]),
         // Where another stream is alive there is somebody to speak to.
         (running(&[], &[StreamFlow { is_channel: true, ..down(1) }, carrying(8)]), vec![]),
         (running(&[], &[down(8), carrying(9)]), vec![]),
@@ -214,35 +235,38 @@ fn a_far_process_that_has_ended_is_seen_by_its_streams() {
 
 #[test]
 fn a_port_that_is_closed_says_that_the_peer_is_gone() {
-    let refused = Facts { refused: REFUSED, ..running(&[udp(0, ms(100))], &[]) };
+    let refused = CheckFacts { refused: REFUSED, ..running(&[udp(0, ms(100))], &[]) };
     check([
-        (refused.clone(), vec![Act::End(End::Gone)]),
-        (Facts { refused: REFUSED - ms(1), ..refused.clone() }, vec![]),
-        (Facts { has_unseen: true, ..refused.clone() }, vec![]),
+        (refused.clone(), vec![CheckAction::End(SessionEnd::Gone)]),
+        (CheckFacts { refused: REFUSED - ms(1), ..refused.clone() }, vec![]),
+        (CheckFacts { has_unseen: true, ..refused.clone() }, vec![]),
         // It may not have begun yet.
-        (Facts { was_up: false, ..refused.clone() }, vec![]),
-        (Facts { streams: vec![stream(8)], ..refused.clone() }, vec![]),
-        (Facts { streams: vec![down(8)], ..refused }, vec![Act::End(End::Gone)]),
+        (CheckFacts { was_up: false, ..refused.clone() }, vec![]),
+        (CheckFacts { streams: vec![stream(8)], ..refused.clone() }, vec![]),
+        (CheckFacts { streams: vec![down(8)], ..refused }, vec![CheckAction::End(SessionEnd::Gone)]),
     ]);
 }
 
 #[test]
 fn a_network_that_is_gone_is_waited_for() {
     let longer = PATIENCE + ms(1);
-    let away = |silence: Duration| Facts {
+    let away = |silence: Duration| CheckFacts {
         silent: silence,
         ..running(&[udp(0, silence)], &[silent(carrying(8), silence)])
     };
     let streams_only = |silence: Duration| running(&[], &[silent(carrying(8), silence)]);
     check([
         (away(PATIENCE), vec![]),
-        (away(longer), vec![Act::End(End::Silent(longer))]),
-        (Facts { has_unseen: true, ..away(longer) }, vec![]),
+        (away(longer), vec![CheckAction::End(SessionEnd::Silent(longer))]),
+        (CheckFacts { has_unseen: true, ..away(longer) }, vec![]),
         (streams_only(PATIENCE), vec![]),
-        (streams_only(longer), vec![Act::End(End::Silent(PATIENCE))]),
-        (Facts { has_unseen: true, ..streams_only(longer) }, vec![]),
-        (Facts { now: PATIENCE, ..running(&[], &[]) }, vec![]),
-        (Facts { now: longer, ..running(&[], &[]) }, vec![Act::End(End::Silent(PATIENCE))]),
+        (streams_only(longer), vec![CheckAction::End(SessionEnd::Silent(PATIENCE))]),
+        (CheckFacts { has_unseen: true, ..streams_only(longer) }, vec![]),
+        (CheckFacts { now: PATIENCE, ..running(&[], &[]) }, vec![]),
+        (
+            CheckFacts { now: longer, ..running(&[], &[]) },
+            vec![CheckAction::End(SessionEnd::Silent(PATIENCE))],
+        ),
     ]);
 }
 
@@ -250,16 +274,19 @@ fn a_network_that_is_gone_is_waited_for() {
 fn udp_that_was_never_answered_is_given_up_earlier() {
     let longer = CONNECT_MAX + ms(1);
     let only =
-        |unanswered: Duration| Facts { is_udp_only: true, ..beginning(&[unheard(0, unanswered)], &[]) };
+        |unanswered: Duration| CheckFacts { is_udp_only: true, ..beginning(&[unheard(0, unanswered)], &[]) };
     check([
-        (beginning(&[unheard(0, CONNECT_MAX)], &[]), vec![Act::Dial]),
-        (beginning(&[unheard(0, longer)], &[]), vec![Act::Dial, Act::End(End::Unreachable)]),
+        (beginning(&[unheard(0, CONNECT_MAX)], &[]), vec![CheckAction::Dial]),
+        (
+            beginning(&[unheard(0, longer)], &[]),
+            vec![CheckAction::Dial, CheckAction::End(SessionEnd::Unreachable)],
+        ),
         // The initiator's user is told first.
         (only(SILENCE - ms(1)), vec![]),
-        (only(SILENCE), vec![Act::End(End::Unreachable)]),
-        (Facts { is_initiator: false, ..only(CONNECT_MAX) }, vec![]),
-        (Facts { is_initiator: false, ..only(longer) }, vec![Act::End(End::Unreachable)]),
-        (Facts { was_up: true, ..only(longer) }, vec![]),
+        (only(SILENCE), vec![CheckAction::End(SessionEnd::Unreachable)]),
+        (CheckFacts { is_initiator: false, ..only(CONNECT_MAX) }, vec![]),
+        (CheckFacts { is_initiator: false, ..only(longer) }, vec![CheckAction::End(SessionEnd::Unreachable)]),
+        (CheckFacts { was_up: true, ..only(longer) }, vec![]),
     ]);
 }
 
@@ -310,12 +337,12 @@ prop_compose! {
         refused in any_time(),
         flags in any::<[bool; 7]>(),
         taken_up in prop::option::of(0..5u16),
-    ) -> Facts {
+    ) -> CheckFacts {
         udp.iter_mut().zip(0..).for_each(|(flow, index)| flow.index = index);
         streams.iter_mut().zip(8..).for_each(|(flow, index)| flow.index = index);
         let [was_up, is_initiator, is_udp_only, is_noted, may_get_direct, has_better_streams, has_unseen] =
             flags;
-        Facts {
+        CheckFacts {
             now: secs(1000),
             udp,
             streams,
@@ -333,8 +360,8 @@ prop_compose! {
     }
 }
 
-fn is_final(act: &Act) -> bool {
-    matches!(act, Act::ChangeOver(_) | Act::HearLastWords | Act::End(_))
+fn is_final(act: &CheckAction) -> bool {
+    matches!(act, CheckAction::ChangeOver(_) | CheckAction::HearLastWords | CheckAction::End(_))
 }
 
 proptest! {
@@ -347,20 +374,20 @@ proptest! {
 
     #[test]
     fn nobody_is_given_up_before_its_words_are_seen(facts in any_facts()) {
-        let acts = judge(&Facts { has_unseen: true, ..facts });
-        prop_assert!(acts.iter().all(|act| !matches!(act, Act::End(End::Gone | End::Silent(_)))), "{acts:?}");
+        let acts = judge(&CheckFacts { has_unseen: true, ..facts });
+        prop_assert!(acts.iter().all(|act| !matches!(act, CheckAction::End(SessionEnd::Gone | SessionEnd::Silent(_)))), "{acts:?}");
     }
 
     #[test]
     fn udp_only_means_no_stream(facts in any_facts()) {
-        let acts = judge(&Facts { is_udp_only: true, ..facts });
-        prop_assert!(acts.iter().all(|act| !matches!(act, Act::Dial | Act::ChangeOver(_))), "{acts:?}");
+        let acts = judge(&CheckFacts { is_udp_only: true, ..facts });
+        prop_assert!(acts.iter().all(|act| !matches!(act, CheckAction::Dial | CheckAction::ChangeOver(_))), "{acts:?}");
     }
 
     #[test]
     fn who_takes_over_is_alive_and_no_channel_beside_a_better_one(facts in any_facts()) {
         let taker = judge(&facts).into_iter().find_map(|act| match act {
-            Act::ChangeOver(index) => facts.streams.iter().find(|flow| flow.index == index),
+            CheckAction::ChangeOver(index) => facts.streams.iter().find(|flow| flow.index == index),
             _ => None,
         });
         if let Some(taker) = taker {
@@ -375,8 +402,8 @@ proptest! {
         facts.udp.push(UdpFlow { index: 7, is_up: true, unanswered: ms(100), ..answered });
         (facts.refused, facts.is_noted) = (Duration::ZERO, false);
         let acts = judge(&facts);
-        prop_assert!(!acts.contains(&Act::Retire(7)), "{acts:?}");
-        prop_assert!(acts.iter().all(|act| !matches!(act, Act::ChangeOver(_) | Act::End(_))), "{acts:?}");
-        prop_assert!(acts.iter().all(|act| *act != Act::HearLastWords || facts.is_far_process_gone()));
+        prop_assert!(!acts.contains(&CheckAction::Retire(7)), "{acts:?}");
+        prop_assert!(acts.iter().all(|act| !matches!(act, CheckAction::ChangeOver(_) | CheckAction::End(_))), "{acts:?}");
+        prop_assert!(acts.iter().all(|act| *act != CheckAction::HearLastWords || facts.is_far_process_gone()));
     }
 }

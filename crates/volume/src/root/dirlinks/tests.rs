@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::*;
-use crate::entry::Time;
+use crate::entry::FileTime;
 
 fn path(text: &str) -> RelPath {
     RelPath::from_bytes(text.as_bytes()).unwrap()
@@ -35,7 +35,7 @@ fn what_is_below_a_link_is_in_its_directory_whatever_becomes_of_the_link() {
     symlink("../elsewhere", temp.path().join("root/data")).unwrap();
     root.create_new(&path("data/file"), 0o600).unwrap();
     root.create_new(&path("data/sub/file"), 0o600).unwrap();
-    root.set_meta(&path("data"), Some(0o750), Some(Time::new(5, 0))).unwrap();
+    root.set_meta(&path("data"), Some(0o750), Some(FileTime::new(5, 0))).unwrap();
     assert!(root.keep_link(&path("data"), None, true).unwrap());
     assert!(temp.path().join("disk/file").exists() && temp.path().join("disk/sub/file").exists());
     assert_eq!(std::fs::read_dir(temp.path().join("elsewhere")).unwrap().count(), 0);
@@ -56,7 +56,7 @@ fn what_was_brought_or_came_later_or_has_other_names_is_not_followed() {
         symlink("../disk", temp.join("root/brought")).unwrap();
         Root::open(temp.join("root"))
             .unwrap()
-            .symlink(b"../disk", &path("ours"), Some(Time::new(9, 0)))
+            .symlink(b"../disk", &path("ours"), Some(FileTime::new(9, 0)))
             .unwrap();
         let time = std::process::Command::new("touch")
             .args(["-h", "-d", "@77"])

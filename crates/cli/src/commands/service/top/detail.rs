@@ -1,12 +1,12 @@
 //! The lower part of the screen: the selected job, the stages of this end, its paths, its last lines.
 
-use farhaul_service::State;
+use farhaul_service::JobState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::job::{Job, limit_words};
-use super::model::Model;
-use super::paint::{self, Look, Tone, put};
+use super::job::{JobLine, limit_words};
+use super::model::TopModel;
+use super::paint::{self, TerminalAbility, Tone, put};
 use super::screen::{moment, tone_of};
 use crate::ui::units;
 
@@ -17,7 +17,7 @@ const STAGE: (usize, usize) = (18, 10);
 /// With a space behind it.
 const STAGE_WIDTH: u16 = 38;
 
-pub fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+pub fn draw(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let Some(job) = model.selected() else { return };
     let line = if look.unicode { "─" } else { "-" };
     put(buffer, (area.x, area.y), area.width, &line.repeat(area.width.into()), look.style(Tone::Faint));
@@ -40,7 +40,7 @@ pub fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
     below(model, look, rest, buffer);
 }
 
-fn facts(job: &Job, look: Look, width: usize) -> Vec<(String, Tone)> {
+fn facts(job: &JobLine, look: TerminalAbility, width: usize) -> Vec<(String, Tone)> {
     let mut lines = vec![(look.cut_middle(&job.what, width), Tone::Head)];
     let mut put = |pieces: &[String], between: &str, tone| {
         let cut = paint::wrapped(pieces, between, width);
@@ -65,7 +65,7 @@ fn facts(job: &Job, look: Look, width: usize) -> Vec<(String, Tone)> {
             progress.transport.clone(),
         ];
         put(&fast, "  ", Tone::Plain);
-        if job.state == State::Running {
+        if job.state == JobState::Running {
             put(&[format!("limited by: {}", limit_words(&progress.limit))], "", Tone::Plain);
         }
     }
@@ -93,7 +93,7 @@ fn facts(job: &Job, look: Look, width: usize) -> Vec<(String, Tone)> {
     lines
 }
 
-fn below(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+fn below(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let stages = stages(model, look);
     let paths = &model.detail.paths;
     let log = |width: u16, count: u16| -> Vec<String> {
@@ -143,7 +143,7 @@ fn below(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
 }
 
 /// The busiest ones first would jump about: they stand in the order of the content's way, then what a sender waits for.
-fn stages(model: &Model, look: Look) -> Vec<String> {
+fn stages(model: &TopModel, look: TerminalAbility) -> Vec<String> {
     let mut all: Vec<_> = model.detail.stages.iter().collect();
     const WAY: [&str; 13] = [
         "scan", "fill", "read", "compare", "digest", "seal", "send", "receive", "open", "park", "write",

@@ -6,12 +6,12 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use farhaul::Error;
-use farhaul_service::Client;
+use farhaul_service::ServiceClient;
 use serde_json::{Value, json};
 
 use super::super::{client, quoted};
-use super::model::{Input, Loaded, Looked, Wish};
-use crate::args::service::Api;
+use super::model::{Input, Inquiry, JobInquiry, JobList};
+use crate::args::service::ApiArgs;
 
 /// Jobs that are not over and are shown at most; of more only those that run or come next matter.
 const JOBS_MAX: usize = 2000;
@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// All that is shown at the beginning.
-pub fn load(client: &Client) -> Result<Loaded, Error> {
+pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
     let mut jobs: Vec<Value> = Vec::new();
     // Those that run are there however many wait.
     for states in ["running,paused", "queued,retrying,waiting"] {
@@ -36,23 +36,27 @@ pub fn load(client: &Client) -> Result<Loaded, Error> {
             }
         }
     }
-    Ok(Loaded { jobs, counts: counts(client).unwrap_or_default(), caps: caps(client) })
+    Ok(JobList { jobs, counts: counts(client).unwrap_or_default(), caps: caps(client) })
 }
 
 /// None at a service that has nothing of the name.
-fn caps(client: &Client) -> Vec<Value> {
+fn caps(client: &ServiceClient) -> Vec<Value> {
     let caps = client.get::<Value>("/caps").unwrap_or_default();
     caps["caps"].as_array().cloned().unwrap_or_default()
 }
 
-fn counts(client: &Client) -> Result<BTreeMap<String, u64>, Error> {
+fn counts(client: &ServiceClient) -> Result<BTreeMap<String, u64>, Error> {
     let health: Value = client.get("/health/ready")?;
     let counts = health["jobs"].as_object().into_iter().flatten();
     Ok(counts.map(|(state, count)| (state.clone(), count.as_u64().unwrap_or(0))).collect())
 }
 
 /// Starts both threads; what is wished goes to the channel that this returns.
-pub fn start(client_of_worker: Client, api: &Api, inputs: Sender<Input>) -> Result<Sender<Wish>, Error> {
+pub fn start(
+    client_of_worker: ServiceClient,
+    api: &ApiArgs,
+    inputs: Sender<Input>,
+) -> Result<Sender<Inquiry>, Error> {
     let client_of_events = client(api)?;
     let told = inputs.clone();
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -61,7 +65,7 @@ pub fn start(client_of_worker: Client, api: &Api, inputs: Sender<Input>) -> Resu
     spawn("events", Box::new(move || hear(&client_of_events, &told)))?;
     let (wishes, wished) = mpsc::channel();
     let work = move || {
-        let mut looking = Looking::default();
+        let mut looking = LogPosition::default();
         for wish in wished {
             if let Some(input) = grant(&client_of_worker, &mut looking, wish)
                 && inputs.send(input).is_err()
@@ -75,7 +79,7 @@ pub fn start(client_of_worker: Client, api: &Api, inputs: Sender<Input>) -> Resu
 }
 
 /// Hears until nobody listens.
-fn hear(client: &Client, inputs: &Sender<Input>) {
+fn hear(client: &ServiceClient, inputs: &Sender<Input>) {
     let mut last = None;
     let mut pause = AGAIN;
     loop {
@@ -104,16 +108,16 @@ fn hear(client: &Client, inputs: &Sender<Input>) {
 
 /// How much of the selected job's log is known.
 #[derive(Debug, Default)]
-pub struct Looking {
+pub struct LogPosition {
     id: String,
     after: u64,
 }
 
-impl Looking {
-    pub fn look(&mut self, client: &Client, id: &str) -> Option<Looked> {
+impl LogPosition {
+    pub fn look(&mut self, client: &ServiceClient, id: &str) -> Option<JobInquiry> {
         let is_anew = self.id != id;
         if is_anew {
-            *self = Looking { id: id.into(), after: 0 };
+            *self = LogPosition { id: id.into(), after: 0 };
         }
         let quoted = quoted(id);
         let job: Value = client.get(&format!("/jobs/{quoted}")).ok()?;
@@ -126,28 +130,28 @@ impl Looking {
             self.after = page.last().and_then(|line| line["seq"].as_u64()).unwrap_or(self.after);
             lines.extend(page);
             if is_last {
-                return Some(Looked { id: id.into(), job, lines, is_anew });
+                return Some(JobInquiry { id: id.into(), job, lines, is_anew });
             }
         }
     }
 }
 
-fn grant(client: &Client, looking: &mut Looking, wish: Wish) -> Option<Input> {
+fn grant(client: &ServiceClient, looking: &mut LogPosition, wish: Inquiry) -> Option<Input> {
     let told = |done: Result<Value, Error>, what: String| match done {
         Ok(_) => Input::Notice(what),
         Err(error) => Input::Notice(format!("not done: {error}")),
     };
     match wish {
         // That the service does not answer is told by the other thread.
-        Wish::Load => load(client).ok().map(Input::Loaded),
-        Wish::Count => Some(match counts(client) {
+        Inquiry::Load => load(client).ok().map(Input::Loaded),
+        Inquiry::Count => Some(match counts(client) {
             Ok(counts) => Input::Counted(counts),
             // Such as a store that cannot be written.
             Err(error) => Input::Notice(error.to_string()),
         }),
-        Wish::Caps => Some(Input::Capped(caps(client))),
-        Wish::Look(id) => looking.look(client, &id).map(Input::Looked),
-        Wish::Act { id, deed } => {
+        Inquiry::Caps => Some(Input::Capped(caps(client))),
+        Inquiry::Look(id) => looking.look(client, &id).map(Input::Looked),
+        Inquiry::Act { id, deed } => {
             let done = client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(&id)));
             let word = match deed {
                 "pause" => "paused",
@@ -156,11 +160,11 @@ fn grant(client: &Client, looking: &mut Looking, wish: Wish) -> Option<Input> {
             };
             Some(told(done, format!("{id} is {word}")))
         }
-        Wish::Prefer { id, priority } => {
+        Inquiry::Prefer { id, priority } => {
             let done =
                 client.patch::<Value>(&format!("/jobs/{}", quoted(&id)), &json!({ "priority": priority }));
             Some(told(done, format!("{id} has priority {priority}")))
         }
-        Wish::Quit | Wish::Interrupt | Wish::Suspend | Wish::Redraw => None,
+        Inquiry::Quit | Inquiry::Interrupt | Inquiry::Suspend | Inquiry::Redraw => None,
     }
 }

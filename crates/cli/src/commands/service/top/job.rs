@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use farhaul_service::State;
+use farhaul_service::JobState;
 use serde_json::Value;
 
 use crate::ui::printer;
@@ -12,9 +12,9 @@ pub const CURVE: usize = 120;
 
 /// One job.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct JobLine {
     pub id: String,
-    pub state: State,
+    pub state: JobState,
     pub is_stopping: bool,
     pub kind: String,
     pub owner: String,
@@ -32,7 +32,7 @@ pub struct Job {
     pub attempt: u64,
     pub error: Option<String>,
     pub hint: Option<String>,
-    pub progress: Option<Progress>,
+    pub progress: Option<LineProgress>,
     /// Content bits a second, once a second, the newest last.
     pub curve: VecDeque<f64>,
     /// When it was seen to end, counted by the model.
@@ -40,11 +40,11 @@ pub struct Job {
 }
 
 /// Where a job stands in the list.
-pub type Order = (u8, u64, u8, Option<String>, i64, String);
+pub type JobOrder = (u8, u64, u8, Option<String>, i64, String);
 
 /// How far it is.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Progress {
+pub struct LineProgress {
     pub bytes_total: u64,
     pub bytes_done: u64,
     pub files_total: u64,
@@ -69,9 +69,9 @@ fn maybe(value: &Value) -> Option<String> {
     value.as_str().map(printer::harmless)
 }
 
-impl Progress {
-    pub fn of(value: &Value) -> Option<Progress> {
-        value.is_object().then(|| Progress {
+impl LineProgress {
+    pub fn of(value: &Value) -> Option<LineProgress> {
+        value.is_object().then(|| LineProgress {
             bytes_total: value["bytes_total"].as_u64().unwrap_or(0),
             bytes_done: value["bytes_done"].as_u64().unwrap_or(0),
             files_total: value["files_total"].as_u64().unwrap_or(0),
@@ -89,9 +89,9 @@ impl Progress {
     }
 }
 
-impl Job {
+impl JobLine {
     /// None of what is no job of a service that this program knows.
-    pub fn of(value: &Value) -> Option<Job> {
+    pub fn of(value: &Value) -> Option<JobLine> {
         let texts = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
         let more = if texts.len() > 1 { format!(" and {} more", texts.len() - 1) } else { String::new() };
         let first = texts.first().map(safe).unwrap_or_default();
@@ -99,9 +99,9 @@ impl Job {
         let labels: Vec<String> = labels
             .map(|(name, text)| printer::harmless(&format!("{name}={}", text.as_str().unwrap_or_default())))
             .collect();
-        Some(Job {
+        Some(JobLine {
             id: maybe(&value["id"])?,
-            state: State::of_name(value["state"].as_str()?)?,
+            state: JobState::of_name(value["state"].as_str()?)?,
             is_stopping: value["is_stopping"] == true,
             kind: safe(&value["kind"]),
             owner: safe(&value["owner"]),
@@ -122,14 +122,14 @@ impl Job {
             attempt: value["attempt"].as_u64().unwrap_or(0),
             error: maybe(&value["error"]["code"]),
             hint: maybe(&value["error"]["hint"]),
-            progress: Progress::of(&value["progress"]),
+            progress: LineProgress::of(&value["progress"]),
             curve: VecDeque::new(),
             ended: 0,
         })
     }
 
     /// How far it is now.
-    pub fn goes_on(&mut self, progress: Progress) {
+    pub fn goes_on(&mut self, progress: LineProgress) {
         self.curve.push_back(progress.goodput_bps);
         while self.curve.len() > CURVE {
             self.curve.pop_front();
@@ -149,14 +149,14 @@ impl Job {
     }
 
     /// Those that run come first, then those that may, then what has ended; within them as the service would start them.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> JobOrder {
         let group = match self.state {
-            State::Running => 0,
-            State::Paused => 1,
-            State::Queued => 2,
-            State::Retrying => 3,
-            State::Waiting => 4,
-            State::Done | State::PartlyFailed | State::Failed | State::Cancelled => 5,
+            JobState::Running => 0,
+            JobState::Paused => 1,
+            JobState::Queued => 2,
+            JobState::Retrying => 3,
+            JobState::Waiting => 4,
+            JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled => 5,
         };
         let due = if group == 4 || group == 3 { self.due.clone() } else { None };
         // What has ended last is the first of those.

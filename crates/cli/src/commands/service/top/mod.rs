@@ -21,32 +21,32 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::client;
-use crate::args::service::Top;
+use crate::args::service::TopArgs;
 use crate::ui::printer;
 
-use model::{Input, Model, Wish};
-use paint::Look;
-use terminal::{Ending, Screen};
+use model::{Input, Inquiry, TopModel};
+use paint::TerminalAbility;
+use terminal::{TerminalScreen, TopEnd};
 
 /// The screen is drawn at most so often.
 const DRAW_EVERY: Duration = Duration::from_millis(50);
 /// What is selected is looked at again, and old notices go, so often.
 const TICK: Duration = Duration::from_secs(1);
 
-pub fn top(args: &Top) -> Result<ExitCode, Error> {
+pub fn top(args: &TopArgs) -> Result<ExitCode, Error> {
     if !args.once {
         check_terminal()?;
     }
     let client = client(&args.api)?;
-    let look = Look::of_environment();
+    let look = TerminalAbility::of_environment();
     let first = feed::load(&client)?;
     let place = client.address().to_string();
-    let mut model = Model::new(&place);
+    let mut model = TopModel::new(&place);
     let wishes = model.take(Input::Loaded(first));
     if args.once {
         for wish in wishes {
-            if let Wish::Look(id) = wish
-                && let Some(looked) = feed::Looking::default().look(&client, &id)
+            if let Inquiry::Look(id) = wish
+                && let Some(looked) = feed::LogPosition::default().look(&client, &id)
             {
                 model.take(Input::Looked(looked));
             }
@@ -57,16 +57,16 @@ pub fn top(args: &Top) -> Result<ExitCode, Error> {
     let (to_loop, inputs) = mpsc::channel();
     let worker = feed::start(client, &args.api, to_loop.clone())?;
     terminal::listen(to_loop)?;
-    let mut screen = Screen::enter(look)?;
+    let mut screen = TerminalScreen::enter(look)?;
     for wish in wishes {
         let _ = worker.send(wish);
     }
     let ending = run(&mut screen, &mut model, &inputs, &worker);
     drop(screen);
     match ending {
-        Ok(Ending::Quit) => Ok(ExitCode::Ok),
-        Ok(Ending::Signal) => Ok(ExitCode::Interrupted),
-        Ok(Ending::Fault) => Err(Error::bug("farhaul top")),
+        Ok(TopEnd::Quit) => Ok(ExitCode::Ok),
+        Ok(TopEnd::Signal) => Ok(ExitCode::Interrupted),
+        Ok(TopEnd::Fault) => Err(Error::bug("farhaul top")),
         Err(error) => Err(Error::with_source(Code::OutputLost, "the terminal is gone", error)),
     }
 }
@@ -89,21 +89,21 @@ fn check_terminal() -> Result<(), Error> {
 
 /// Takes what comes, and draws, until the user has had enough.
 fn run(
-    screen: &mut Screen,
-    model: &mut Model,
+    screen: &mut TerminalScreen,
+    model: &mut TopModel,
     inputs: &mpsc::Receiver<Input>,
-    worker: &mpsc::Sender<Wish>,
-) -> std::io::Result<Ending> {
+    worker: &mpsc::Sender<Inquiry>,
+) -> std::io::Result<TopEnd> {
     let mut ticked = Instant::now();
     loop {
         if terminal::has_panicked() {
-            return Ok(Ending::Fault);
+            return Ok(TopEnd::Fault);
         }
         screen.draw(|look, buffer| screen::draw(model, look, buffer))?;
         let mut next = match inputs.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::Fault),
+            Err(RecvTimeoutError::Disconnected) => return Ok(TopEnd::Fault),
         };
         // What comes within a moment is drawn together.
         let drawn = Instant::now();
@@ -117,10 +117,10 @@ fn run(
             let Some(input) = next.take() else { break };
             for wish in model.take(input) {
                 match wish {
-                    Wish::Quit => return Ok(Ending::Quit),
-                    Wish::Interrupt => return Ok(Ending::Signal),
-                    Wish::Suspend => screen.suspend()?,
-                    Wish::Redraw => screen.enter_again()?,
+                    Inquiry::Quit => return Ok(TopEnd::Quit),
+                    Inquiry::Interrupt => return Ok(TopEnd::Signal),
+                    Inquiry::Suspend => screen.suspend()?,
+                    Inquiry::Redraw => screen.enter_again()?,
                     wish => {
                         // Without the worker nothing is asked; that it has ended is seen above.
                         let _ = worker.send(wish);
@@ -133,7 +133,7 @@ fn run(
 }
 
 /// One screen as plain text, as wide as the terminal.
-fn once(model: &Model, look: Look) -> Result<(), Error> {
+fn once(model: &TopModel, look: TerminalAbility) -> Result<(), Error> {
     const WIDTH: u16 = 100;
     const HEIGHT: u16 = 40;
     let (width, height) = match std::io::stdout().is_terminal() {
@@ -141,7 +141,7 @@ fn once(model: &Model, look: Look) -> Result<(), Error> {
         false => (WIDTH, HEIGHT),
     };
     let mut buffer = Buffer::empty(Rect::new(0, 0, width.max(20), height.clamp(10, 60)));
-    screen::draw(model, Look { colours: false, keys: false, ..look }, &mut buffer);
+    screen::draw(model, TerminalAbility { colours: false, keys: false, ..look }, &mut buffer);
     printer::data(paint::text(&buffer).as_bytes())
 }
 

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use farhaul_service::{State, Told};
+use farhaul_service::{JobState, ServiceEvent};
 use serde_json::Value;
 
-use super::job::{CURVE, Job, Order, Progress, safe};
+use super::job::{CURVE, JobLine, JobOrder, LineProgress, safe};
 
 /// Jobs that are known: of more, only those that run.
 const JOBS_MAX: usize = 5000;
@@ -31,13 +31,13 @@ pub enum Input {
     Resized,
     /// A second has gone by.
     Tick,
-    Loaded(Loaded),
-    Looked(Looked),
+    Loaded(JobList),
+    Looked(JobInquiry),
     /// Jobs by state.
     Counted(BTreeMap<String, u64>),
     /// The caps.
     Capped(Vec<Value>),
-    Told(Told),
+    Told(ServiceEvent),
     /// Events come.
     Up,
     /// They do not, and why.
@@ -54,7 +54,7 @@ pub enum Input {
 
 /// What is wanted of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum Inquiry {
     Quit,
     Interrupt,
     Suspend,
@@ -79,7 +79,7 @@ pub enum Wish {
 
 /// All jobs that are not over.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct JobList {
     pub jobs: Vec<Value>,
     pub counts: BTreeMap<String, u64>,
     pub caps: Vec<Value>,
@@ -87,7 +87,7 @@ pub struct Loaded {
 
 /// More on one job.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct JobInquiry {
     pub id: String,
     pub job: Value,
     /// New lines of its log; all of them if it was not looked at before.
@@ -99,27 +99,27 @@ pub struct Looked {
 #[derive(Debug, Default)]
 pub struct Detail {
     pub id: String,
-    pub stages: Vec<Stage>,
+    pub stages: Vec<StageLine>,
     pub paths: Vec<String>,
     pub log: VecDeque<String>,
 }
 
 #[derive(Debug)]
-pub struct Stage {
+pub struct StageLine {
     pub end: String,
     pub name: String,
     pub busy: f64,
 }
 
 #[derive(Debug)]
-pub struct Cap {
+pub struct CapLine {
     pub name: String,
     pub limit_bps: Option<f64>,
     /// Bytes that had gone through it, at the last ticks.
     moved: VecDeque<(u64, u64)>,
 }
 
-impl Cap {
+impl CapLine {
     /// What goes through it, over the last ticks, which are a second each.
     pub fn rate_bps(&self) -> f64 {
         match (self.moved.front(), self.moved.back()) {
@@ -144,7 +144,7 @@ pub enum Mode {
 
 /// Whether events come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Link {
+pub enum EventLink {
     Connecting,
     Up,
     Down(String),
@@ -152,18 +152,18 @@ pub enum Link {
 
 /// All that the screen shows.
 #[derive(Debug)]
-pub struct Model {
+pub struct TopModel {
     pub place: String,
-    pub link: Link,
+    pub link: EventLink,
     pub mode: Mode,
     pub filter: String,
     pub detail: Detail,
-    pub caps: Vec<Cap>,
+    pub caps: Vec<CapLine>,
     pub counts: BTreeMap<String, u64>,
     /// Content bits a second of all together, once a second.
     pub curve: VecDeque<f64>,
     pub notice: Option<(String, u8)>,
-    jobs: BTreeMap<String, Job>,
+    jobs: BTreeMap<String, JobLine>,
     selected: Option<String>,
     ends: u64,
     ticks: u64,
@@ -171,11 +171,11 @@ pub struct Model {
     is_count_old: bool,
 }
 
-impl Model {
-    pub fn new(place: &str) -> Model {
-        Model {
+impl TopModel {
+    pub fn new(place: &str) -> TopModel {
+        TopModel {
             place: crate::ui::printer::harmless(place),
-            link: Link::Connecting,
+            link: EventLink::Connecting,
             mode: Mode::List,
             filter: String::new(),
             detail: Detail::default(),
@@ -194,17 +194,17 @@ impl Model {
     // ---- look ------------------------------------------------------------------------------------------------------
 
     /// The jobs that the filter lets through, in the order of the screen.
-    pub fn visible(&self) -> Vec<&Job> {
-        let mut all: Vec<&Job> = self.jobs.values().filter(|job| self.is_visible(job)).collect();
+    pub fn visible(&self) -> Vec<&JobLine> {
+        let mut all: Vec<&JobLine> = self.jobs.values().filter(|job| self.is_visible(job)).collect();
         all.sort_by_cached_key(|job| job.order());
         all
     }
 
-    fn is_visible(&self, job: &Job) -> bool {
+    fn is_visible(&self, job: &JobLine) -> bool {
         self.filter.is_empty() || job.has(&self.filter)
     }
 
-    pub fn selected(&self) -> Option<&Job> {
+    pub fn selected(&self) -> Option<&JobLine> {
         self.jobs.get(self.selected.as_ref()?)
     }
 
@@ -214,21 +214,21 @@ impl Model {
         rates.filter(|rate| rate.is_finite()).sum()
     }
 
-    pub fn count(&self, state: State) -> u64 {
+    pub fn count(&self, state: JobState) -> u64 {
         self.counts.get(state.name()).copied().unwrap_or(0)
     }
 
     // ---- what happens ----------------------------------------------------------------------------------------------
 
     /// Takes one thing that has happened; yields what follows from it.
-    pub fn take(&mut self, input: Input) -> Vec<Wish> {
+    pub fn take(&mut self, input: Input) -> Vec<Inquiry> {
         let before = self.selected.clone();
-        let place = self.selected().map(Job::order);
+        let place = self.selected().map(JobLine::order);
         let mut wishes = match input {
             Input::Key(key) => self.key(key),
             // Whatever happens, the screen is drawn behind it.
             Input::Resized => Vec::new(),
-            Input::Continued => vec![Wish::Redraw],
+            Input::Continued => vec![Inquiry::Redraw],
             Input::Tick => self.tick(),
             Input::Loaded(loaded) => {
                 self.load(loaded);
@@ -248,16 +248,16 @@ impl Model {
             }
             Input::Told(told) => self.hear(&told),
             Input::Up => {
-                let was_down = matches!(self.link, Link::Down(_));
-                self.link = Link::Up;
+                let was_down = matches!(self.link, EventLink::Down(_));
+                self.link = EventLink::Up;
                 if was_down {
                     self.tell("the service answers again".into());
                 }
                 // What has happened since the last look is in no event.
-                vec![Wish::Load]
+                vec![Inquiry::Load]
             }
             Input::Down(why) => {
-                self.link = Link::Down(crate::ui::printer::harmless(&why));
+                self.link = EventLink::Down(crate::ui::printer::harmless(&why));
                 // Nobody knows how fast it is now.
                 for job in self.jobs.values_mut() {
                     job.curve.clear();
@@ -272,14 +272,14 @@ impl Model {
                 self.tell(crate::ui::printer::harmless(&text));
                 Vec::new()
             }
-            Input::End => vec![Wish::Interrupt],
-            Input::Stop => vec![Wish::Suspend],
+            Input::End => vec![Inquiry::Interrupt],
+            Input::Stop => vec![Inquiry::Suspend],
         };
         self.keep_selected(place);
         if self.selected != before
             && let Some(id) = &self.selected
         {
-            wishes.push(Wish::Look(id.clone()));
+            wishes.push(Inquiry::Look(id.clone()));
         }
         wishes
     }
@@ -289,7 +289,7 @@ impl Model {
     }
 
     /// What is selected is visible: the same job, or the one that has come into its place.
-    fn keep_selected(&mut self, place: Option<Order>) {
+    fn keep_selected(&mut self, place: Option<JobOrder>) {
         if self.selected().is_some_and(|job| self.is_visible(job)) {
             return;
         }
@@ -301,7 +301,7 @@ impl Model {
         }
     }
 
-    fn tick(&mut self) -> Vec<Wish> {
+    fn tick(&mut self) -> Vec<Inquiry> {
         self.ticks += 1;
         self.curve.push_back(self.rate());
         while self.curve.len() > CURVE {
@@ -312,24 +312,24 @@ impl Model {
         }
         self.notice.take_if(|(_, ticks)| *ticks == 0);
         let mut wishes = Vec::new();
-        if self.link != Link::Up {
+        if self.link != EventLink::Up {
             return wishes;
         }
         if std::mem::take(&mut self.is_count_old) {
-            wishes.push(Wish::Count);
+            wishes.push(Inquiry::Count);
         }
         // What goes through them changes without anybody telling.
         if !self.caps.is_empty() {
-            wishes.push(Wish::Caps);
+            wishes.push(Inquiry::Caps);
         }
         if let Some(job) = self.selected().filter(|job| job.progress.is_some()) {
-            wishes.push(Wish::Look(job.id.clone()));
+            wishes.push(Inquiry::Look(job.id.clone()));
         }
         wishes
     }
 
-    fn load(&mut self, loaded: Loaded) {
-        let jobs: Vec<Job> = loaded.jobs.iter().filter_map(Job::of).collect();
+    fn load(&mut self, loaded: JobList) {
+        let jobs: Vec<JobLine> = loaded.jobs.iter().filter_map(JobLine::of).collect();
         // What was not over and is not among them is over, and how is not known.
         self.jobs.retain(|id, job| job.state.is_final() || jobs.iter().any(|new| new.id == *id));
         for job in jobs {
@@ -343,7 +343,7 @@ impl Model {
     }
 
     fn cap(&mut self, caps: &[Value]) {
-        let mut before: BTreeMap<String, Cap> =
+        let mut before: BTreeMap<String, CapLine> =
             self.caps.drain(..).map(|cap| (cap.name.clone(), cap)).collect();
         let ticks = self.ticks;
         let cap = |value: &Value| {
@@ -360,14 +360,14 @@ impl Model {
             while moved.front().is_some_and(|(tick, _)| tick + CAP_TICKS < ticks) && moved.len() > 2 {
                 moved.pop_front();
             }
-            Cap { name, limit_bps: value["now_bps"].as_f64(), moved }
+            CapLine { name, limit_bps: value["now_bps"].as_f64(), moved }
         };
         // One without a limit limits nothing now.
         self.caps = caps.iter().map(cap).filter(|cap| cap.limit_bps.is_some()).collect();
     }
 
-    fn put(&mut self, mut job: Job) {
-        if self.jobs.len() >= JOBS_MAX && job.state != State::Running && !self.jobs.contains_key(&job.id) {
+    fn put(&mut self, mut job: JobLine) {
+        if self.jobs.len() >= JOBS_MAX && job.state != JobState::Running && !self.jobs.contains_key(&job.id) {
             return;
         }
         if let Some(before) = self.jobs.remove(&job.id) {
@@ -391,7 +391,7 @@ impl Model {
         }
     }
 
-    fn look_at(&mut self, Looked { id, job, lines, is_anew }: Looked) {
+    fn look_at(&mut self, JobInquiry { id, job, lines, is_anew }: JobInquiry) {
         if self.selected.as_ref() != Some(&id) {
             return;
         }
@@ -399,7 +399,7 @@ impl Model {
             self.detail = Detail { id, ..Detail::default() };
         }
         let transfer = &job["transfer"];
-        let stage = |value: &Value| Stage {
+        let stage = |value: &Value| StageLine {
             end: safe(&value["end"]),
             name: safe(&value["name"]),
             busy: value["busy"].as_f64().unwrap_or(0.0),
@@ -427,32 +427,32 @@ impl Model {
         }
     }
 
-    fn hear(&mut self, told: &Told) -> Vec<Wish> {
+    fn hear(&mut self, told: &ServiceEvent) -> Vec<Inquiry> {
         let data: Value = serde_json::from_str(&told.data).unwrap_or_default();
         match told.kind.as_str() {
             "job" => {
-                let Some(mut job) = Job::of(&data) else { return Vec::new() };
+                let Some(mut job) = JobLine::of(&data) else { return Vec::new() };
                 let before = self.jobs.get(&job.id);
                 let is_other = before.is_none_or(|before| before.state != job.state);
                 self.is_count_old |= is_other;
                 // What is told of a change has no curve, and may have no progress yet.
-                if job.state == State::Running && job.progress.is_none() {
+                if job.state == JobState::Running && job.progress.is_none() {
                     job.progress = before.and_then(|before| before.progress.clone());
                 }
                 let id = job.id.clone();
                 self.put(job);
                 let is_shown = self.selected.as_ref() == Some(&id);
-                return if is_other && is_shown { vec![Wish::Look(id)] } else { Vec::new() };
+                return if is_other && is_shown { vec![Inquiry::Look(id)] } else { Vec::new() };
             }
             "progress" => {
                 for one in data.as_array().into_iter().flatten() {
                     let job = one["job"].as_str().and_then(|id| self.jobs.get_mut(id));
-                    if let (Some(job), Some(progress)) = (job, Progress::of(one)) {
+                    if let (Some(job), Some(progress)) = (job, LineProgress::of(one)) {
                         job.goes_on(progress);
                     }
                 }
             }
-            "gap" | "cap" => return vec![Wish::Load],
+            "gap" | "cap" => return vec![Inquiry::Load],
             _ => {}
         }
         Vec::new()
@@ -460,15 +460,15 @@ impl Model {
 
     // ---- keys ------------------------------------------------------------------------------------------------------
 
-    fn key(&mut self, key: KeyEvent) -> Vec<Wish> {
+    fn key(&mut self, key: KeyEvent) -> Vec<Inquiry> {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => vec![Wish::Interrupt],
-                KeyCode::Char('z') => vec![Wish::Suspend],
-                KeyCode::Char('l') => vec![Wish::Redraw],
+                KeyCode::Char('c') => vec![Inquiry::Interrupt],
+                KeyCode::Char('z') => vec![Inquiry::Suspend],
+                KeyCode::Char('l') => vec![Inquiry::Redraw],
                 _ => Vec::new(),
             };
         }
@@ -480,7 +480,7 @@ impl Model {
                 Vec::new()
             }
             Mode::Cancel(id) => match key.code {
-                KeyCode::Char('y' | 'Y') => vec![Wish::Act { id, deed: "cancel" }],
+                KeyCode::Char('y' | 'Y') => vec![Inquiry::Act { id, deed: "cancel" }],
                 _ => {
                     self.tell(format!("{id} goes on"));
                     Vec::new()
@@ -507,9 +507,9 @@ impl Model {
         self.mode = Mode::Filter;
     }
 
-    fn list_key(&mut self, code: KeyCode) -> Vec<Wish> {
+    fn list_key(&mut self, code: KeyCode) -> Vec<Inquiry> {
         match code {
-            KeyCode::Char('q') => return vec![Wish::Quit],
+            KeyCode::Char('q') => return vec![Inquiry::Quit],
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.mode = Mode::Help,
             KeyCode::Char('/') => self.mode = Mode::Filter,
             KeyCode::Esc => self.filter.clear(),
@@ -542,15 +542,15 @@ impl Model {
         self.selected = next;
     }
 
-    fn act(&self, deed: &'static str) -> Vec<Wish> {
-        self.selected().map(|job| Wish::Act { id: job.id.clone(), deed }).into_iter().collect()
+    fn act(&self, deed: &'static str) -> Vec<Inquiry> {
+        self.selected().map(|job| Inquiry::Act { id: job.id.clone(), deed }).into_iter().collect()
     }
 
-    fn prefer(&mut self, by: i8) -> Vec<Wish> {
+    fn prefer(&mut self, by: i8) -> Vec<Inquiry> {
         let Some(job) = self.selected() else { return Vec::new() };
         let (id, now) = (job.id.clone(), job.priority);
         match now.checked_add_signed(by) {
-            Some(priority) if priority <= 9 => vec![Wish::Prefer { id, priority }],
+            Some(priority) if priority <= 9 => vec![Inquiry::Prefer { id, priority }],
             _ => {
                 self.tell(format!("{now} is the {} priority", if now == 0 { "lowest" } else { "highest" }));
                 Vec::new()

@@ -10,7 +10,7 @@ use crate::ui::{summary, units};
 
 /// What a terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct TerminalAbility {
     pub colours: bool,
     /// Blocks and arrows beyond ASCII.
     pub unicode: bool,
@@ -30,14 +30,14 @@ pub enum Tone {
     Bar,
 }
 
-impl Look {
+impl TerminalAbility {
     /// By NO_COLOR (no-color.org), TERM and the locale.
-    pub fn of_environment() -> Look {
+    pub fn of_environment() -> TerminalAbility {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let plain = |term: &str| ["dumb", "vt100", "vt102", "vt220", "xterm-mono", "linux-m"].contains(&term);
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
-        Look {
+        TerminalAbility {
             colours: set("NO_COLOR").is_none() && set("TERM").is_some_and(|term| !plain(&term)),
             unicode: locale.contains("utf-8") || locale.contains("utf8"),
             keys: true,
@@ -224,8 +224,8 @@ pub fn left(seconds: Option<u64>) -> String {
 mod tests {
     use super::*;
 
-    const FINE: Look = Look { colours: true, unicode: true, keys: true };
-    const PLAIN: Look = Look { colours: false, unicode: false, keys: true };
+    const FINE: TerminalAbility = TerminalAbility { colours: true, unicode: true, keys: true };
+    const PLAIN: TerminalAbility = TerminalAbility { colours: false, unicode: false, keys: true };
 
     #[test]
     fn numbers_keep_to_their_columns() {

@@ -3,15 +3,15 @@
 //! Always true: a column is as wide as its widest number, so that nothing moves but the numbers themselves, and none is cut: where
 //! there is no room for a column it is left out. Colours repeat what is said in words.
 
-use farhaul_service::State;
+use farhaul_service::JobState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use super::detail;
-use super::job::{Job, Progress, limit_words};
-use super::model::{Link, Mode, Model};
-use super::paint::{self, Look, Tone, put};
+use super::job::{JobLine, LineProgress, limit_words};
+use super::model::{EventLink, Mode, TopModel};
+use super::paint::{self, TerminalAbility, Tone, put};
 use crate::ui::units;
 
 /// Below it only what matters most is shown.
@@ -24,7 +24,7 @@ const TALL: u16 = 16;
 const CAPS_MAX: usize = 4;
 
 /// Draws all of it.
-pub fn draw(model: &Model, look: Look, buffer: &mut Buffer) {
+pub fn draw(model: &TopModel, look: TerminalAbility, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < 10 || area.height < 3 {
         return;
@@ -64,11 +64,11 @@ pub fn draw(model: &Model, look: Look, buffer: &mut Buffer) {
     }
 }
 
-fn title(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+fn title(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let (text, tone) = match &model.link {
-        Link::Connecting => ("connecting".to_string(), Tone::Held),
-        Link::Up => ("live".to_string(), Tone::Good),
-        Link::Down(_) => ("NO ANSWER, trying again".to_string(), Tone::Bad),
+        EventLink::Connecting => ("connecting".to_string(), Tone::Held),
+        EventLink::Up => ("live".to_string(), Tone::Good),
+        EventLink::Down(_) => ("NO ANSWER, trying again".to_string(), Tone::Bad),
     };
     let width = text.chars().count() as u16;
     put(buffer, (area.x, area.y), area.width, "farhaul top", look.style(Tone::Head));
@@ -81,20 +81,22 @@ fn title(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
 }
 
 /// Jobs by state, and the rate of all.
-fn totals(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+fn totals(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let is_narrow = area.width < NARROW;
-    let live = [State::Running, State::Paused, State::Queued, State::Waiting, State::Retrying];
-    let over = [State::Done, State::PartlyFailed, State::Failed, State::Cancelled];
-    let waits: u64 =
-        [State::Queued, State::Waiting, State::Retrying].map(|state| model.count(state)).iter().sum();
+    let live = [JobState::Running, JobState::Paused, JobState::Queued, JobState::Waiting, JobState::Retrying];
+    let over = [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled];
+    let waits: u64 = [JobState::Queued, JobState::Waiting, JobState::Retrying]
+        .map(|state| model.count(state))
+        .iter()
+        .sum();
     let text = if is_narrow {
-        format!("{:>3} run {:>5} wait", short(model.count(State::Running)), short(waits))
+        format!("{:>3} run {:>5} wait", short(model.count(JobState::Running)), short(waits))
     } else {
         let all = if area.width >= WIDE { [&live[..], &over[..]].concat() } else { live.to_vec() };
-        let part = |state: &State| format!("{:>3} {}", short(model.count(*state)), state.words());
+        let part = |state: &JobState| format!("{:>3} {}", short(model.count(*state)), state.words());
         all.iter().map(part).collect::<Vec<_>>().join(" ")
     };
-    let is_down = matches!(model.link, Link::Down(_));
+    let is_down = matches!(model.link, EventLink::Down(_));
     let rate = format!("{:>11}", paint::rate(if is_down { f64::NAN } else { model.rate() }));
     let curve = if is_narrow { 6 } else { 8 };
     let rates = format!("{} {rate}", look.curve(model.curve.iter().copied(), curve));
@@ -121,7 +123,7 @@ struct Column {
     name: &'static str,
     width: u16,
     right: bool,
-    cell: fn(&Job, &Progress, Look) -> (String, Tone),
+    cell: fn(&JobLine, &LineProgress, TerminalAbility) -> (String, Tone),
 }
 
 /// What there is room for.
@@ -158,7 +160,7 @@ fn columns(width: u16) -> Vec<Column> {
     all
 }
 
-fn share(progress: &Progress) -> String {
+fn share(progress: &LineProgress) -> String {
     if progress.totals_known { paint::percent(progress.bytes_done, progress.bytes_total) } else { "-".into() }
 }
 
@@ -168,7 +170,7 @@ fn head_width(width: u16) -> u16 {
     if width < NARROW { 18 } else { 18 + 2 + 9 }
 }
 
-fn jobs(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let columns = columns(area.width);
     let head = if area.width < NARROW { " ID" } else { " ID               P STATE" };
     put(buffer, (area.x, area.y), area.width, head, look.style(Tone::Faint));
@@ -223,7 +225,7 @@ fn fitted(text: &str, column: &Column) -> String {
     if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") }
 }
 
-fn row(job: &Job, look: Look, columns: &[Column], area: Rect, buffer: &mut Buffer) {
+fn row(job: &JobLine, look: TerminalAbility, columns: &[Column], area: Rect, buffer: &mut Buffer) {
     let is_narrow = area.width < NARROW;
     let tone = tone_of(job);
     put(buffer, (area.x + 1, area.y), 16, &job.id, look.style(Tone::Plain));
@@ -232,7 +234,7 @@ fn row(job: &Job, look: Look, columns: &[Column], area: Rect, buffer: &mut Buffe
         put(buffer, (area.x + 18, area.y), 1, &job.priority.to_string(), look.style(Tone::Plain));
         put(buffer, (area.x + 20, area.y), 13, job.state_words(), look.style(tone));
     }
-    let Some(progress) = job.progress.as_ref().filter(|_| job.state == State::Running) else {
+    let Some(progress) = job.progress.as_ref().filter(|_| job.state == JobState::Running) else {
         still(job, look, (begin, tone), area, buffer);
         return;
     };
@@ -254,15 +256,15 @@ fn row(job: &Job, look: Look, columns: &[Column], area: Rect, buffer: &mut Buffe
 }
 
 /// A job in which nothing moves: why, or until when.
-fn still(job: &Job, look: Look, (begin, tone): (u16, Tone), area: Rect, buffer: &mut Buffer) {
+fn still(job: &JobLine, look: TerminalAbility, (begin, tone): (u16, Tone), area: Rect, buffer: &mut Buffer) {
     let mut text = why(job);
     let mut x = begin;
     if area.width < NARROW {
         // A time is whole or not there: what zone it is in says the screen of a wider terminal.
-        let due = job.due.as_deref().filter(|_| matches!(job.state, State::Waiting | State::Retrying));
+        let due = job.due.as_deref().filter(|_| matches!(job.state, JobState::Waiting | JobState::Retrying));
         let short = due.map_or(text, |due| moment(due).trim_end_matches(" UTC").to_string());
         text = format!("{} {short}", job.state_words());
-    } else if job.state == State::PartlyFailed {
+    } else if job.state == JobState::PartlyFailed {
         // Its state is longer than the others.
         x += 5;
     }
@@ -289,19 +291,19 @@ fn still(job: &Job, look: Look, (begin, tone): (u16, Tone), area: Rect, buffer: 
     put(buffer, (x, area.y), room, &look.cut(&text, usize::from(room)), style);
 }
 
-fn why(job: &Job) -> String {
+fn why(job: &JobLine) -> String {
     let due = job.due.as_deref().map(moment).unwrap_or_default();
     let error = job.error.clone().unwrap_or_default();
     match job.state {
-        State::Waiting if !due.is_empty() => format!("until {due}"),
-        State::Retrying => format!("at {due}: {error}"),
-        State::Paused => match &job.progress {
+        JobState::Waiting if !due.is_empty() => format!("until {due}"),
+        JobState::Retrying => format!("at {due}: {error}"),
+        JobState::Paused => match &job.progress {
             Some(progress) => format!("at {}", share(progress)),
             None => String::new(),
         },
-        State::PartlyFailed | State::Failed => error,
-        State::Running => "starting".into(),
-        State::Queued | State::Waiting | State::Done | State::Cancelled => String::new(),
+        JobState::PartlyFailed | JobState::Failed => error,
+        JobState::Running => "starting".into(),
+        JobState::Queued | JobState::Waiting | JobState::Done | JobState::Cancelled => String::new(),
     }
 }
 
@@ -313,30 +315,30 @@ pub fn moment(text: &str) -> String {
     }
 }
 
-pub fn tone_of(job: &Job) -> Tone {
+pub fn tone_of(job: &JobLine) -> Tone {
     match job.state {
-        State::Running if job.is_stopping => Tone::Held,
-        State::Running | State::Done => Tone::Good,
-        State::Paused | State::Retrying => Tone::Held,
-        State::PartlyFailed | State::Failed => Tone::Bad,
-        State::Queued | State::Waiting | State::Cancelled => Tone::Plain,
+        JobState::Running if job.is_stopping => Tone::Held,
+        JobState::Running | JobState::Done => Tone::Good,
+        JobState::Paused | JobState::Retrying => Tone::Held,
+        JobState::PartlyFailed | JobState::Failed => Tone::Bad,
+        JobState::Queued | JobState::Waiting | JobState::Cancelled => Tone::Plain,
     }
 }
 
 // ---- the last line, and help ------------------------------------------------------------------------------------------
 
-fn last_line(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+fn last_line(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let (text, tone) = match (&model.mode, &model.notice, &model.link) {
         (Mode::Cancel(id), ..) => (format!("cancel {id}? y cancels, any other key does not"), Tone::Bad),
         (Mode::Filter, ..) => (format!("/{}_  enter keeps it, esc clears it", model.filter), Tone::Head),
         (_, Some((notice, _)), _) => (notice.clone(), Tone::Head),
-        (_, None, Link::Down(why)) => (why.clone(), Tone::Bad),
+        (_, None, EventLink::Down(why)) => (why.clone(), Tone::Bad),
         _ => (keys(model, look, area.width), Tone::Faint),
     };
     put(buffer, (area.x, area.y), area.width, &look.cut(&text, usize::from(area.width)), look.style(tone));
 }
 
-fn keys(model: &Model, look: Look, width: u16) -> String {
+fn keys(model: &TopModel, look: TerminalAbility, width: u16) -> String {
     let filter = if model.filter.is_empty() { "/ filter".into() } else { format!("/{}", model.filter) };
     let arrows = if look.unicode { "↑↓" } else { "up/down" };
     match width {
@@ -358,7 +360,7 @@ const KEYS: [(&str, &str); 10] = [
     ("q", "quit; jobs go on"),
 ];
 
-fn help(look: Look, area: Rect, buffer: &mut Buffer) {
+fn help(look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     put(buffer, (area.x, area.y), area.width, "farhaul top: keys", look.style(Tone::Head));
     let width = usize::from(area.width);
     for (index, (key, what)) in KEYS.iter().enumerate() {

@@ -16,14 +16,14 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::SignalKind;
 
 use super::model::Input;
-use super::paint::Look;
+use super::paint::TerminalAbility;
 use crate::signals;
 
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Why the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum TopEnd {
     Quit,
     Signal,
     /// A thread of its own has panicked.
@@ -35,13 +35,13 @@ pub fn has_panicked() -> bool {
 }
 
 /// The screen while it is ours.
-pub struct Screen {
+pub struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    look: Look,
+    look: TerminalAbility,
 }
 
-impl Screen {
-    pub fn enter(look: Look) -> Result<Screen, Error> {
+impl TerminalScreen {
+    pub fn enter(look: TerminalAbility) -> Result<TerminalScreen, Error> {
         let earlier = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             PANICKED.store(true, Relaxed);
@@ -51,7 +51,7 @@ impl Screen {
         let cannot = |error| Error::of_host("cannot take the terminal", error);
         let entered = take().and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match entered {
-            Ok(terminal) => Ok(Screen { terminal, look }),
+            Ok(terminal) => Ok(TerminalScreen { terminal, look }),
             Err(error) => {
                 leave();
                 Err(cannot(error))
@@ -59,7 +59,7 @@ impl Screen {
         }
     }
 
-    pub fn draw(&mut self, paint: impl FnOnce(Look, &mut Buffer)) -> io::Result<()> {
+    pub fn draw(&mut self, paint: impl FnOnce(TerminalAbility, &mut Buffer)) -> io::Result<()> {
         let look = self.look;
         self.terminal.draw(|frame| paint(look, frame.buffer_mut())).map(|_| ())
     }
@@ -85,7 +85,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
         leave();
         if !std::thread::panicking() {

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use farhaul_service::Told;
+use farhaul_service::ServiceEvent;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 use serde_json::{Value, json};
 
-use super::model::{Link, Loaded, Looked, Mode};
+use super::model::{EventLink, JobInquiry, JobList, Mode};
 use super::*;
 
-const FINE: Look = Look { colours: true, unicode: true, keys: true };
-const PLAIN: Look = Look { colours: false, unicode: false, keys: true };
+const FINE: TerminalAbility = TerminalAbility { colours: true, unicode: true, keys: true };
+const PLAIN: TerminalAbility = TerminalAbility { colours: false, unicode: false, keys: true };
 
 fn id(number: u64) -> String {
     format!("01kgq{number:011}")
@@ -67,11 +67,11 @@ fn loaded(jobs: Vec<Value>) -> Input {
         json!({"name": "campus-uplink", "now_bps": 2e9, "rate_bps": 5e9, "moved_bytes": 0}),
         json!({"name": "host", "now_bps": null}),
     ];
-    Input::Loaded(Loaded { jobs, counts, caps })
+    Input::Loaded(JobList { jobs, counts, caps })
 }
 
 fn told(kind: &str, data: &Value) -> Input {
-    Input::Told(Told { id: Some(1), kind: kind.into(), data: data.to_string() })
+    Input::Told(ServiceEvent { id: Some(1), kind: kind.into(), data: data.to_string() })
 }
 
 fn key(code: KeyCode) -> Input {
@@ -83,8 +83,8 @@ fn letter(letter: char) -> Input {
 }
 
 /// A screen in the middle of its life.
-fn busy() -> Model {
-    let mut model = Model::new("/run/user/1000/farhaul/api.sock");
+fn busy() -> TopModel {
+    let mut model = TopModel::new("/run/user/1000/farhaul/api.sock");
     model.take(loaded(jobs()));
     model.take(Input::Up);
     for second in 0..10_u64 {
@@ -113,11 +113,11 @@ fn busy() -> Model {
         line(3, "info", "what limits it is the rate that was set"),
     ];
     // The job of priority 9 is the first.
-    model.take(Input::Looked(Looked { id: id(2), job: looked, lines, is_anew: true }));
+    model.take(Input::Looked(JobInquiry { id: id(2), job: looked, lines, is_anew: true }));
     model
 }
 
-fn drawn(model: &Model, look: Look, (width, height): (u16, u16)) -> Buffer {
+fn drawn(model: &TopModel, look: TerminalAbility, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen::draw(model, look, frame.buffer_mut())).unwrap();
     terminal.backend().buffer().clone()
@@ -174,8 +174,8 @@ fn screens_are_what_the_golden_files_say() {
         model.take(Input::Tick);
     }
     check("no-answer-80x24", &golden_of(&drawn(&model, FINE, (80, 24))));
-    let mut model = Model::new("https://node.example.org:8443");
-    model.take(Input::Loaded(Loaded::default()));
+    let mut model = TopModel::new("https://node.example.org:8443");
+    model.take(Input::Loaded(JobList::default()));
     check("empty-80x24", &golden_of(&drawn(&model, FINE, (80, 24))));
 }
 
@@ -193,7 +193,7 @@ fn colours_say_nothing_that_words_do_not() {
     let model = busy();
     for size in SIZES {
         let fine = drawn(&model, FINE, size);
-        let without = drawn(&model, Look { colours: false, ..FINE }, size);
+        let without = drawn(&model, TerminalAbility { colours: false, ..FINE }, size);
         assert_eq!(paint::text(&fine), paint::text(&without));
         assert!(without.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
         let plain = paint::text(&drawn(&model, PLAIN, size));
@@ -278,11 +278,11 @@ fn keys_steer_the_selected_job() {
     assert_eq!(model.selected().unwrap().id, id(2));
     model.take(key(KeyCode::Down));
     assert_eq!(model.selected().unwrap().id, id(1));
-    let act = |deed| vec![Wish::Act { id: id(1), deed }];
+    let act = |deed| vec![Inquiry::Act { id: id(1), deed }];
     assert_eq!(model.take(letter('p')), act("pause"));
     assert_eq!(model.take(letter('r')), act("resume"));
-    assert_eq!(model.take(letter('+')), [Wish::Prefer { id: id(1), priority: 6 }]);
-    assert_eq!(model.take(letter('-')), [Wish::Prefer { id: id(1), priority: 4 }]);
+    assert_eq!(model.take(letter('+')), [Inquiry::Prefer { id: id(1), priority: 6 }]);
+    assert_eq!(model.take(letter('-')), [Inquiry::Prefer { id: id(1), priority: 4 }]);
     // Nothing is cancelled without a question.
     assert_eq!(model.take(letter('c')), []);
     assert_eq!(model.mode, Mode::Cancel(id(1)));
@@ -291,12 +291,12 @@ fn keys_steer_the_selected_job() {
     assert_eq!(model.take(letter('y')), act("cancel"));
     model.take(key(KeyCode::Up));
     assert_eq!(model.take(letter('+')), [], "9 is the highest priority");
-    assert_eq!(model.take(letter('q')), [Wish::Quit]);
+    assert_eq!(model.take(letter('q')), [Inquiry::Quit]);
     let control = |letter| Input::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
-    assert_eq!(model.take(control('c')), [Wish::Interrupt]);
-    assert_eq!(model.take(control('z')), [Wish::Suspend]);
-    assert_eq!(model.take(Input::End), [Wish::Interrupt]);
-    assert_eq!(model.take(Input::Stop), [Wish::Suspend]);
+    assert_eq!(model.take(control('c')), [Inquiry::Interrupt]);
+    assert_eq!(model.take(control('z')), [Inquiry::Suspend]);
+    assert_eq!(model.take(Input::End), [Inquiry::Interrupt]);
+    assert_eq!(model.take(Input::Stop), [Inquiry::Suspend]);
     for code in [KeyCode::PageDown, KeyCode::End, KeyCode::PageUp, KeyCode::Home] {
         model.take(key(code));
     }
@@ -319,9 +319,9 @@ fn what_is_selected_stays_so_wherever_it_moves() {
 #[test]
 fn a_filter_shows_what_has_its_text() {
     let mut model = busy();
-    let wishes: Vec<Wish> = "/RUN6".chars().flat_map(|one| model.take(letter(one))).collect();
+    let wishes: Vec<Inquiry> = "/RUN6".chars().flat_map(|one| model.take(letter(one))).collect();
     assert_eq!(model.visible().iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), [id(6)]);
-    assert!(wishes.contains(&Wish::Look(id(6))), "{wishes:?}");
+    assert!(wishes.contains(&Inquiry::Look(id(6))), "{wishes:?}");
     model.take(key(KeyCode::Enter));
     assert_eq!(model.mode, Mode::List);
     model.take(key(KeyCode::Esc));
@@ -335,14 +335,14 @@ fn a_filter_shows_what_has_its_text() {
 #[test]
 fn a_gap_and_a_new_connection_are_reasons_to_ask_again() {
     let mut model = busy();
-    assert_eq!(model.take(told("gap", &json!({}))), [Wish::Load]);
+    assert_eq!(model.take(told("gap", &json!({}))), [Inquiry::Load]);
     assert_eq!(model.take(Input::Resized), []);
     let asked = model.take(Input::Tick);
-    assert!(asked.contains(&Wish::Look(id(2))) && asked.contains(&Wish::Caps), "{asked:?}");
+    assert!(asked.contains(&Inquiry::Look(id(2))) && asked.contains(&Inquiry::Caps), "{asked:?}");
     model.take(Input::Down("it has hung up".into()));
-    assert!(matches!(&model.link, Link::Down(_)) && model.rate() == 0.0);
+    assert!(matches!(&model.link, EventLink::Down(_)) && model.rate() == 0.0);
     assert_eq!(model.take(Input::Tick), [], "nobody is asked who does not answer");
-    assert_eq!(model.take(Input::Up), [Wish::Load]);
+    assert_eq!(model.take(Input::Up), [Inquiry::Load]);
     assert_eq!(model.notice.as_ref().unwrap().0, "the service answers again");
     // What was not over and is not told of any more is over.
     model.take(loaded(vec![job(5, "queued")]));
@@ -352,7 +352,7 @@ fn a_gap_and_a_new_connection_are_reasons_to_ask_again() {
 
 #[test]
 fn what_is_kept_is_bounded() {
-    let mut model = Model::new("x");
+    let mut model = TopModel::new("x");
     for number in 0..6000 {
         model.take(told("job", &job(number, if number % 2 == 0 { "done" } else { "queued" })));
     }

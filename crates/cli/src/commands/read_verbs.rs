@@ -1,0 +1,234 @@
+//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: from locations to far places and paths there, and to an
+//! exit code.
+//!
+//! Always true: what is named on one host shares one session; what fails of it does not keep the rest from being looked at.
+
+use std::io::IsTerminal;
+
+use farhaul::{
+    Code, Error, EventLevel, ExitCode, Handle, Location, LocationSpec, Remote, escape, is_pattern,
+};
+use serde::Serialize;
+
+use super::cp;
+use crate::args::read_verbs::ReadArgs;
+use crate::descriptors;
+use crate::ui::{log, printer};
+
+/// So much is written at a time.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
+
+/// What was looked at so far, and what is to be written of it.
+pub struct LookOutcome {
+    json: bool,
+    good: u64,
+    failed: u64,
+    first: Option<Error>,
+    /// Nobody can read what is written.
+    unwritten: Option<Error>,
+    out: Vec<u8>,
+    is_terminal: bool,
+}
+
+/// A path that was named, at its host.
+pub struct NamedPath<'a> {
+    pub remote: &'a Remote,
+    pub path: &'a [u8],
+    /// There are several.
+    pub is_one_of_many: bool,
+}
+
+/// Something that could not be looked at, as `--json` has it.
+#[derive(Serialize)]
+struct FailedPathJson<'a> {
+    failed: String,
+    code: &'static str,
+    reason: &'a str,
+}
+
+/// Looks at each path with `act`.
+pub fn each(
+    look: &ReadArgs,
+    mut act: impl FnMut(&NamedPath<'_>, &mut LookOutcome) -> Result<(), Error>,
+) -> ExitCode {
+    together(look, |remote, paths, is_one_of_many, outcome| {
+        for path in paths {
+            let done = act(&NamedPath { remote, path: &path, is_one_of_many }, outcome);
+            outcome.note(remote, &path, done)?;
+            if outcome.is_lost() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Looks with `act` at all paths that a location stands for; it is told whether there are more.
+pub fn together(
+    look: &ReadArgs,
+    mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
+) -> ExitCode {
+    log::to_stderr("off");
+    let mut outcome = LookOutcome {
+        json: look.json,
+        good: 0,
+        failed: 0,
+        first: None,
+        unwritten: None,
+        out: Vec::new(),
+        is_terminal: std::io::stdout().is_terminal(),
+    };
+    let looked = descriptors::output().and_then(|()| all(look, &mut outcome, &mut act));
+    outcome.end(looked)
+}
+
+fn all(
+    look: &ReadArgs,
+    outcome: &mut LookOutcome,
+    act: &mut impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let places =
+        look.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if places.iter().any(|place| *place == LocationSpec::Pipe || place.is_made() || place.is_sink()) {
+        return Err(Error::new(Code::BadLocation, "only files and directories can be looked at"));
+    }
+    let mut hosts: Vec<(LocationSpec, Remote)> = Vec::new();
+    for place in &places {
+        let at = match hosts.iter().position(|(host, _)| host.is_beside(place)) {
+            Some(at) => at,
+            None => {
+                hosts.push((place.clone(), connect(place, look)?));
+                hosts.len() - 1
+            }
+        };
+        let remote = &hosts[at].1;
+        let is_there = matches!(place, LocationSpec::Ssh(..) | LocationSpec::Daemon(..));
+        let paths = match is_there && is_pattern(place.path()) {
+            true => match remote.find(place.path()) {
+                Ok(paths) => paths,
+                Err(error) => {
+                    outcome.note(remote, place.path(), Err(error))?;
+                    continue;
+                }
+            },
+            false => vec![place.path().to_vec()],
+        };
+        let is_one_of_many = places.len() > 1 || paths.len() > 1;
+        act(remote, paths, is_one_of_many, outcome)?;
+        if let Some(error) = outcome.unwritten.take() {
+            return Err(error);
+        }
+    }
+    outcome.flush();
+    for (_, remote) in hosts {
+        let report = remote.finish()?;
+        if !look.quiet {
+            report.warnings.iter().for_each(|text| printer::warning(text));
+        }
+    }
+    Ok(())
+}
+
+/// The host of a place; paths are named from its own beginning.
+fn connect(place: &LocationSpec, look: &ReadArgs) -> Result<Remote, Error> {
+    let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
+    let caller = Handle::new();
+    let is_quiet = look.quiet;
+    caller.hear(move |event| {
+        if !is_quiet && event.level() == EventLevel::Notice {
+            printer::line(&event.to_string());
+        }
+    });
+    Remote::called_by(&caller, &location, look.network())
+}
+
+impl LookOutcome {
+    /// Bytes for standard output.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        if self.out.len() >= WRITTEN_AT_ONCE {
+            self.flush();
+        }
+    }
+
+    /// Bytes that are many already: they are written from where they are.
+    pub fn pass_on(&mut self, bytes: &[u8]) {
+        self.flush();
+        if self.unwritten.is_none() {
+            self.unwritten = printer::data(bytes).err();
+        }
+    }
+
+    /// A name: a terminal gets it escaped, a program as it is.
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        if self.is_terminal { escape(name).into_bytes() } else { name.to_vec() }
+    }
+
+    /// A JSON object, and a line end.
+    pub fn json(&mut self, value: &impl Serialize) {
+        match serde_json::to_string(value) {
+            Ok(text) => self.write(format!("{}\n", printer::harmless_json(&text)).as_bytes()),
+            Err(error) => {
+                self.unwritten.get_or_insert_with(|| Error::bug(error.to_string()));
+            }
+        }
+    }
+
+    /// Writes what is there; a program that has it wants no more.
+    pub fn flush(&mut self) {
+        if self.unwritten.is_none()
+            && !self.out.is_empty()
+            && let Err(error) = printer::data(&self.out)
+        {
+            self.unwritten = Some(error);
+        }
+        self.out.clear();
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_lost(&self) -> bool {
+        self.unwritten.is_some()
+    }
+
+    /// What became of a path; an error if nothing more can be asked for.
+    pub fn note(&mut self, remote: &Remote, path: &[u8], done: Result<(), Error>) -> Result<(), Error> {
+        match done {
+            Ok(()) => self.good += 1,
+            // What has ended the session is no fault of the path.
+            Err(error) => match remote.ended() {
+                Some(ended) => return Err(ended),
+                None => self.fail(path, error),
+            },
+        }
+        Ok(())
+    }
+
+    /// This could not be looked at; the rest is.
+    pub fn fail(&mut self, path: &[u8], error: Error) {
+        self.flush();
+        self.failed += 1;
+        let shown = escape(path);
+        let shown = if shown.is_empty() { ".".into() } else { shown };
+        let reason = error.to_string();
+        if self.json {
+            self.json(&FailedPathJson { failed: shown.clone(), code: error.code().name(), reason: &reason });
+        }
+        printer::error(&error.about(&shown), None);
+        self.first.get_or_insert(error);
+    }
+
+    fn end(mut self, looked: Result<(), Error>) -> ExitCode {
+        self.flush();
+        let error = looked.err().or(self.unwritten.take());
+        match (error, self.first) {
+            (Some(error), _) => {
+                printer::error(&error, None);
+                error.exit_code()
+            }
+            (None, Some(first)) if self.good == 0 => first.exit_code(),
+            (None, Some(_)) => ExitCode::SomeFailed,
+            (None, None) if self.failed > 0 => ExitCode::SomeFailed,
+            (None, None) => ExitCode::Ok,
+        }
+    }
+}

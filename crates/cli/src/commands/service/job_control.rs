@@ -1,0 +1,62 @@
+//! `farhaul pause`, `resume`, `cancel`, `retry` and `set`.
+
+use farhaul::{Error, ExitCode};
+use farhaul_service::JobState;
+use serde_json::{Value, json};
+
+use super::{client, jobs, quoted};
+use crate::args::service::{JobIdsArgs, JobSetArgs};
+use crate::ui::printer;
+
+/// Does the same with each job that is named. One that is refused keeps the others from nothing.
+pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
+    let client = client(&args.shown.api)?;
+    let mut done = Vec::new();
+    let mut code = ExitCode::Ok;
+    for id in &args.ids {
+        match client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(id))) {
+            Ok(job) => {
+                if !args.shown.json && !args.shown.quiet {
+                    told(&job);
+                }
+                done.push(job);
+            }
+            Err(error) => {
+                printer::error(&error, None);
+                code = error.exit_code();
+            }
+        }
+    }
+    if args.shown.json {
+        printer::json(&jobs::as_list(&done))?;
+    }
+    Ok(code)
+}
+
+pub fn set(args: &JobSetArgs) -> Result<(), Error> {
+    let client = client(&args.shown.api)?;
+    let mut change = json!({});
+    if let Some(rate) = args.rate {
+        change["rate_bps"] = json!(rate);
+    }
+    if let Some(policy) = args.policy {
+        change["policy"] = json!(policy);
+    }
+    if let Some(priority) = args.priority {
+        change["priority"] = json!(priority);
+    }
+    let job: Value = client.patch(&format!("/jobs/{}", quoted(&args.id)), &change)?;
+    if args.shown.json {
+        return printer::json(&job);
+    }
+    if !args.shown.quiet {
+        told(&job);
+    }
+    Ok(())
+}
+
+fn told(job: &Value) {
+    let state = job["state"].as_str().and_then(JobState::of_name).map_or("", JobState::words);
+    let state = if job["is_stopping"] == true { "stopping" } else { state };
+    printer::line(&format!("{}: {state}", job["id"].as_str().unwrap_or_default()));
+}

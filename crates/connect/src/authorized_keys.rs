@@ -1,0 +1,207 @@
+//! Clients that a daemon serves: lines as in a `.pub` file, with options before them, read again whenever
+//! somebody is judged.
+//!
+//! Always true: what counts is the content of the file now. Neither its times nor its size can hide a change.
+
+mod line;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::Error;
+
+use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
+use super::rights::Rights;
+use line::LineError;
+
+pub use line::KeyBounds;
+
+/// The authorized-keys file.
+#[derive(Debug)]
+pub struct AuthorizedKeys {
+    path: PathBuf,
+    bounds: KeyBounds,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What was read last, if it could be.
+    content: Option<Vec<u8>>,
+    keys: Arc<Keys>,
+}
+
+/// Whom the lines let in, and where each stands.
+#[derive(Debug, Default)]
+struct Keys(Vec<(usize, AuthenticatedPeer)>);
+
+impl Keys {
+    fn find(&self, id: &PrincipalId) -> Option<&AuthenticatedPeer> {
+        self.0.iter().map(|(_, who)| who).find(|who| who.principal.id == *id)
+    }
+}
+
+impl AuthorizedKeys {
+    /// Reads the file; no line gives more than `bounds`. One that is no key, or has an option that is not
+    /// understood, lets nobody in; the log says which and why.
+    pub fn load(path: &Path, bounds: KeyBounds) -> Result<AuthorizedKeys, Error> {
+        let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
+        let content = std::fs::read(path).map_err(failed)?;
+        let keys = Arc::new(parse(&content, path, &bounds));
+        let state = Mutex::new(State { content: Some(content), keys });
+        Ok(AuthorizedKeys { path: path.to_path_buf(), bounds, state })
+    }
+
+    /// The keys as they are now.
+    fn now(&self) -> Arc<Keys> {
+        let mut state = self.state.lock().in_any_case();
+        self.refresh(&mut state);
+        Arc::clone(&state.keys)
+    }
+
+    /// A file that has gone or cannot be read authorises nobody: taking the file away must close the door.
+    fn refresh(&self, state: &mut State) {
+        let content = match std::fs::read(&self.path) {
+            Ok(content) => Some(content),
+            Err(error) => {
+                if state.content.is_some() {
+                    tracing::warn!(
+                        "cannot read the authorized keys {}, nobody is let in: {error}",
+                        self.path.display()
+                    );
+                }
+                None
+            }
+        };
+        if content == state.content {
+            return;
+        }
+        let parsed = content.as_deref().map(|content| parse(content, &self.path, &self.bounds));
+        state.keys = Arc::new(parsed.unwrap_or_default());
+        if content.is_some() {
+            tracing::info!(authorized = state.keys.0.len(), "the authorized keys have changed");
+        }
+        state.content = content;
+    }
+
+    /// How many keys are let in.
+    pub fn len(&self) -> usize {
+        self.state.lock().in_any_case().keys.0.len()
+    }
+
+    /// Whether nobody is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Authenticator for AuthorizedKeys {
+    fn authenticate(&self, proof: HandshakeProof<'_>) -> Option<AuthenticatedPeer> {
+        let HandshakeProof::Ed25519(spki) = proof;
+        self.now().find(&PrincipalId::Ed25519(spki.to_vec())).cloned()
+    }
+
+    fn rights_now(&self, of: &[PrincipalId]) -> Vec<Option<Rights>> {
+        let keys = self.now();
+        of.iter().map(|id| keys.find(id).map(|who| who.rights.clone())).collect()
+    }
+}
+
+fn parse(content: &[u8], path: &Path, bounds: &KeyBounds) -> Keys {
+    let mut keys = Keys::default();
+    for (line, number) in content.split(|&byte| byte == b'\n').zip(1..) {
+        let refused = match line::parse(line, bounds) {
+            Ok(None) => continue,
+            // Which of two lines is meant is not guessed: it is the first, as with ssh.
+            Ok(Some(who)) => match keys.0.iter().find(|(_, other)| other.principal.id == who.principal.id) {
+                None => {
+                    warn_of_missing_root(&who.rights, bounds, (path, number));
+                    keys.0.push((number, who));
+                    continue;
+                }
+                Some((first, _)) => LineError::KeyTwice(*first),
+            },
+            Err(refused) => refused,
+        };
+        tracing::warn!("{}:{number}: {refused}; this line lets nobody in", path.display());
+    }
+    keys
+}
+
+/// The line is good all the same: what is missing may come, and each session looks for itself.
+fn warn_of_missing_root(rights: &Rights, bounds: &KeyBounds, (path, number): (&Path, usize)) {
+    let Some(whole) = bounds.root.first().filter(|_| !rights.root.as_os_str().is_empty()) else { return };
+    let root = whole.join(&rights.root);
+    if !root.is_dir() {
+        tracing::warn!("{}:{number}: there is no directory {} now", path.display(), root.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::{Identity, keygen};
+    use super::super::rights::Access;
+    use super::*;
+
+    #[test]
+    fn only_the_keys_of_the_file_as_it_is_now_are_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = folder.path().join(name);
+            keygen(&path, name).unwrap();
+            Identity::load(&path).unwrap()
+        };
+        let (alice, bob) = (make("alice"), make("bob"));
+        let spki = |who: &Identity| who.certified().cert[0].to_vec();
+        let file = folder.path().join("authorized_keys");
+        std::fs::write(
+            &file,
+            format!("# us\n{}\nssh-ed25519 AAAA x\nfarhaul-ed25519 MCow short\n", alice.public_line("alice")),
+        )
+        .unwrap();
+        let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
+        assert_eq!(keys.len(), 1);
+        let lets_in = |who: &Identity| keys.authenticate(HandshakeProof::Ed25519(&spki(who))).is_some();
+        assert!(lets_in(&alice) && !lets_in(&bob));
+        std::fs::write(&file, format!("{}\n", bob.public_line("1"))).unwrap();
+        assert!(!lets_in(&alice) && lets_in(&bob));
+        // Of the same length and with the same time, as `cp -p` and `rsync -t` may leave it.
+        let before = std::fs::metadata(&file).unwrap();
+        std::fs::write(&file, format!("{}\n", alice.public_line("2"))).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(before.modified().unwrap())
+            .unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), before.len());
+        assert!(lets_in(&alice) && !lets_in(&bob));
+        std::fs::remove_file(&file).unwrap();
+        assert!(!lets_in(&alice) && !lets_in(&bob));
+        std::fs::write(&file, [bob.public_line("Bj").as_bytes(), b"\xf6rn\n"].concat()).unwrap();
+        assert!(lets_in(&bob));
+    }
+
+    #[test]
+    fn the_first_good_line_of_a_key_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "").unwrap();
+        let key = Identity::load(&path).unwrap();
+        let file = folder.path().join("authorized_keys");
+        let (line, id) = (key.public_line("me"), PrincipalId::Ed25519(key.certified().cert[0].to_vec()));
+        let rights = |content: String| {
+            std::fs::write(&file, content).unwrap();
+            let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
+            let rights = keys.rights_now(&[PrincipalId::Ed25519(Vec::new()), id.clone()]);
+            assert_eq!(rights[0], None);
+            rights[1].clone()
+        };
+        let read_only = Rights { access: Access::ReadOnly, ..Rights::default() };
+        assert_eq!(rights(format!("read-only {line}\n{line}\n")), Some(read_only.clone()));
+        assert_eq!(rights(format!("{line}\nread-only {line}\n")), Some(Rights::default()));
+        assert_eq!(rights(format!("readonly {line}\nread-only {line}\n")), Some(read_only));
+        assert_eq!(rights(format!("readonly {line}\n")), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! What a daemon reports of a copy that it makes for a client: events, snapshots, and how it has ended.
+//!
+//! Always true: the daemon's texts lose all characters that could control a terminal before anyone sees them;
+//! messages that are not understood are ignored, except for the end.
+
+use farhaul_copy::Report;
+use farhaul_session::error::{Code, Error, ExitCode};
+use farhaul_session::events::{EntryAction, Event, PathEnds};
+use farhaul_session::options::Policy;
+use farhaul_session::snapshot::{Snapshot, TransferState};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The most bytes of a document that says how a copy has ended: a daemon lists at most a few mebibytes of
+/// entries.
+pub(crate) const ENDING_MAX: usize = 16 << 20;
+
+/// Reads an event, if it is one for the client. The beginning and the end of a copy are reported by the
+/// client itself.
+pub(crate) fn event(json: &[u8]) -> Option<Event> {
+    let told = read::<ReceivedEvent>(json).ok()?;
+    Some(match told {
+        ReceivedEvent::Connected { peer, transport, cipher, flows } => {
+            Event::Connected { peer, transport: word(&transport), cipher: word(&cipher), flows }
+        }
+        ReceivedEvent::CarrierChanged { peer, from, to } => {
+            Event::CarrierChanged { peer, from: word(&from), to: word(&to) }
+        }
+        ReceivedEvent::PathDown(ends) => Event::PathDown(ends),
+        ReceivedEvent::PathUp(ends) => Event::PathUp(ends),
+        ReceivedEvent::RateChanged { policy, rate_bps, rate_min_bps } => {
+            Event::RateChanged { policy, rate_bps, rate_min_bps }
+        }
+        ReceivedEvent::StageVerdict { limit, text } => Event::StageVerdict { limit, text },
+        ReceivedEvent::Paused { by_peer } => Event::Paused { by_peer },
+        ReceivedEvent::Resumed => Event::Resumed,
+        ReceivedEvent::EntryDone { path, done, dry_run } => Event::EntryDone { path, done, dry_run },
+        ReceivedEvent::EntryFailed { path, code, reason } => {
+            Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
+        }
+        ReceivedEvent::EntryVanished { path } => Event::EntryVanished { path },
+        ReceivedEvent::MoreVanished => Event::MoreVanished,
+        ReceivedEvent::MetadataNotSet { path, reason } => Event::MetadataNotSet { path, reason },
+        ReceivedEvent::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
+        ReceivedEvent::MoreSkipped => Event::MoreSkipped,
+        ReceivedEvent::NotEntered { path, reason } => Event::NotEntered { path, reason },
+        ReceivedEvent::EntryAgain { path, reason } => Event::EntryAgain { path, reason },
+        ReceivedEvent::Warning { text } => Event::Warning { text },
+        ReceivedEvent::LeftOut { count } => Event::LeftOut { count },
+        ReceivedEvent::Other => return None,
+    })
+}
+
+/// [`Event`] in its readable form; docs/reference/events.md.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum ReceivedEvent {
+    Connected {
+        peer: String,
+        transport: String,
+        cipher: String,
+        flows: u16,
+    },
+    CarrierChanged {
+        peer: String,
+        from: String,
+        to: String,
+    },
+    PathDown(PathEnds),
+    PathUp(PathEnds),
+    RateChanged {
+        policy: Policy,
+        rate_bps: Option<u64>,
+        rate_min_bps: Option<u64>,
+    },
+    StageVerdict {
+        limit: String,
+        text: String,
+    },
+    Paused {
+        by_peer: bool,
+    },
+    Resumed,
+    EntryDone {
+        path: String,
+        #[serde(flatten)]
+        done: EntryAction,
+        dry_run: bool,
+    },
+    EntryFailed {
+        path: String,
+        code: String,
+        reason: String,
+    },
+    EntryVanished {
+        path: String,
+    },
+    MoreVanished,
+    MetadataNotSet {
+        path: String,
+        reason: String,
+    },
+    EntrySkipped {
+        path: String,
+        reason: String,
+    },
+    MoreSkipped,
+    NotEntered {
+        path: String,
+        reason: String,
+    },
+    EntryAgain {
+        path: String,
+        reason: String,
+    },
+    Warning {
+        text: String,
+    },
+    LeftOut {
+        count: u64,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// The static name of a carrier or cipher, which are a closed list.
+fn word(text: &str) -> &'static str {
+    const WORDS: [&str; 8] =
+        ["udp", "tcp", "ssh", "local", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"];
+    WORDS.into_iter().find(|word| *word == text).unwrap_or("another")
+}
+
+/// Reads a snapshot of the copy.
+pub(crate) fn snapshot(json: &[u8]) -> Option<Snapshot> {
+    let mut snapshot: Snapshot = read(json).ok()?;
+    snapshot.facts.is_connected = snapshot.state != TransferState::Starting;
+    Some(snapshot)
+}
+
+/// How a copy has ended, as the daemon reports it.
+#[derive(Debug, Serialize, Deserialize)]
+struct CopyEnd {
+    report: Report,
+    error: Option<EndError>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct EndError {
+    /// The number of the error's code.
+    code: u16,
+    what: String,
+    hint: Option<String>,
+}
+
+/// Makes the document that tells the client how a copy has ended.
+pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
+    let error = error.map(|error| EndError {
+        code: error.code().number(),
+        what: error.to_string(),
+        hint: error.hint().map(str::to_string),
+    });
+    let mut ending = CopyEnd { report: report.clone(), error };
+    let bytes = serde_json::to_vec(&ending).unwrap_or_default();
+    if bytes.len() <= ENDING_MAX {
+        return bytes;
+    }
+    // The lists are dropped; their counts stay.
+    let Report { failed, vanished, not_set, not_taken, left, .. } = &mut ending.report;
+    failed.clear();
+    vanished.clear();
+    not_set.clear();
+    not_taken.clear();
+    left.clear();
+    serde_json::to_vec(&ending).unwrap_or_default()
+}
+
+/// Reads the report of a copy that another daemon has made, and why it ended early, if it did.
+pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
+    let senseless = |_| farhaul_session::messages::senseless(farhaul_session::codec::Malformed);
+    let CopyEnd { report, error } = read(json).map_err(senseless)?;
+    let error = error.map(|EndError { code, what, hint }| {
+        let code = as_seen_from_here(Code::of_number(code));
+        Error::new(code, what).with_hint_if(hint)
+    });
+    Ok((report, error))
+}
+
+/// Translates the code of an error at the copying daemon for the client. A command that makes no sense there
+/// makes none here, and files that do not exist exist for neither. A problem of the daemon's host itself is a
+/// failure of the far end.
+fn as_seen_from_here(code: Option<Code>) -> Code {
+    let Some(code) = code else { return Code::PeerFailed };
+    match code.exit_code() {
+        ExitCode::Usage
+        | ExitCode::Connect
+        | ExitCode::Auth
+        | ExitCode::Incompatible
+        | ExitCode::Files
+        | ExitCode::Lost => code,
+        ExitCode::Interrupted => Code::PeerInterrupted,
+        ExitCode::Ok
+        | ExitCode::SomeFailed
+        | ExitCode::Metadata
+        | ExitCode::Vanished
+        | ExitCode::Protocol
+        | ExitCode::Internal => Code::PeerFailed,
+    }
+}
+
+fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(json)?;
+    make_safe(&mut value);
+    serde_json::from_value(value)
+}
+
+/// Removes from all texts the characters that could control a terminal or hide something.
+fn make_safe(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(farhaul_text::is_unprintable) => {
+            *text = text.replace(farhaul_text::is_unprintable, "");
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_safe),
+        Value::Object(fields) => fields.values_mut().for_each(make_safe),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_copy::{FailedAction, FailedEntry};
+
+    use super::*;
+
+    #[test]
+    fn events_come_back() {
+        let path = || "a/b".to_string();
+        let ends = PathEnds { path: 1, local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
+        for one in [
+            Event::Connected { peer: "c".into(), transport: "udp", cipher: "aes-128-gcm", flows: 2 },
+            Event::CarrierChanged { peer: "c".into(), from: "udp", to: "tcp" },
+            Event::PathDown(ends.clone()),
+            Event::PathUp(ends),
+            Event::RateChanged { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None },
+            Event::StageVerdict { limit: "network".into(), text: "the network".into() },
+            Event::Paused { by_peer: true },
+            Event::Resumed,
+            Event::EntryDone { path: path(), done: EntryAction::Sent { bytes: 7 }, dry_run: false },
+            Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run: true },
+            Event::EntryDone {
+                path: path(),
+                done: EntryAction::Renamed { from: "x".into() },
+                dry_run: false,
+            },
+            Event::EntryFailed { path: path(), code: Code::NoSpace, reason: "full".into() },
+            Event::MetadataNotSet { path: path(), reason: "not permitted".into() },
+            Event::EntrySkipped { path: path(), reason: "a pipe".into() },
+            Event::MoreSkipped,
+            Event::NotEntered { path: path(), reason: "mounted".into() },
+            Event::EntryAgain { path: path(), reason: "it has changed".into() },
+            Event::warning("careful"),
+            Event::LeftOut { count: 3 },
+        ] {
+            assert_eq!(event(&serde_json::to_vec(&one).unwrap()), Some(one));
+        }
+        let own = Event::Ended { ok: true, error: None, code: None, exit_code: 0 };
+        for other in
+            [serde_json::to_vec(&own).unwrap(), br#"{"event":"tomorrow","x":1}"#.to_vec(), b"{".to_vec()]
+        {
+            assert_eq!(event(&other), None);
+        }
+    }
+
+    #[test]
+    fn no_text_steers_a_terminal() {
+        let hostile = Event::warning("\u{1b}[2Jall is \u{202e}well\u{7}");
+        assert_eq!(event(&serde_json::to_vec(&hostile).unwrap()), Some(Event::warning("[2Jall is well")));
+        let failed = FailedEntry {
+            path: "a\u{1b}".into(),
+            code: Code::NoSpace,
+            reason: "\u{9b}full".into(),
+            action: FailedAction::Copy,
+        };
+        let report = Report { failed: vec![failed], failed_count: 1, ..Report::default() };
+        let error = Error::new(Code::NoSpace, "\u{1b}no room").with_hint("\u{1b}make some");
+        let (report, error) = ending(&of_ending(&report, Some(&error))).unwrap();
+        assert_eq!((&report.failed[0].path[..], &report.failed[0].reason[..]), ("a", "full"));
+        let error = error.unwrap();
+        assert_eq!((error.what(), error.hint(), error.code()), ("no room", Some("make some"), Code::NoSpace));
+    }
+
+    #[test]
+    fn how_it_stands_and_how_it_ended_come_back() {
+        let now = Snapshot { bytes_done: 7, state: TransferState::Paused, ..Snapshot::default() };
+        let read = snapshot(&serde_json::to_vec(&now).unwrap()).unwrap();
+        assert!(read.bytes_done == 7 && read.state == TransferState::Paused && read.facts.is_connected);
+        let report = Report { files: 3, ok: true, ..Report::default() };
+        let (again, error) = ending(&of_ending(&report, None)).unwrap();
+        assert!(error.is_none() && again == report);
+        assert!(ending(b"{}").is_err() && snapshot(b"[]").is_none());
+    }
+
+    #[test]
+    fn what_ends_it_there_is_not_laid_to_this_end() {
+        for (there, here) in [
+            (Code::NotListening, Code::NotListening),
+            (Code::GrantUsed, Code::GrantUsed),
+            (Code::NoSpace, Code::NoSpace),
+            (Code::PeerSilent, Code::PeerSilent),
+            (Code::Interrupted, Code::PeerInterrupted),
+            (Code::Misbehaved, Code::PeerFailed),
+            (Code::Bug, Code::PeerFailed),
+            (Code::NoThread, Code::PeerFailed),
+        ] {
+            let (_, error) = ending(&of_ending(&Report::default(), Some(&Error::new(there, "x")))).unwrap();
+            assert_eq!(error.unwrap().code(), here);
+        }
+        assert_eq!(as_seen_from_here(None), Code::PeerFailed);
+    }
+}

@@ -1,0 +1,303 @@
+//! A file that the sender reads chunk by chunk, from several threads: which chunks are left, and who holds it.
+//!
+//! Always true: each chunk is given out once; the last holder, and nobody else, says how the file ended.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::Code;
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_volume::{
+    CHUNK, ChunkCv, ChunkMap, Entry, FileTime, FileTree, RelPath, SourceFile, SourceRef, is_changed,
+};
+
+use super::failures::Failure;
+use super::vanished;
+
+/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
+pub(super) const JOURNAL_MIN: u64 = 4 << 20;
+
+/// Why a file was not read to its end.
+#[derive(Debug, Clone)]
+pub(super) struct ReadTrouble {
+    pub(super) failure: Failure,
+    /// It is not what it was: what it is now may be read.
+    pub(super) is_change: bool,
+    /// It is what it was, but not of the size that its entry says: it may be read to its end.
+    pub(super) is_unsized: bool,
+}
+
+impl ReadTrouble {
+    pub(super) fn changed() -> ReadTrouble {
+        let failure = Failure::new(Code::SourceChanged, "the source changed while it was read");
+        ReadTrouble { failure, is_change: true, is_unsized: false }
+    }
+
+    /// What has been read of it is less, or more, than its size.
+    pub(super) fn of_size(file: &SourceFile) -> ReadTrouble {
+        match file.unchanged() {
+            Ok(true) => ReadTrouble {
+                failure: Failure::new(
+                    Code::FilesFailed,
+                    "its content is not of the size that its file system says",
+                ),
+                is_change: false,
+                is_unsized: true,
+            },
+            Ok(false) => ReadTrouble::changed(),
+            Err(error) => ReadTrouble::of(&error),
+        }
+    }
+
+    pub(super) fn of(error: &std::io::Error) -> ReadTrouble {
+        let failure = match error.kind() {
+            ErrorKind::NotFound => vanished::failure(),
+            _ => Failure::cannot("read", error),
+        };
+        ReadTrouble { failure, is_change: is_changed(error), is_unsized: false }
+    }
+}
+
+/// A file that the receiver may want.
+pub(crate) struct FileJob {
+    pub(crate) id: u64,
+    pub(crate) size: u64,
+    pub(crate) entry: Entry,
+    pub(crate) source: SourceRef,
+    pub(crate) path: RelPath,
+    /// It has changed once already, other than by growing.
+    pub(crate) is_renewed: bool,
+    /// Of the whole content, if it was read as a whole, or if this end signs for it.
+    pub(crate) digest: Mutex<Option<[u8; 32]>>,
+    pub(crate) put: PutBytes,
+    /// Bytes of a stream, once it has ended.
+    pub(crate) streamed: AtomicU64,
+}
+
+/// Content bytes of a file that were put, without what was put again.
+#[derive(Default)]
+pub(crate) struct PutBytes(AtomicU64);
+
+/// The receiver has given the file up.
+const GIVEN_UP: u64 = 1 << 63;
+
+impl PutBytes {
+    /// So many more; false if they are not wanted any more.
+    pub(super) fn add(&self, bytes: usize) -> bool {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed) & GIVEN_UP == 0
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & !GIVEN_UP
+    }
+
+    /// Nothing more is to be put; returns what was.
+    pub(super) fn give_up(&self) -> u64 {
+        self.0.fetch_or(GIVEN_UP, Ordering::Relaxed) & !GIVEN_UP
+    }
+}
+
+impl FileJob {
+    /// Sent as one piece of a pack, not chunk by chunk.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.size <= CHUNK && !self.is_stream()
+    }
+
+    /// Its size is known at its end.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.entry.kind, farhaul_volume::EntryKind::Stream { .. })
+    }
+}
+
+/// A file that is read chunk by chunk.
+pub(crate) struct ChunkedFile {
+    pub(super) job: Arc<FileJob>,
+    /// Chunks that the receiver has from an earlier run.
+    had: u64,
+    /// When the file had last been changed, as it was opened first.
+    ctime: OnceLock<FileTime>,
+    /// None while there is nothing to read: an open one takes descriptors.
+    file: Mutex<Option<Result<Arc<SourceFile>, ReadTrouble>>>,
+    /// Chunks that are to be read, but for holes.
+    left: Mutex<VecDeque<Range<u64>>>,
+    /// Of the chunks below this the receiver may say what it has in their place.
+    old_chunks: u64,
+    /// Those of which it has; none when it says nothing more.
+    told: Mutex<Option<ChunkMap>>,
+    /// Chunks being read or waiting with marks, one for each pass over `left`, and one while marks may come.
+    in_hand: AtomicU64,
+    chunks_sent: AtomicU64,
+    /// Of the chunks that have been read, if this end signs for them.
+    tree: OnceLock<Mutex<FileTree>>,
+    failed: AtomicBool,
+    unread: Mutex<Option<ProducerToken>>,
+}
+
+impl ChunkedFile {
+    /// None if the receiver's ranges make no sense.
+    pub(crate) fn new(
+        job: Arc<FileJob>,
+        have: &[(u64, u64)],
+        old_chunks: u64,
+        unread: Option<ProducerToken>,
+    ) -> Option<ChunkedFile> {
+        let chunks = job.size.div_ceil(CHUNK);
+        let mut have = have.to_vec();
+        have.sort_unstable();
+        let have = ChunkMap::from_ranges(&have)?;
+        if old_chunks > chunks || have.ranges().last().is_some_and(|&(first, count)| first + count > chunks) {
+            return None;
+        }
+        let left = have.gaps(chunks).map(|(first, end)| first.max(old_chunks)..end);
+        Some(ChunkedFile {
+            had: have.count(),
+            ctime: OnceLock::new(),
+            file: Mutex::default(),
+            left: Mutex::new(left.filter(|range| !range.is_empty()).collect()),
+            old_chunks,
+            in_hand: AtomicU64::new(1 + u64::from(old_chunks > 0)),
+            told: Mutex::new((old_chunks > 0).then_some(have)),
+            chunks_sent: AtomicU64::new(0),
+            tree: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            unread: Mutex::new(unread),
+            job,
+        })
+    }
+
+    /// The file's digest is to be known here, unless an earlier run has sent a part of it.
+    pub(super) fn keep_tree(&self) {
+        if self.had == 0 {
+            self.tree.get_or_init(|| Mutex::new(FileTree::new(self.job.size)));
+        }
+    }
+
+    /// A chunk of the file has this value.
+    pub(super) fn note_chunk(&self, chunk: u64, cv: [u8; 32]) {
+        if let Some(tree) = self.tree.get() {
+            tree.lock().whole().set(chunk, ChunkCv(cv));
+        }
+    }
+
+    /// The receiver says something of this chunk; false if it may not.
+    pub(super) fn tell(&self, chunk: u64) -> bool {
+        let mut told = self.told.lock().whole();
+        chunk < self.old_chunks && told.as_mut().is_some_and(|told| told.insert(chunk))
+    }
+
+    /// The receiver says nothing more: the rest is to be read. False if it had said so before.
+    pub(super) fn tell_end(&self) -> bool {
+        let Some(told) = self.told.lock().whole().take() else { return false };
+        let rest = told.gaps(self.old_chunks).map(|(first, end)| first..end);
+        self.left.lock().whole().extend(rest);
+        true
+    }
+
+    /// Content bytes in chunk ranges of a file of `size` bytes.
+    pub(crate) fn bytes_of(ranges: &[(u64, u64)], size: u64) -> u64 {
+        ranges
+            .iter()
+            .map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size))
+            .sum()
+    }
+
+    /// What the receiver has of it, as far as is known here, if it keeps that for a later run.
+    pub(super) fn bytes_kept(&self) -> u64 {
+        let there = (self.had * CHUNK).saturating_add(self.job.put.count()).min(self.job.size);
+        if self.job.size < JOURNAL_MIN { 0 } else { there }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn chunk_len(&self, chunk: u64) -> usize {
+        self.job.size.saturating_sub(chunk.saturating_mul(CHUNK)).min(CHUNK) as usize
+    }
+
+    pub(super) fn file(&self) -> Result<Arc<SourceFile>, ReadTrouble> {
+        let open = || {
+            let file = SourceFile::open(&self.job.source, &self.job.entry)
+                .map_err(|error| ReadTrouble::of(&error))?;
+            // What the receiver has is of the file as it was listed; what was sent, of the file as it was opened first.
+            let listed = self.job.entry.ctime;
+            let expected = *self.ctime.get_or_init(|| if self.had > 0 { listed } else { file.ctime() });
+            if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(ReadTrouble::changed()) }
+        };
+        self.file.lock().whole().get_or_insert_with(open).clone()
+    }
+
+    /// Should a chunk be asked for again, it is opened again.
+    fn close(&self) {
+        self.file.lock().whole().take_if(|file| file.is_ok());
+    }
+
+    /// The next chunk that has data and that the receiver lacks.
+    pub(super) fn next_chunk(&self) -> Option<u64> {
+        let file = self.file().ok()?;
+        let mut left = self.left.lock().whole();
+        loop {
+            if self.failed.load(Ordering::Acquire) {
+                return None;
+            }
+            let range = left.front_mut()?;
+            match file.next_data_chunk(range.start).filter(|chunk| *chunk < range.end) {
+                None => drop(left.pop_front()),
+                Some(chunk) => {
+                    range.start = chunk + 1;
+                    self.in_hand.fetch_add(1, Ordering::AcqRel);
+                    return Some(chunk);
+                }
+            }
+        }
+    }
+
+    /// One more holder, who will [`ChunkedFile::let_go`] of it.
+    pub(super) fn hold(&self) {
+        self.in_hand.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn keep_unread(&self, unread: ProducerToken) {
+        *self.unread.lock().whole() = Some(unread);
+    }
+
+    /// A chunk goes to the receiver for the first time, in so many bytes; false if it is not wanted any more.
+    pub(super) fn count_chunk(&self, bytes: usize) -> bool {
+        self.chunks_sent.fetch_add(1, Ordering::AcqRel);
+        self.job.put.add(bytes)
+    }
+
+    /// True to the first who says so.
+    pub(super) fn fail(&self) -> bool {
+        !self.failed.swap(true, Ordering::AcqRel)
+    }
+
+    /// A holder is through with it; the last one gets what has become of it, if that is not known yet: how many chunks there
+    /// are, or why they are not all there.
+    pub(super) fn let_go(&self) -> Option<(Option<ProducerToken>, Result<u64, ReadTrouble>)> {
+        if self.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return None;
+        }
+        let unread = self.unread.lock().whole().take();
+        let unchanged = |file: Arc<SourceFile>| match file.unchanged() {
+            Ok(true) if file.ends_at_its_size().unwrap_or(true) => {
+                Ok(self.had + self.chunks_sent.load(Ordering::Acquire))
+            }
+            Ok(true) => Err(ReadTrouble::of_size(&file)),
+            Ok(false) => Err(ReadTrouble::changed()),
+            Err(error) => Err(ReadTrouble::of(&error)),
+        };
+        let is_failed = self.failed.load(Ordering::Acquire);
+        let result = (!is_failed).then(|| self.file().and_then(unchanged));
+        if let (Some(Ok(_)), Some(tree)) = (&result, self.tree.get()) {
+            // All that is no hole has been read, and of one file.
+            *self.job.digest.lock().whole() = Some(tree.lock().whole().root().0);
+        }
+        self.close();
+        Some((unread, result?))
+    }
+}

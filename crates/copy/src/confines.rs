@@ -1,0 +1,245 @@
+//! Where the local ends of a job may lie: below one of a few directories, whatever its paths say and whatever links are in them.
+//!
+//! Always true: a path counts by its components and by where it leads; what it leads to is found from a descriptor of the directory,
+//! at the beginning and each time anew, so that a link that is swapped in meanwhile leads nowhere else either.
+//! From: the way in which a daemon keeps its clients below its root (`resolution.rs`, [`Root`]).
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use farhaul_session::error::{Code, Error};
+use farhaul_volume::{Metadata, RelPath, Root, is_way_out};
+
+use super::failures::plain;
+
+/// Directories of this host, of which a job may use what lies below them and nothing else.
+#[derive(Debug, Clone)]
+pub struct LocalConfines(Arc<[ConfineRoot]>);
+
+/// One of them, opened when it is first used.
+#[derive(Debug)]
+struct ConfineRoot {
+    path: PathBuf,
+    root: OnceLock<Root>,
+}
+
+/// A path that lies where it may.
+#[derive(Debug, Clone)]
+pub struct ConfinedPath {
+    /// The directory in which it lies.
+    pub root: Root,
+    /// The way from there.
+    pub path: RelPath,
+}
+
+impl LocalConfines {
+    /// Absolute paths, without a symbolic link in them: who may write above such a directory could choose where it leads. Of two of
+    /// which one lies in the other, the upper one goes.
+    pub fn of(directories: &[PathBuf]) -> Result<LocalConfines, Error> {
+        let allowed = directories.iter().map(|path| {
+            let is_plain =
+                path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+            if !path.is_absolute() || !is_plain {
+                let what = format!("{}: an absolute path is needed, without '..'", path.display());
+                return Err(Error::new(Code::Misuse, what));
+            }
+            Ok(ConfineRoot { path: path.components().collect(), root: OnceLock::new() })
+        });
+        let mut allowed = allowed.collect::<Result<Vec<_>, _>>()?;
+        allowed.sort_by_key(|allowed| allowed.path.components().count());
+        Ok(LocalConfines(allowed.into()))
+    }
+
+    /// Where a local path lies; an error if that is outside, or if a symbolic link leads there.
+    pub fn spot(&self, path: &Path) -> Result<ConfinedPath, Error> {
+        let spot = self.written(path)?;
+        match spot.root.metadata_followed(&spot.path) {
+            Err(error) if is_way_out(&error) => {
+                Err(self
+                    .forbidden(format!("{}: a symbolic link leads out of where this may be", path.display())))
+            }
+            // What else is wrong with it is for who uses it.
+            Ok(_) | Err(_) => Ok(spot),
+        }
+    }
+
+    /// Where it lies by what is written.
+    fn written(&self, path: &Path) -> Result<ConfinedPath, Error> {
+        let given = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let cannot = |error: std::io::Error| {
+            Error::new(Code::of_files(&error), format!("{}: {}", path.display(), plain(&error)))
+        };
+        let whole = std::path::absolute(given).map_err(cannot)?;
+        if whole.components().any(|part| part == Component::ParentDir) {
+            return Err(self.forbidden(format!("{}: a path with '..' is not taken here", path.display())));
+        }
+        let found =
+            self.0.iter().find_map(|allowed| Some((allowed, whole.strip_prefix(&allowed.path).ok()?)));
+        let Some((allowed, rest)) = found else {
+            return Err(self.forbidden(format!("{} lies outside of what may be used here", path.display())));
+        };
+        let rest = RelPath::from_written(rest.as_os_str().as_bytes());
+        let rest = rest.map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", path.display())))?;
+        Ok(ConfinedPath { root: allowed.root()?, path: rest })
+    }
+
+    fn forbidden(&self, what: String) -> Error {
+        let allowed: Vec<_> = self.0.iter().map(|allowed| allowed.path.display().to_string()).collect();
+        let hint = match &allowed[..] {
+            [] => "no file of this host may be used".to_string(),
+            allowed => format!("what may be used lies in {}", allowed.join(", ")),
+        };
+        Error::new(Code::Forbidden, what).with_hint(hint)
+    }
+}
+
+impl ConfineRoot {
+    fn root(&self) -> Result<Root, Error> {
+        if let Some(root) = self.root.get() {
+            return Ok(root.clone());
+        }
+        let below = RelPath::from_written(self.path.as_os_str().as_bytes()).unwrap_or_default();
+        let opened = Root::open("/").and_then(|top| top.subdir(&below)).map_err(|error| {
+            let what =
+                format!("cannot open {}, below which all has to be: {}", self.path.display(), plain(&error));
+            Error::new(Code::of_files(&error), what)
+        })?;
+        Ok(self.root.get_or_init(|| opened).clone())
+    }
+}
+
+impl ConfinedPath {
+    fn metadata(&self) -> Option<Metadata> {
+        self.root.metadata_followed(&self.path).ok().flatten()
+    }
+}
+
+/// What there is at a local path, through links, of a job that may use `grounds` or, without them, anything.
+pub(crate) fn is_directory(grounds: Option<&LocalConfines>, path: &Path) -> Option<bool> {
+    match grounds {
+        None => std::fs::metadata(path).ok().map(|there| there.is_dir()),
+        Some(grounds) => grounds.spot(path).ok()?.metadata().map(|there| there.is_dir()),
+    }
+}
+
+/// The path without links and dots; what is not there yet, below what is.
+pub(crate) fn resolved(grounds: Option<&LocalConfines>, path: &Path) -> Option<PathBuf> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let real = match grounds {
+        None => path.canonicalize().ok(),
+        Some(grounds) => {
+            let spot = grounds.spot(path).ok()?;
+            spot.root.real_path(&spot.path).ok()
+        }
+    };
+    real.or_else(|| {
+        let name = path.file_name()?;
+        Some(resolved(grounds, path.parent()?)?.join(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// `a` with `in/file`, and beside it `ab`, `b` and some links.
+    fn places() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        for name in ["a/in", "ab", "b"] {
+            std::fs::create_dir_all(top.join(name)).unwrap();
+            std::fs::write(top.join(name).join("file"), name).unwrap();
+        }
+        symlink("in", top.join("a/stays")).unwrap();
+        symlink(top.join("b"), top.join("a/leaves")).unwrap();
+        symlink("../b", top.join("a/climbs")).unwrap();
+        symlink("/nowhere/at/all", top.join("a/dangles")).unwrap();
+        symlink("missing", top.join("a/waits")).unwrap();
+        symlink("a", top.join("alias")).unwrap();
+        (folder, top)
+    }
+
+    #[test]
+    fn a_path_counts_by_its_components_and_by_where_it_leads() {
+        let (_folder, top) = places();
+        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
+        for (path, below) in [
+            ("a", ""),
+            ("a/", ""),
+            ("a/.", ""),
+            ("a//in/./file", "in/file"),
+            ("a/stays/file", "stays/file"),
+            ("a/new", "new"),
+            ("a/new/below", "new/below"),
+            ("a/waits", "waits"),
+        ] {
+            let spot = grounds.spot(&top.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(spot.path.as_bytes(), below.as_bytes(), "{path}");
+        }
+        for outside in [
+            "",
+            "b",
+            "b/file",
+            "ab",
+            "ab/file",
+            "a/../b",
+            "a/../a",
+            "a/..",
+            "a/in/..",
+            "a/leaves",
+            "a/leaves/file",
+            "a/climbs",
+            "a/climbs/file",
+            "a/dangles",
+            "alias",
+            "alias/in",
+            "A",
+            ".",
+        ] {
+            let refused = grounds.spot(&top.join(outside)).map(|spot| spot.path).unwrap_err();
+            assert_eq!(refused.code(), Code::Forbidden, "{outside}: {refused}");
+            assert!(refused.hint().is_some_and(|hint| hint.contains("/a")), "{refused:?}");
+        }
+        for outside in ["/", "/etc/passwd", "relative", "", "/dev/stdin", "/proc/self/fd/0"] {
+            assert_eq!(grounds.spot(Path::new(outside)).unwrap_err().code(), Code::Forbidden, "{outside}");
+        }
+    }
+
+    #[test]
+    fn no_directory_is_reached_through_a_link_or_written_so_that_it_could_be_another() {
+        let (_folder, top) = places();
+        let through = LocalConfines::of(&[top.join("alias")]).unwrap().spot(&top.join("alias/in"));
+        assert_eq!(through.unwrap_err().code(), Code::PermissionDenied);
+        for wrong in ["relative", "", "/a/../b"] {
+            assert!(
+                matches!(LocalConfines::of(&[wrong.into()]), Err(error) if error.code() == Code::Misuse),
+                "{wrong}"
+            );
+        }
+        let none = LocalConfines::of(&[]).unwrap().spot(&top);
+        assert!(matches!(none, Err(error) if error.code() == Code::Forbidden));
+        // One that is missing takes nothing from the others.
+        let several =
+            LocalConfines::of(&[top.join("none"), top.join("b"), top.join("a/in"), top.join("a")]).unwrap();
+        assert_eq!(several.spot(&top.join("b/file")).unwrap().path.as_bytes(), b"file");
+        assert_eq!(several.spot(&top.join("a/in/file")).unwrap().path.as_bytes(), b"in/file");
+        assert_eq!(several.spot(&top.join("none/x")).unwrap_err().code(), Code::NotFound);
+    }
+
+    #[test]
+    fn what_is_looked_at_and_resolved_stays_there_too() {
+        let (_folder, top) = places();
+        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
+        let grounds = Some(&grounds);
+        assert_eq!(is_directory(grounds, &top.join("a/stays")), Some(true));
+        assert_eq!(is_directory(grounds, &top.join("a/in/file")), Some(false));
+        assert_eq!(is_directory(grounds, &top.join("a/leaves")), None);
+        assert_eq!(is_directory(None, &top.join("a/leaves")), Some(true));
+        assert_eq!(resolved(grounds, &top.join("a/stays/new")), Some(top.join("a/in/new")));
+        assert_eq!(resolved(grounds, &top.join("a/leaves/new")), None);
+        assert_eq!(resolved(None, &top.join("a/leaves/new")), Some(top.join("b/new")));
+    }
+}

@@ -1,0 +1,42 @@
+//! What this end of a copy says to the other one.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use farhaul_handover::Held as _;
+use farhaul_session::request::Request;
+
+use super::messages::{CopyMessage, Encoder};
+
+/// A session's common state, and the copy's own messages to the peer.
+///
+/// Always true: messages are encoded in the order in which they go, since a path is told by what it has in common
+/// with the path before. So the encoder is locked only while the session takes messages.
+pub(crate) struct Conversation {
+    shared: Arc<Request>,
+    encoder: Mutex<Encoder>,
+}
+
+impl Conversation {
+    pub(crate) fn new(shared: Arc<Request>) -> Arc<Conversation> {
+        Arc::new(Conversation { shared, encoder: Mutex::default() })
+    }
+
+    /// As `SessionShared::send`.
+    pub(crate) fn send(&self, messages: &[CopyMessage]) {
+        self.shared.send_encoded(|out| {
+            let mut encoder = self.encoder.lock().whole();
+            for message in messages {
+                encoder.encode(message, out);
+            }
+        });
+    }
+}
+
+impl Deref for Conversation {
+    type Target = Arc<Request>;
+
+    fn deref(&self) -> &Arc<Request> {
+        &self.shared
+    }
+}

@@ -1,0 +1,162 @@
+//! How a copy ended: from what both ends counted to one report.
+
+use farhaul_session::error::{Code, Error, ExitCode};
+use farhaul_session::session::Dialogue;
+
+use super::end_summary::EndSummary;
+use super::manifest::{ManifestLog, shown_root};
+use super::receipt::{self, ReceiptExchange, ReceiptOptions};
+use super::report::{REPORT_SCHEMA, Report};
+
+/// How a session ended, as this end sees it.
+pub(crate) struct CopyOutcome {
+    pub(crate) report: Report,
+    pub(crate) error: Option<Error>,
+}
+
+impl CopyOutcome {
+    /// A session that never ran.
+    pub(crate) fn failed(error: Error) -> CopyOutcome {
+        let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
+        CopyOutcome { report, error: Some(error) }
+    }
+
+    /// Ends the manifest; a run whose manifest could not be written has failed.
+    pub(crate) fn and_manifest(mut self, log: Option<&ManifestLog>) -> CopyOutcome {
+        match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
+            (Ok(Some(root)), _) => self.report.tree_root = Some(shown_root(&root)),
+            (Ok(None), _) => {}
+            (Err(error), None) => return self.but(error),
+            (Err(_), Some(_)) => {}
+        }
+        self
+    }
+
+    /// With what was signed.
+    pub(crate) fn and_receipt(mut self, receipting: Option<&ReceiptExchange>) -> CopyOutcome {
+        match receipting.map(ReceiptExchange::receipt) {
+            Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
+            Some(Ok(_)) => self.report.no_receipt = Some("the copy has not come to its end".into()),
+            Some(Err(reason)) => self.report.no_receipt = Some(reason),
+            None => {}
+        }
+        self
+    }
+
+    /// With the receipt in its file, if it was asked for; a run without one that has to have it has failed.
+    pub(crate) fn with_receipt(
+        mut self,
+        wanted: Option<&ReceiptOptions>,
+        why_none: Option<&str>,
+    ) -> CopyOutcome {
+        let Some(wanted) = wanted else { return self };
+        if let Some(receipt) = &self.report.receipt {
+            let written = wanted.file.as_deref().map_or(Ok(()), |file| receipt::write(receipt, file));
+            return match written {
+                Err(error) if self.error.is_none() => self.but(error),
+                Ok(()) | Err(_) => self,
+            };
+        }
+        let why = match (why_none, &self.error) {
+            (Some(why), _) => why,
+            (None, Some(_)) => "the copy has not come to its end",
+            (None, None) => "the far end cannot sign: it is of an older version",
+        };
+        let reason = self.report.no_receipt.get_or_insert_with(|| why.to_string());
+        match wanted.is_required && self.error.is_none() {
+            true => {
+                let error = Error::new(Code::NoReceipt, format!("there is no receipt: {reason}"));
+                self.but(error)
+            }
+            false => self,
+        }
+    }
+
+    /// It has failed after all.
+    pub(crate) fn but(self, error: Error) -> CopyOutcome {
+        let report = Report { ok: false, ..self.report }.ended_by(Some(&error));
+        CopyOutcome { report, error: Some(error) }
+    }
+
+    pub(crate) fn new(dialogue: &Dialogue, end: EndSummary, error: Option<Error>) -> CopyOutcome {
+        let session = dialogue.report(&end.figures, end.bytes);
+        let report = Report {
+            schema: REPORT_SCHEMA,
+            ok: error.is_none()
+                && end.failures.count == 0
+                && end.vanished.count == 0
+                && end.not_set.count == 0,
+            error: None,
+            error_detail: None,
+            complete: error.is_none(),
+            renamed: end.renamed,
+            session,
+            files: end.files,
+            directories: end.directories,
+            links: end.links,
+            skipped: end.skipped,
+            deleted: end.deleted,
+            replaced: end.replaced,
+            left: end.left.listed.clone(),
+            left_count: end.left.count,
+            renames: end.renames,
+            bytes_resumed: end.bytes_resumed,
+            bytes_matched: end.bytes_matched,
+            bytes_kept: end.bytes_kept,
+            failed: end.failures.listed.clone(),
+            failed_count: end.failures.count,
+            vanished: end.vanished.listed,
+            vanished_count: end.vanished.count,
+            not_set: end.not_set.listed,
+            not_set_count: end.not_set.count,
+            not_taken: end.not_taken.listed,
+            not_taken_count: end.not_taken.count,
+            spread: end.spread.clone(),
+            tree_root: None,
+            receipt: None,
+            no_receipt: None,
+        };
+        let error = error.or_else(|| nothing_arrived(&report));
+        CopyOutcome { report: report.ended_by(error.as_ref()), error }
+    }
+}
+
+/// When not a single entry arrived, the transfer as a whole has failed. Bytes do not count: how much of an entry that fails
+/// has come by then is a matter of time.
+fn nothing_arrived(report: &Report) -> Option<Error> {
+    let first = report.failed.first()?;
+    let Report { files, directories, links, skipped, deleted, renames, .. } = *report;
+    if [files, directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
+        return None;
+    }
+    let what = format!("{}: {}", first.path, first.reason);
+    // What keeps a single file from arriving is said of the transfer, unless that would end in another way.
+    let is_of_files = first.code.exit_code() == ExitCode::Files;
+    Some(Error::new(if is_of_files { first.code } else { Code::FilesFailed }, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{FailedAction, FailedEntry};
+
+    #[test]
+    fn what_has_come_of_an_entry_that_failed_does_not_change_how_the_run_ends() {
+        let failed = |path: &str, code| FailedEntry {
+            path: path.into(),
+            code,
+            reason: "no".into(),
+            action: FailedAction::Copy,
+        };
+        let mut report = Report { failed: vec![failed("a", Code::PermissionDenied)], ..Report::default() };
+        for bytes in [0, 1, 1 << 30] {
+            report.session.bytes = bytes;
+            let error = nothing_arrived(&report).expect("nothing has arrived");
+            assert_eq!((error.code(), error.to_string().as_str()), (Code::PermissionDenied, "a: no"));
+        }
+        report.failed[0].code = Code::Damaged;
+        assert_eq!(nothing_arrived(&report).map(|error| error.exit_code()), Some(ExitCode::Files));
+        assert!(nothing_arrived(&Report { files: 1, ..report.clone() }).is_none());
+        assert!(nothing_arrived(&Report { skipped: 1, ..report }).is_none());
+    }
+}

@@ -1,0 +1,355 @@
+//! Copies between two daemons: what the client judges of such a job, and what the daemon does that was told
+//! to bring something to another one, or to fetch it there.
+//!
+//! Always true: at the daemon that was told, paths are resolved as if its client had asked for the same by
+//! itself, below what that one may use; what it fetches is only what was asked for.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use farhaul_connect::{
+    AllowedRequest, ContentDirection, DaemonTarget, Errand, EstablishedSession, HelloParams,
+};
+use farhaul_session::budget::{Budget, Charge, Resource};
+use farhaul_session::error::{Code, Error};
+use farhaul_session::handle::Handle;
+
+use super::copy_outcome::CopyOutcome;
+use super::destination::{PulledNames, is_null, last_component};
+use super::job::{CopyJob, Location, RemoteEnd, only_content};
+use super::manifest::ManifestLog;
+use super::report::Report;
+use super::request;
+use super::request::{CopyDirection, CopyRequest};
+use super::resolution;
+use super::resolution::{Confinement, DestinationWish};
+use super::serve::{CLIENT_LANES_MAX, CLIENT_MEMORY_MAX, CopyServerPolicy};
+use super::{AgreedCopy, CopySide, CopySource, Destination, Terms};
+use crate::options::TransferOptions;
+
+/// A job whose source and destination are at daemons, as the client has judged it.
+#[derive(Debug, Clone)]
+pub struct BetweenJob {
+    /// Where the content is.
+    pub from: DaemonTarget,
+    /// Where it is to go.
+    pub to: DaemonTarget,
+    /// A file here that is to have a line for each entry.
+    pub manifest: Option<PathBuf>,
+    sources: Vec<Vec<u8>>,
+    target: Vec<u8>,
+    options: TransferOptions,
+}
+
+impl BetweenJob {
+    /// Whether a job is one.
+    pub fn is_one(job: &CopyJob) -> bool {
+        let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
+        !job.sources.is_empty() && job.sources.iter().all(is_daemon) && is_daemon(&job.destination)
+    }
+
+    /// Refuses what needs this host between the two.
+    pub fn of(job: CopyJob) -> Result<BetweenJob, Error> {
+        let refuse = |option: &str, why: &str| {
+            let what = format!("{option} does not go between two daemons: {why}");
+            let hint = "leave it, or copy by way of this host: from one daemon here, then to the other";
+            Err(Error::new(Code::BadOption, what).with_hint(hint))
+        };
+        if job.names.is_some() {
+            return refuse("--files-from", "the list is on this host");
+        }
+        if job.retry.is_some() {
+            return refuse("--retry-failed", "the list is on this host");
+        }
+        if job.receipt.is_some() {
+            return refuse(
+                "--receipt",
+                "this host is no end of the copy, and could only sign what it is told",
+            );
+        }
+        if !job.spread.is_empty() {
+            return refuse("--spread", "a daemon lets another one use one place only");
+        }
+        if !job.options.network.paths.is_empty() {
+            return refuse("--path", "its addresses would be those of other hosts");
+        }
+        let mut job = only_content(job, None)?;
+        let manifest = job.manifest.take();
+        let asked = &mut job.options.integrity.manifest;
+        *asked = manifest.as_ref().map(|_| asked.take().unwrap_or_default());
+        let options = job.options.checked()?;
+        let Location::Daemon { target: to, path: target } = job.destination else {
+            return Err(not_between());
+        };
+        let mut from: Option<DaemonTarget> = None;
+        let mut sources = Vec::new();
+        for source in job.sources {
+            let Location::Daemon { target, path } = source else { return Err(not_between()) };
+            let is_same = |one: &DaemonTarget| {
+                RemoteEnd::Daemon(one.clone()).is_same(&RemoteEnd::Daemon(target.clone()))
+            };
+            if from.as_ref().is_some_and(|from| !is_same(from)) {
+                let what = "the sources are on different hosts: copy from one after the other";
+                return Err(Error::new(Code::BadOption, what));
+            }
+            from.get_or_insert(target);
+            sources.push(path);
+        }
+        super::are_written_distinct(&sources)?;
+        request::are_not_too_many(&sources)?;
+        let from = from.ok_or_else(not_between)?;
+        Ok(BetweenJob { from, to, manifest, sources, target, options })
+    }
+
+    /// Whether the daemon at the destination can fetch what is to go there: a grant is for one path.
+    pub fn can_be_fetched(&self) -> bool {
+        self.sources.len() == 1
+    }
+
+    /// What the daemon that drives is asked for, as if by a client that copies from there, or to there.
+    pub fn request(&self, driver: DrivingDaemon) -> CopyRequest {
+        let (direction, paths) = match driver {
+            DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone()),
+            DrivingDaemon::Destination => (CopyDirection::Push, vec![self.target.clone()]),
+        };
+        CopyRequest {
+            direction,
+            paths,
+            more_paths: 0,
+            target_is_directory: false,
+            single_file: false,
+            target_is_name: false,
+            options: self.options.clone(),
+        }
+    }
+
+    /// What the other daemon has to let the one do that drives.
+    pub fn errand(&self, driver: DrivingDaemon) -> Errand {
+        let (way, path) = match driver {
+            DrivingDaemon::Source => (ContentDirection::Write, &self.target),
+            DrivingDaemon::Destination => (ContentDirection::Read, &self.sources[0]),
+        };
+        let asked = CopyRequest { paths: vec![path.clone()], ..self.request(driver) };
+        let reach = asked.reach();
+        Errand { way, path: path.clone(), deletes: reach.deletes, follows: reach.follows }
+    }
+}
+
+/// Which of the two daemons opens the session with the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrivingDaemon {
+    /// Where the content is: it brings it.
+    Source,
+    /// Where it is to go: it fetches it.
+    Destination,
+}
+
+fn not_between() -> Error {
+    Error::new(Code::Misuse, "source and destination are not both at daemons")
+}
+
+/// A copy with another daemon that this one makes for a client of its own. All that can be wrong here was
+/// looked at.
+pub struct DelegatedCopy {
+    request: CopyRequest,
+    side: CopySide,
+    terms: Terms,
+    /// What a manifest takes.
+    _kept: Option<(Charge, Charge)>,
+}
+
+/// Bytes of the records that wait to be told, and of their text.
+const MANIFEST_BYTES: u64 = 4 << 20;
+
+impl DelegatedCopy {
+    /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far`
+    /// the path at the other daemon; what is made for it is counted in `budget`.
+    pub fn prepare(
+        mut asked: CopyRequest,
+        far: Vec<u8>,
+        policy: &CopyServerPolicy,
+        allowed: &AllowedRequest,
+        budget: &Budget,
+    ) -> Result<DelegatedCopy, Error> {
+        let confinement = Confinement::Root(resolution::open_root(&policy.root, allowed.root())?);
+        asked.single_file = false;
+        let integrity = &mut asked.options.integrity;
+        let kept = match &integrity.manifest {
+            None => None,
+            Some(_) => Some((budget.charge_of(Resource::Threads, 1)?, budget.charge(MANIFEST_BYTES)?)),
+        };
+        let network = &mut asked.options.network;
+        network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
+        network.testing = policy.testing;
+        let (side, direction, is_directory, is_name) = match asked.direction {
+            CopyDirection::Pull => {
+                let origin = resolution::far_origin(&confinement, &asked, budget)?;
+                let is_content = |path: &Vec<u8>| last_component(path).is_none();
+                let are_several = matches!(&origin, CopySource::Scan(scan) if scan.source_count() > 1);
+                let is_directory = are_several || asked.paths.iter().any(is_content) || far.ends_with(b"/");
+                (CopySide::Send(origin), CopyDirection::Push, is_directory, false)
+            }
+            CopyDirection::Push => {
+                let destination = destination(&confinement, &asked, &far)?;
+                let is_name = matches!(&destination, Destination::Tree(target) if target.rename.is_some());
+                (CopySide::Receive(destination), CopyDirection::Pull, false, is_name)
+            }
+        };
+        let mut options = asked.options;
+        options.files.delta = Some(options.files.delta.unwrap_or(true));
+        let request = CopyRequest {
+            direction,
+            paths: vec![far],
+            more_paths: 0,
+            target_is_directory: is_directory,
+            single_file: false,
+            target_is_name: is_name,
+            options,
+        };
+        let terms = Terms {
+            strip_setuid: policy.strip_setuid,
+            mask: policy.mask,
+            lanes_max: Some(CLIENT_LANES_MAX),
+            names: None,
+            more_paths: None,
+            log: None,
+            keys: None,
+        };
+        Ok(DelegatedCopy { request, side, terms, _kept: kept })
+    }
+
+    /// What the other daemon is to be asked for.
+    pub fn params(&self) -> Result<HelloParams, Error> {
+        let opening = self.request.opening(request::needs(&self.request.options))?;
+        Ok(HelloParams { opening, features: request::own_features(), udp: true, early: false })
+    }
+
+    /// Runs it to its end in a session with that one. `entries` takes the manifest, if the client wants one; the copy waits for
+    /// it.
+    pub fn run(
+        mut self,
+        established: EstablishedSession,
+        entries: Box<dyn Write + Send>,
+        handle: &Handle,
+    ) -> (Report, Option<Error>) {
+        let is_dry_run = self.request.options.dry_run;
+        let is_wanted = self.request.options.integrity.manifest.is_some();
+        let log = match is_wanted.then(|| ManifestLog::told(entries, is_dry_run)).transpose() {
+            Ok(log) => log,
+            Err(error) => return (Report::default().ended_by(Some(&error)), Some(error)),
+        };
+        if let Some(log) = &log {
+            log.set_mask(match &self.side {
+                CopySide::Send(_) => request::mask_of(&established.terms),
+                CopySide::Receive(_) => self.terms.mask,
+            });
+        }
+        self.terms.log = log.clone();
+        let agreed = AgreedCopy::new(established, self.request);
+        let outcome = super::run(agreed, self.side, &self.terms, handle).and_manifest(log.as_deref());
+        let CopyOutcome { report, error } = outcome;
+        (report, error)
+    }
+}
+
+/// Where a daemon puts what it fetches for its client.
+fn destination(confinement: &Confinement, asked: &CopyRequest, far: &[u8]) -> Result<Destination, Error> {
+    let path = asked.paths.first().ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
+    if is_null(Path::new(OsStr::from_bytes(path))) {
+        return Ok(Destination::Null);
+    }
+    let wish = DestinationWish {
+        is_directory: asked.target_is_directory || path.ends_with(b"/") || last_component(far).is_none(),
+        is_name: asked.target_is_name,
+        dry_run: asked.options.dry_run,
+    };
+    let mut target = resolution::far_target(confinement, path, wish, &[])?;
+    target.asked = PulledNames::from_sources(&[far.to_vec()]);
+    Ok(Destination::Tree(Box::new(target)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon(host: &str, path: &str) -> Location {
+        let target = DaemonTarget { host: host.into(), ..DaemonTarget::default() };
+        Location::Daemon { target, path: path.into() }
+    }
+
+    fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
+        CopyJob {
+            sources,
+            destination,
+            names: None,
+            retry: None,
+            options: TransferOptions::default(),
+            spread: Vec::new(),
+            manifest: None,
+            within: None,
+            receipt: None,
+            means: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_job_between_daemons_says_what_each_of_them_has_to_do() {
+        let one = job(vec![daemon("b", "run7"), daemon("b", "run8")], daemon("c", "in/"));
+        assert!(BetweenJob::is_one(&one));
+        let between = BetweenJob::of(one).unwrap();
+        assert!(!between.can_be_fetched());
+        let asked = between.request(DrivingDaemon::Source);
+        assert_eq!(
+            (asked.direction, asked.paths),
+            (CopyDirection::Pull, vec![b"run7".to_vec(), b"run8".to_vec()])
+        );
+        let errand = between.errand(DrivingDaemon::Source);
+        assert_eq!(
+            (errand.way, &errand.path[..], errand.deletes),
+            (ContentDirection::Write, &b"in/"[..], false)
+        );
+        let mut sync = job(vec![daemon("b", "run7")], daemon("c", "in"));
+        let delete = Some(crate::options::DeleteOptions::default());
+        sync.options.sync = Some(crate::options::SyncOptions { delete, ..Default::default() });
+        let between = BetweenJob::of(sync).unwrap();
+        assert!(between.can_be_fetched() && between.errand(DrivingDaemon::Source).deletes);
+        let errand = between.errand(DrivingDaemon::Destination);
+        assert_eq!((errand.way, &errand.path[..]), (ContentDirection::Read, &b"run7/"[..]));
+    }
+
+    #[test]
+    fn what_needs_this_host_is_refused_in_words() {
+        let one = || job(vec![daemon("b", "x")], daemon("c", "y"));
+        for (job, word) in [
+            (CopyJob { names: Some(Vec::new()), ..one() }, "--files-from"),
+            (CopyJob { spread: vec![vec![b"a".to_vec()]], ..one() }, "--spread"),
+            (job(vec![daemon("b", "x"), daemon("d", "x2")], daemon("c", "y")), "different hosts"),
+            (job(vec![daemon("b", "x"), daemon("b", "z/x")], daemon("c", "y")), "x"),
+        ] {
+            let error = BetweenJob::of(job).unwrap_err();
+            assert!(error.what().contains(word), "{error}");
+        }
+        let with = BetweenJob::of(CopyJob { manifest: Some("m".into()), ..one() }).unwrap();
+        assert!(
+            with.manifest.is_some()
+                && with.request(DrivingDaemon::Source).options.integrity.manifest.is_some()
+        );
+        let mut without = one();
+        without.options.integrity.manifest = Some(Default::default());
+        assert!(
+            BetweenJob::of(without)
+                .unwrap()
+                .request(DrivingDaemon::Source)
+                .options
+                .integrity
+                .manifest
+                .is_none()
+        );
+        let local = Location::Local("x".into());
+        assert!(!BetweenJob::is_one(&job(vec![local.clone()], daemon("c", "y"))));
+        assert!(!BetweenJob::is_one(&job(vec![daemon("b", "x")], local)));
+        assert!(!BetweenJob::is_one(&job(Vec::new(), daemon("c", "y"))));
+    }
+}

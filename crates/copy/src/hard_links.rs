@@ -1,0 +1,166 @@
+//! Hard links of a manifest: a link can be made once the file that it names is in its place.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_volume::RelPath;
+
+use super::incoming_entry::IncomingEntry;
+use super::sender::announcement::LINKS_BYTES_MAX;
+
+/// Files with several links that are remembered, as many as a sender announces, and twice the bytes.
+const TARGETS_MAX: usize = 1 << 20;
+const TARGETS_BYTES_MAX: usize = 2 * LINKS_BYTES_MAX;
+/// What one takes besides its path.
+pub(crate) const LINK_BYTES: usize = 96;
+
+/// What has become of a file that others link to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkTargetOutcome {
+    /// It is in its place.
+    There,
+    /// A dry run would have put it there.
+    Listed,
+    /// Another one is in its place, which may not be overwritten.
+    Kept,
+    Failed,
+}
+
+#[derive(Debug)]
+enum LinkTargetState {
+    /// With the links that wait for it.
+    Expected(Vec<IncomingEntry>),
+    Settled(LinkTargetOutcome, RelPath),
+}
+
+/// Files that have several links, from their entries to the end.
+///
+/// Always true: a link waits here only until it is known what becomes of its file, and is handed out once.
+#[derive(Debug, Default)]
+pub(crate) struct HardLinks(Mutex<Targets>);
+
+#[derive(Debug, Default)]
+struct Targets {
+    targets: HashMap<u64, LinkTargetState>,
+    bytes: usize,
+    kept: Charge,
+}
+
+impl HardLinks {
+    pub(crate) fn within(budget: &Budget) -> HardLinks {
+        HardLinks(Mutex::new(Targets { kept: budget.nothing(), ..Targets::default() }))
+    }
+
+    /// Later entries may link to file `id`, which belongs at `path`.
+    pub(crate) fn expect(&self, id: u64, path: &RelPath) -> Result<(), Error> {
+        let all = &mut *self.0.lock().whole();
+        all.bytes += LINK_BYTES + path.as_bytes().len();
+        if all.targets.len() == TARGETS_MAX || all.bytes > TARGETS_BYTES_MAX {
+            return Err(Error::from(Misbehaviour::TooManyLinks));
+        }
+        all.kept.hold(all.bytes as u64)?;
+        all.targets.insert(id, LinkTargetState::Expected(Vec::new()));
+        Ok(())
+    }
+
+    /// Asks for the file that link `id` names: what became of it and its path; `None` when that is not decided yet, and the
+    /// link has to wait.
+    pub(crate) fn request(
+        &self,
+        to: u64,
+        link: &IncomingEntry,
+    ) -> Result<Option<(LinkTargetOutcome, RelPath)>, Error> {
+        let id = link.id();
+        match self.0.lock().whole().targets.get_mut(&to) {
+            None => Err(Error::misbehaved(
+                Misbehaviour::LinkToNothing,
+                format!("entry {id} links to {to}, which is no linked file"),
+            )),
+            Some(LinkTargetState::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
+            Some(LinkTargetState::Expected(waiting)) => {
+                waiting.push(link.clone());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where file `id` is, unless it failed.
+    pub(crate) fn path_of(&self, id: u64) -> Option<RelPath> {
+        match self.0.lock().whole().targets.get(&id) {
+            Some(LinkTargetState::Settled(outcome, path)) if *outcome != LinkTargetOutcome::Failed => {
+                Some(path.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// What became of file `id`, which belongs at `path`; returns the links that waited for it.
+    pub(crate) fn settle(&self, id: u64, outcome: LinkTargetOutcome, path: &RelPath) -> Vec<IncomingEntry> {
+        let targets = &mut self.0.lock().whole().targets;
+        let Some(state) = targets.get_mut(&id) else { return Vec::new() };
+        match std::mem::replace(state, LinkTargetState::Settled(outcome, path.clone())) {
+            LinkTargetState::Expected(waiting) => waiting,
+            LinkTargetState::Settled(..) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_wait_for_their_file_and_follow_its_fate() {
+        let path = |text: &str| RelPath::from_bytes(text.as_bytes()).unwrap();
+        let link = |id, name, to| {
+            let entry = super::super::messages::ManifestEntry {
+                id,
+                path: b"l".to_vec(),
+                mode: 0,
+                mtime_secs: 0,
+                mtime_nanos: 0,
+                what: super::super::messages::EntryContent::HardLink { to },
+                attributes: farhaul_volume::Attributes::new(),
+            };
+            IncomingEntry {
+                entry,
+                path: path(name),
+                parent: None,
+                booked: 0,
+                is_place_free: false,
+                replaces: None,
+            }
+        };
+        let links = HardLinks::default();
+        links.expect(1, &path("f")).unwrap();
+        links.expect(2, &path("g")).unwrap();
+        assert_eq!(links.request(1, &link(5, "l", 1)).unwrap(), None);
+        assert_eq!(links.settle(1, LinkTargetOutcome::There, &path("f")).len(), 1);
+        assert_eq!(links.request(1, &link(6, "m", 1)).unwrap(), Some((LinkTargetOutcome::There, path("f"))));
+        assert!(links.settle(2, LinkTargetOutcome::Failed, &path("g")).is_empty());
+        assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((LinkTargetOutcome::Failed, path("g"))));
+        assert_eq!((links.path_of(1), links.path_of(2)), (Some(path("f")), None));
+        assert_eq!(Misbehaviour::of(&links.request(3, &link(8, "o", 3))), Some(Misbehaviour::LinkToNothing));
+    }
+
+    #[test]
+    fn files_with_several_links_take_only_so_much_room() {
+        let name = |id: u64| format!("{}{id:06}", ["x".repeat(249) + "/", String::new()].concat().repeat(16));
+        let path = |id| RelPath::from_bytes(name(id).as_bytes()).unwrap();
+        let links = HardLinks::default();
+        let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
+        let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
+        assert_eq!(announced, fitting);
+        let more = links.expect(u64::MAX, &path(0));
+        assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyLinks));
+        let budget = Budget::new("this session", farhaul_session::ResourceLimits::memory(1 << 20));
+        let links = HardLinks::within(&budget);
+        announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
+        assert!((200..300).contains(&announced) && budget.used() <= 1 << 20, "{announced}");
+        drop(links);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,551 @@
+//! A file on its way in: what of it has come and where that is kept, until it has its name or has failed.
+//!
+//! Always true: one thread alone is told that the file is complete; what its end says fits what has come, whichever of them comes
+//! first. Each state has a lock of its own, of which none is taken while another is held, and none leaves this file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::meter::Meter;
+use farhaul_session::shared::CompleteBlock;
+use farhaul_volume::{
+    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
+    UnnamedFile, chunk_cv, whole_digest,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::failures::{Failure, of_partial};
+use super::incoming_entry::IncomingEntry;
+use super::messages::EntryContent;
+use super::receiver::{CopyReceiver, Destination, ReceiveRules, ToldChunks};
+use super::roots::is_full;
+use super::stream_arrival::StreamArrival;
+use super::trailer::BlockPiece;
+use crate::options::VerifyMode;
+
+/// A sender gives a file up sooner; one that does not could keep us asking for ever.
+const DAMAGED_MAX: u32 = 16;
+
+/// A file on its way in.
+pub(crate) struct IncomingFile {
+    pub(crate) item: IncomingEntry,
+    kind: IncomingKind,
+    /// Of chunks that may be there, or whose place holds something: what the sender was told.
+    pub(crate) told: Option<ToldChunks>,
+    /// What has come of it, if only its end says how long it is.
+    came: Mutex<StreamArrival>,
+    /// Size and number of chunks, once the sender has said them.
+    end: Mutex<Option<(u64, u64)>>,
+    finishing: AtomicBool,
+    /// Pieces that did not match their digest.
+    damaged: AtomicU32,
+    /// Of the whole content, when that is there and was verified.
+    digest: OnceLock<[u8; 32]>,
+}
+
+pub(crate) enum IncomingKind {
+    /// Comes as one piece.
+    Whole,
+    Chunked(RwLock<Option<Arc<Partial>>>),
+    /// Its size is known only at its end.
+    Stream(IncomingStream),
+    /// Standard output: chunks leave in order.
+    Pipe(Mutex<PipeState>),
+    /// Chunks that came, and were not kept.
+    Null(Mutex<ChunkMap>),
+}
+
+impl IncomingKind {
+    pub(crate) fn chunked(partial: Partial) -> IncomingKind {
+        IncomingKind::Chunked(RwLock::new(Some(Arc::new(partial))))
+    }
+
+    pub(crate) fn null() -> IncomingKind {
+        IncomingKind::Null(Mutex::new(ChunkMap::new()))
+    }
+
+    pub(crate) fn pipe() -> IncomingKind {
+        IncomingKind::Pipe(Mutex::default())
+    }
+}
+
+/// A file of unknown size under its temporary name.
+pub(crate) struct IncomingStream {
+    temp: Mutex<Option<TempFile>>,
+    file: File,
+    chunks: Mutex<BTreeMap<u64, ChunkCv>>,
+}
+
+impl IncomingStream {
+    pub(crate) fn create(root: &Root, path: &RelPath) -> std::io::Result<IncomingStream> {
+        let temp = TempFile::create(root, path)?;
+        let file = temp.file().try_clone()?;
+        Ok(IncomingStream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
+    }
+
+    /// Of the whole content. A single chunk of a stream has the value of a chunk among others, and is read for its digest.
+    fn digest(&self, size: u64) -> [u8; 32] {
+        let mut tree = FileTree::new(size);
+        for (&chunk, &cv) in self.chunks.lock().whole().iter() {
+            tree.set(chunk, cv);
+        }
+        let mut only = vec![0; size.min(CHUNK) as usize];
+        match size <= CHUNK && self.file.read_exact_at(&mut only, 0).is_ok() {
+            true => whole_digest(&only),
+            false => tree.root().0,
+        }
+    }
+}
+
+/// Chunks that wait for the ones before them.
+#[derive(Default)]
+pub(crate) struct PipeState {
+    next: u64,
+    waiting: BTreeMap<u64, (Arc<CompleteBlock>, std::ops::Range<usize>)>,
+    written: u64,
+}
+
+impl IncomingFile {
+    pub(crate) fn new(item: IncomingEntry, kind: IncomingKind) -> IncomingFile {
+        let (came, end) = Default::default();
+        let (finishing, damaged, digest) = Default::default();
+        IncomingFile { item, kind, told: None, came, end, finishing, damaged, digest }
+    }
+
+    /// There is another version, of which the sender is told.
+    pub(crate) fn compared(self, told: ToldChunks) -> IncomingFile {
+        IncomingFile { told: Some(told), ..self }
+    }
+
+    /// None once it is over.
+    pub(crate) fn partial(&self) -> Option<Arc<Partial>> {
+        let IncomingKind::Chunked(partial) = &self.kind else { return None };
+        partial.read().whole().clone()
+    }
+
+    /// Books the sender's word on the end; true when the file is complete and the caller has to finish it. The word may be repeated,
+    /// but not changed, and it has to fit what the file is and what has come.
+    pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> Result<bool, Error> {
+        let wrong = || {
+            Error::misbehaved(Misbehaviour::ImpossibleEnd, format!("{} ends where it cannot", self.item.path))
+        };
+        let fits = match self.item.entry.what {
+            EntryContent::Stream => self.came.lock().whole().end(size, chunks),
+            _ => size == self.item.entry.size(),
+        };
+        // A writer that is through with a piece must not see an end that is refused.
+        if !fits {
+            return Err(wrong());
+        }
+        let end = *self.end.lock().whole().get_or_insert((size, chunks));
+        if end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
+    }
+
+    /// True once: to the one caller that has to finish the file.
+    pub(crate) fn is_complete(&self) -> bool {
+        let Some((_, chunks)) = *self.end.lock().whole() else { return false };
+        let there = match &self.kind {
+            IncomingKind::Whole => return false,
+            IncomingKind::Chunked(partial) => {
+                partial.read().whole().as_ref().map_or(0, |partial| partial.chunks_there())
+            }
+            IncomingKind::Stream(stream) => stream.chunks.lock().whole().len() as u64,
+            IncomingKind::Pipe(state) => state.lock().whole().next,
+            IncomingKind::Null(came) => came.lock().whole().count(),
+        };
+        there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Keeps what can be resumed, drops the rest.
+    pub(crate) fn abandon(&self) {
+        if let IncomingKind::Chunked(partial) = &self.kind {
+            drop(partial.write().whole().take());
+        }
+    }
+
+    /// Makes what has been written so far count even if the machine goes down.
+    pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
+        match &self.kind {
+            IncomingKind::Chunked(partial) => {
+                // Not under the lock: a file that is complete meanwhile does not wait for its sync.
+                let partial = partial.read().whole().clone();
+                partial.map_or(Ok(()), |partial| partial.checkpoint())
+            }
+            IncomingKind::Whole | IncomingKind::Stream(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Another transfer waits for it.
+    pub(crate) fn is_requested(&self) -> bool {
+        match &self.kind {
+            IncomingKind::Chunked(partial) => {
+                partial.read().whole().as_ref().is_some_and(|partial| partial.is_requested())
+            }
+            IncomingKind::Whole | IncomingKind::Stream(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_) => {
+                false
+            }
+        }
+    }
+
+    /// It came as one piece, so that its sender knows its digest.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.kind, IncomingKind::Whole)
+    }
+
+    /// It has a partial file, or the like, open.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.kind, IncomingKind::Chunked(_) | IncomingKind::Stream(_))
+    }
+
+    /// Its size, if it is known by now.
+    pub(crate) fn size(&self) -> u64 {
+        self.end.lock().whole().map_or(self.item.entry.size(), |(size, _)| size)
+    }
+
+    pub(crate) fn digest(&self) -> Option<[u8; 32]> {
+        self.digest.get().copied()
+    }
+
+    pub(crate) fn set_digest(&self, digest: [u8; 32], rules: ReceiveRules) {
+        if rules.verify != VerifyMode::Transit {
+            let _ = self.digest.set(digest);
+        }
+    }
+
+    /// Writes a file that came as one piece, but for its name. None where nothing is kept.
+    pub(crate) fn write_whole(
+        &self,
+        receiver: &CopyReceiver,
+        data: &[u8],
+    ) -> Result<Option<UnnamedFile>, Failure> {
+        let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
+        let path = &self.item.path;
+        let options = receiver.write_options(target, &self.item);
+        let is_linked = self.item.is_place_free && !receiver.rules.files.announce;
+        let write = if is_linked { UnnamedFile::new } else { UnnamedFile::replacing };
+        loop {
+            let root = target.roots.of(path);
+            match receiver.with_descriptor(|| write(root, path, data, &options)) {
+                Ok(unnamed) => return Ok(Some(unnamed)),
+                Err(error) if is_full(&error) && target.roots.assign_elsewhere(path) => {}
+                Err(error) => return Err(receiver.cannot("write", path, &error)),
+            }
+        }
+    }
+
+    /// Hands what is still in memory of a file that is whole to the disk.
+    pub(crate) fn begin(&self) -> std::io::Result<()> {
+        match &self.kind {
+            IncomingKind::Chunked(_) => self.partial().map_or(Ok(()), |partial| partial.begin()),
+            IncomingKind::Stream(stream) => writing_stream(stream, |temp| temp.begin(0, 0)),
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the disk has it.
+    pub(crate) fn wait(&self) -> std::io::Result<()> {
+        self.partial().map_or(Ok(()), |partial| partial.wait())
+    }
+
+    /// Whether its name has to wait for a disk.
+    pub(crate) fn needs_a_disk(&self) -> bool {
+        match &self.kind {
+            IncomingKind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
+            IncomingKind::Stream(stream) => {
+                stream.temp.lock().whole().as_ref().is_some_and(TempFile::needs_a_disk)
+            }
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => false,
+        }
+    }
+
+    /// Writes a piece of a file that does not come as one; false if it was there already, or another writer has it in hand, or the file
+    /// is over. `meter` has the time that the writing takes.
+    pub(crate) fn write(
+        &self,
+        piece: &BlockPiece,
+        arrived: &Arc<CompleteBlock>,
+        range: Range<usize>,
+        meter: &Meter,
+    ) -> Result<bool, Failure> {
+        let data = &arrived.block[range.clone()];
+        match &self.kind {
+            IncomingKind::Whole => Ok(false),
+            IncomingKind::Chunked(partial) => {
+                if let Some(told) = &self.told {
+                    told.take(piece.chunk, 0);
+                }
+                let partial = partial.read().whole();
+                let Some(partial) = partial.as_ref() else { return Ok(false) };
+                meter.time(|| write_chunk(partial, piece, data))
+            }
+            IncomingKind::Stream(stream) => meter.time(|| write_stream(stream, piece, data)).map(|()| true),
+            IncomingKind::Null(came) => Ok(came.lock().whole().insert(piece.chunk)),
+            IncomingKind::Pipe(state) => {
+                let mut state = state.lock().whole();
+                if piece.chunk < state.next {
+                    return Ok(false);
+                }
+                state.waiting.insert(piece.chunk, (arrived.clone(), range));
+                meter.time(|| write_pipe(&mut state)).map(|()| true)
+            }
+        }
+    }
+
+    /// Makes a chunk of what is in its place; `had` is the value of that, if the sender was told it. None if the file is over.
+    pub(crate) fn patch(
+        &self,
+        piece: &BlockPiece,
+        patch: &Patch<'_>,
+        had: Option<ChunkCv>,
+        scratch: &mut Vec<u8>,
+        meter: &Meter,
+    ) -> Option<std::io::Result<PatchOutcome>> {
+        let IncomingKind::Chunked(partial) = &self.kind else { return None };
+        let cv = ChunkCv(piece.digest);
+        let partial = partial.read().whole();
+        let partial = partial.as_ref()?;
+        Some(meter.time(|| match (patch.is_empty(), had) {
+            (true, Some(had)) if had != cv => Ok(PatchOutcome::Differs),
+            (true, Some(_)) => partial.adopt(piece.chunk, cv),
+            _ => partial.patch(piece.chunk, patch, cv, scratch),
+        }))
+    }
+
+    /// A piece did not match its digest; false if that has been in vain too often.
+    pub(crate) fn may_ask_again(&self) -> bool {
+        self.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX
+    }
+
+    /// Whether the piece has the length that its place has.
+    pub(crate) fn fits(&self, piece: &BlockPiece) -> bool {
+        if piece.is_patch {
+            let start = piece.chunk.checked_mul(CHUNK);
+            return matches!(self.kind, IncomingKind::Chunked(_))
+                && start.is_some_and(|start| start < self.item.entry.size());
+        }
+        match (&self.kind, &self.item.entry.what) {
+            (IncomingKind::Whole, EntryContent::File { size, .. }) => {
+                piece.chunk == 0 && u64::from(piece.len) == *size
+            }
+            (
+                IncomingKind::Chunked(_) | IncomingKind::Pipe(_) | IncomingKind::Null(_),
+                EntryContent::File { size, .. },
+            ) => piece
+                .chunk
+                .checked_mul(CHUNK)
+                .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
+            _ => self.came.lock().whole().note(piece.chunk, piece.len),
+        }
+    }
+
+    pub(crate) fn chunk_len(&self, chunk: u64) -> u64 {
+        self.item.entry.size().saturating_sub(chunk * CHUNK).min(CHUNK)
+    }
+
+    /// Gives a file that did not come as one piece its name.
+    pub(crate) fn complete(&self, receiver: &CopyReceiver) -> Result<(), Failure> {
+        let cannot = |error: std::io::Error| receiver.cannot("finish", &self.item.path, &error);
+        match &self.kind {
+            IncomingKind::Whole | IncomingKind::Null(_) | IncomingKind::Pipe(_) => Ok(()),
+            IncomingKind::Chunked(partial) => {
+                let Some(partial) = partial.write().whole().take() else { return Ok(()) };
+                if receiver.rules.verify == VerifyMode::Readback && !partial.readback().map_err(cannot)? {
+                    partial.discard();
+                    let why = "what was written does not read back; it was removed";
+                    return Err(Failure::new(Code::DiskFailed, why));
+                }
+                let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+                let finished = partial.finish(&receiver.write_options(target, &self.item)).map(drop);
+                let finished = finished.map_err(|error| match error {
+                    PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
+                    error => {
+                        let failure = of_partial(error);
+                        Failure { reason: format!("cannot finish: {}", failure.reason), ..failure }
+                    }
+                });
+                match &finished {
+                    Err(failure) if !failure.is_about_metadata() => {
+                        receiver.keep_for_later(partial.bytes_kept());
+                    }
+                    _ => self.set_digest(partial.digest().0, receiver.rules),
+                }
+                finished
+            }
+            IncomingKind::Stream(stream) => {
+                let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
+                if receiver.rules.verify == VerifyMode::Readback {
+                    temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
+                }
+                let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+                let finished = temp.finish(&receiver.write_options(target, &self.item)).map_err(cannot);
+                if finished.as_ref().err().is_none_or(Failure::is_about_metadata) {
+                    self.set_digest(stream.digest(self.size()), receiver.rules);
+                }
+                finished
+            }
+        }
+    }
+}
+
+fn writing_stream(
+    stream: &IncomingStream,
+    work: impl Fn(&TempFile) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    stream.temp.lock().whole().as_ref().map_or(Ok(()), work)
+}
+
+/// Whether this call wrote the chunk; only then it is booked.
+fn write_chunk(partial: &Partial, piece: &BlockPiece, data: &[u8]) -> Result<bool, Failure> {
+    let cv = ChunkCv(piece.digest);
+    partial
+        .write_chunk(piece.chunk, data)
+        .and_then(|written| {
+            if written {
+                partial.mark(piece.chunk, cv)?;
+            }
+            Ok(written)
+        })
+        .map_err(|error| Failure::cannot("write", &error))
+}
+
+fn write_stream(stream: &IncomingStream, piece: &BlockPiece, data: &[u8]) -> Result<(), Failure> {
+    stream.file.write_all_at(data, piece.chunk * CHUNK).map_err(|error| Failure::cannot("write", &error))?;
+    writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
+        .map_err(|error| Failure::cannot("write", &error))?;
+    stream.chunks.lock().whole().insert(piece.chunk, ChunkCv(piece.digest));
+    Ok(())
+}
+
+/// Writes what is next in order. Blocks are sent in order, so the one that is waited for is always on its way.
+fn write_pipe(state: &mut PipeState) -> Result<(), Failure> {
+    while let Some((arrived, range)) = state.waiting.remove(&state.next) {
+        write_out(&arrived.block[range.clone()]).map_err(|error| Failure {
+            code: Code::OutputLost,
+            ..Failure::cannot("write to standard output", &error)
+        })?;
+        state.written += range.len() as u64;
+        state.next += 1;
+    }
+    Ok(())
+}
+
+/// Past the standard library's buffer, which takes a descriptor that is not open for writing for one that takes everything.
+fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(std::io::stdout(), bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            // Whoever shares it has made it non-blocking.
+            Err(rustix::io::Errno::AGAIN) => {
+                let stdout = std::io::stdout();
+                match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], None) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn readback(stream: &IncomingStream) -> std::io::Result<()> {
+    let mut buffer = vec![0; CHUNK as usize];
+    for (&chunk, cv) in stream.chunks.lock().whole().iter() {
+        let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
+        if chunk_cv(&buffer[..len]) != cv.0 {
+            return Err(std::io::Error::other("what was written does not read back"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_volume::{Attributes, FileTime};
+
+    use super::*;
+    use crate::messages::ManifestEntry;
+
+    fn file(what: EntryContent) -> IncomingFile {
+        let path = RelPath::from_bytes(b"f").unwrap();
+        let attributes = Attributes::new();
+        let entry = ManifestEntry {
+            id: 0,
+            path: Vec::new(),
+            mode: 0,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            what,
+            attributes,
+        };
+        let item =
+            IncomingEntry { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
+        IncomingFile::new(item, IncomingKind::null())
+    }
+
+    fn of_size(size: u64) -> EntryContent {
+        EntryContent::File {
+            size,
+            inode: 0,
+            device: 0,
+            ctime: FileTime::default(),
+            sparse: false,
+            linked: false,
+        }
+    }
+
+    fn came(file: &IncomingFile, chunk: u64) {
+        let IncomingKind::Null(came) = &file.kind else { panic!("another kind") };
+        assert!(came.lock().unwrap().insert(chunk));
+    }
+
+    #[test]
+    fn one_alone_finishes_a_file_whether_its_end_or_its_content_comes_last() {
+        for end_is_last in [false, true] {
+            let file = file(of_size(CHUNK + 5));
+            came(&file, 0);
+            assert!(!file.is_complete());
+            if end_is_last {
+                came(&file, 1);
+                assert!(file.expect_end(CHUNK + 5, 2).unwrap());
+            } else {
+                assert!(!file.expect_end(CHUNK + 5, 2).unwrap() && !file.is_complete());
+                came(&file, 1);
+                assert!(file.is_complete());
+            }
+            assert!(!file.is_complete() && !file.expect_end(CHUNK + 5, 2).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_end_that_does_not_fit_is_refused() {
+        let wrong =
+            |result: Result<bool, Error>| Misbehaviour::of(&result) == Some(Misbehaviour::ImpossibleEnd);
+        let known = file(of_size(CHUNK + 5));
+        assert!(wrong(known.expect_end(CHUNK, 1)) && known.expect_end(CHUNK + 5, 2).is_ok());
+        assert!(wrong(known.expect_end(CHUNK + 5, 3)), "another one than before");
+        let stream = file(EntryContent::Stream);
+        let piece = |chunk, len| BlockPiece { file: 0, chunk, len, digest: [0; 32], is_patch: false };
+        assert!(stream.fits(&piece(1, 7)) && !stream.fits(&piece(2, CHUNK as u32)));
+        assert!(wrong(stream.expect_end(CHUNK, 1)));
+        assert!(stream.expect_end(CHUNK + 7, 2).is_ok());
+        assert_eq!(stream.size(), CHUNK + 7);
+    }
+
+    #[test]
+    fn a_piece_is_asked_for_again_only_so_often() {
+        let file = file(EntryContent::Stream);
+        assert!((0..DAMAGED_MAX).all(|_| file.may_ask_again()));
+        assert!(!file.may_ask_again());
+    }
+}

@@ -1,0 +1,305 @@
+//! Removing what the destination has and the source has not.
+//!
+//! Always true: nothing is removed before the whole source has been listed without an error, and nothing but what a complete
+//! comparison has found or what is in the place of a file.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::session::Dialogue;
+use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
+
+use super::super::destination::TargetDirectory;
+use super::super::failures::Failure;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::{CopyMessage, EntryContent, Presence};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
+use super::super::report::FailedAction;
+use super::super::sender::tell_deleted;
+use crate::options::{DeleteOptions, DeleteWhen};
+
+/// Entries that may wait for their place to be made free.
+const BLOCKED_MAX: usize = 4096;
+/// What can only be put where no directory is.
+pub(super) fn directory_there() -> Failure {
+    Failure::new(Code::AlreadyExists, "a directory is in its place")
+}
+
+impl CopyReceiver {
+    pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
+        self.rules.sync.and_then(|sync| sync.delete)
+    }
+
+    // ---- the listing -------------------------------------------------------------------------------------------
+
+    /// Notes what the manifest says of the source, when the comparison goes by it.
+    pub(super) fn note_entry(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
+        let IncomingEntry { entry, path, .. } = item;
+        let is_dir = matches!(entry.what, EntryContent::Directory);
+        if !path.is_empty() {
+            surplus.name(path, is_dir)?;
+            // What has come of it before is not surplus either.
+            self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
+        }
+        if is_dir {
+            let mode = self.rules.mode(entry.mode).filter(|_| !path.is_empty());
+            let mtime = entry.mtime();
+            surplus.enter(&target.roots, path, Some((mode, mtime)))?;
+        }
+        Ok(())
+    }
+
+    /// All entries of a directory have come.
+    pub(super) fn note_end(&self, conversation: &mut ConversationState) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        match conversation.surplus_after(self.delete_options()) {
+            Some(surplus) => surplus.leave(&target.roots, &self.protection),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn note_left_out(
+        &self,
+        path: &[u8],
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let path = RelPath::from_bytes(path)
+            .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
+        match conversation.surplus_after(self.delete_options()) {
+            Some(surplus) => match surplus.leave_unlisted(&path) {
+                true => Ok(()),
+                false => surplus.name(&path, false),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// A listing ahead of the entries.
+    pub(super) fn present(
+        &self,
+        path: &[u8],
+        presence: Presence,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let path = match (path.is_empty(), presence) {
+            (true, Presence::Directory | Presence::DirectoryEnd | Presence::DirectoryUnlisted) => {
+                RelPath::empty()
+            }
+            _ => RelPath::from_bytes(path)
+                .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?,
+        };
+        // Without a comparison there is nothing to be deleted, whatever is said.
+        let Some(surplus) = &mut conversation.surplus else { return Ok(()) };
+        match presence {
+            Presence::Plain => {
+                surplus.name(&path, false)?;
+                self.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
+            }
+            Presence::Directory => {
+                if !path.is_empty() {
+                    surplus.name(&path, true)?;
+                }
+                // Making the directory says why a link is not used.
+                let _ = self.keep_links(target, &path);
+                self.note_partials(target, &path);
+                surplus.enter(&target.roots, &path, None)
+            }
+            Presence::DirectoryUnlisted => {
+                surplus.leave_unlisted(&path);
+                Ok(())
+            }
+            Presence::DirectoryEnd => surplus.leave(&target.roots, &self.protection),
+        }
+    }
+
+    // ---- removing ----------------------------------------------------------------------------------------------
+
+    /// Removes what the comparison has found, unless there was none; once.
+    pub(super) fn delete_surplus(
+        &self,
+        is_complete: bool,
+        dialogue: &mut Dialogue,
+        conversation: &mut ConversationState,
+    ) {
+        let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
+            return;
+        };
+        let Destination::Tree(target) = &self.destination else { return };
+        let found = match surplus.take() {
+            Ok(found) if is_complete => found,
+            Ok(_) => {
+                dialogue.warn("nothing was deleted: the source could not be listed completely".into());
+                return;
+            }
+            Err(why) => {
+                dialogue.warn(format!("nothing was deleted: {why}"));
+                return;
+            }
+        };
+        for found in found {
+            if self.ambiguous.has(&found.directory) {
+                let directory = &found.directory;
+                dialogue
+                    .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
+                continue;
+            }
+            let directory = &found.directory;
+            let touches = |root: &Root| !self.rules.dry_run && !self.is_beyond(root, delete, directory);
+            // What is ours but not writable is made so; if that fails, the removal says why.
+            let _ = target.roots.each_with(directory, |root| match touches(root) {
+                true => root.create_dir(directory),
+                false => Ok(()),
+            });
+            let goes_on = found.names().try_for_each(|(name, is_dir)| {
+                let (is_gone, goes_on) = self.delete(target, delete, directory, name, is_dir);
+                if self.rules.dry_run && is_dir && !is_gone {
+                    conversation.staying.extend(directory.join(name).ok());
+                }
+                goes_on.then_some(())
+            });
+            let restore = |(mode, mtime)| {
+                target.roots.each_with(directory, |root| match touches(root) {
+                    true => self.set_at(root, directory, mode, mtime),
+                    false => Ok(()),
+                })
+            };
+            let restored = found.meta.map_or(Ok(()), restore);
+            let restored = restored.map_err(|error| self.cannot("set its mode and time", directory, &error));
+            if let Err(failure) = self.but_for_metadata(directory, restored) {
+                self.not_deleted(directory, &failure);
+            }
+            if goes_on.is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Whether a directory is beyond what is mounted below the destination, so that nothing in it may be changed by deletion.
+    fn is_beyond(&self, root: &Root, delete: DeleteOptions, directory: &RelPath) -> bool {
+        let none = HashSet::new();
+        let removal =
+            Removal { crosses: delete.across_mounts, ..Removal::new(root, &self.protection, &none) };
+        removal.is_beyond(directory).unwrap_or(false)
+    }
+
+    /// Whether all of it is gone, and whether more may go.
+    fn delete(
+        &self,
+        target: &TargetDirectory,
+        delete: DeleteOptions,
+        directory: &RelPath,
+        name: &[u8],
+        is_dir: bool,
+    ) -> (bool, bool) {
+        let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
+        let (filter, dry_run) = (&self.protection, self.rules.dry_run);
+        let free = self.moves.sources();
+        let (mut is_gone, mut goes_on) = (true, true);
+        let roots = target.roots.all();
+        let is_in = |roots: &[Root], path: &RelPath| {
+            roots.iter().any(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
+        };
+        // A name that makes the path too long can have come by other ways only, and may be in any of them.
+        let path = directory.join(name);
+        for (index, root) in roots.iter().enumerate() {
+            let others = &roots[index + 1..];
+            let is_here = || path.as_ref().is_ok_and(|path| is_in(&roots[index..=index], path));
+            if !goes_on || target.roots.is_spread() && !is_here() {
+                continue;
+            }
+            let crosses = delete.across_mounts;
+            let mut removal = Removal { dry_run, crosses, left, ..Removal::new(root, filter, &free) };
+            is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
+                // A directory goes when it goes from the last of its places.
+                let is_told = !matches!(removed, RemovalOutcome::Gone) || !is_in(others, path);
+                goes_on = !is_told || self.tell_removed(path, removed, delete);
+                goes_on
+            });
+        }
+        (is_gone && goes_on, goes_on)
+    }
+
+    fn tell_removed(&self, path: &RelPath, removed: RemovalOutcome, delete: DeleteOptions) -> bool {
+        match removed {
+            // It has been told under its new name.
+            RemovalOutcome::Moved => {}
+            RemovalOutcome::Left(border) => {
+                self.noted.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
+                self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
+            }
+            RemovalOutcome::Gone => {
+                self.counts.deleted.fetch_add(1, Relaxed);
+                tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
+                if !self.rules.dry_run {
+                    self.notes.add(|| ManifestRecord::of_path(path.as_bytes(), EntryFate::Deleted));
+                }
+                self.shared.send(&[CopyMessage::Deleted { path: path.as_bytes().to_vec() }]);
+            }
+            RemovalOutcome::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
+            RemovalOutcome::OverLimit => {
+                let max = delete.max.unwrap_or_default();
+                let reason = format!("--max-delete {max} is reached: this and the rest is not deleted");
+                self.not_deleted(path, &Failure::new(Code::DeleteLimit, reason));
+                return false;
+            }
+        }
+        // Whoever has asked for it may have gone meanwhile.
+        let is_over = self.shared.is_stopped() || self.shared.peer_closed().is_some();
+        !is_over && !self.shared.handle.is_cancelled()
+    }
+
+    fn not_deleted(&self, path: &RelPath, failure: &Failure) {
+        self.book_failure(path.as_bytes(), failure, FailedAction::Delete);
+        let record = || ManifestRecord::of_path(path.as_bytes(), EntryFate::Failed).failed(failure);
+        self.notes.add(|| ManifestRecord { fate: EntryFate::NotDeleted, ..record() });
+        self.shared
+            .send(&[CopyMessage::NotDeleted { path: path.as_bytes().to_vec(), failure: failure.clone() }]);
+    }
+
+    // ---- places that are taken ---------------------------------------------------------------------------------
+
+    /// A directory is in the place of this entry. With deletion it goes, as soon as that is allowed.
+    pub(super) fn blocked(
+        &self,
+        target: &TargetDirectory,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        match self.delete_options().map(|delete| delete.when) {
+            Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
+                conversation.blocked.push(item);
+            }
+            // It would have been removed ahead.
+            Some(DeleteWhen::Before) if self.rules.dry_run && !conversation.staying.contains(&item.path) => {
+                self.put(target, item, conversation)?;
+            }
+            Some(_) | None => self.refuse(&item, directory_there()),
+        }
+        Ok(())
+    }
+
+    /// The listing has ended: makes room for what waits for it.
+    pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        for item in std::mem::take(&mut conversation.blocked) {
+            let delete = self.delete_options().filter(|_| !conversation.listing_failed);
+            let directory = item.path.parent().unwrap_or_default();
+            let name = item.path.file_name().unwrap_or_default();
+            if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {
+                self.put(target, item, conversation)?;
+            } else {
+                self.refuse(&item, directory_there());
+            }
+        }
+        Ok(())
+    }
+}

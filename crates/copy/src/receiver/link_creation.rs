@@ -1,0 +1,350 @@
+//! Links and special nodes: they have no content, and are made with their entry, or when what they link to is there.
+//!
+//! Always true: what the rule on overwriting protects is not replaced; nothing takes the place of a directory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_session::error::{Code, Error};
+use farhaul_volume::{
+    FileKind, FileTime, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out,
+};
+use rustix::io::Errno;
+
+use super::super::destination::TargetDirectory;
+use super::super::failures::{Failure, plain};
+use super::super::hard_links::LinkTargetOutcome;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::manifest::EntryFate;
+use super::super::messages::{CopyMessage, Decision, EntryContent};
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
+use super::deletion::directory_there;
+use crate::options::OverwriteMode;
+
+/// What has become of a hard link.
+pub(super) enum Linked {
+    Settled(Result<LinkOutcome, Failure>),
+    /// A thread copies the file instead, and settles it.
+    Copying,
+}
+
+/// A name of a file that has others, and that cannot be linked to.
+pub(super) struct LinkCopy {
+    pub(super) item: IncomingEntry,
+    /// Where the file is.
+    pub(super) to: RelPath,
+}
+
+/// Whether an error says that there can be no link here, however often it is tried.
+fn allows_no_link(error: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP))
+}
+
+pub(super) enum LinkOutcome {
+    New,
+    /// It was there.
+    Skipped,
+    /// Something else is there, which may not be overwritten.
+    Kept,
+}
+
+impl CopyReceiver {
+    /// Makes a link or a node that is to be made at once, or as soon as what it links to is there.
+    pub(super) fn link(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let made = match &item.entry.what {
+            EntryContent::HardLink { to } => return self.hard_link(target, item, *to, conversation),
+            EntryContent::Symlink { target: to } => self.symlink(target, item, to),
+            EntryContent::Special(node) => self.special(target, item, *node),
+            EntryContent::Directory | EntryContent::File { .. } | EntryContent::Stream => return Ok(()),
+        };
+        self.settle_link(item, made, conversation);
+        Ok(())
+    }
+
+    fn special(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        node: SpecialNode,
+    ) -> Result<LinkOutcome, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
+        if node.is_device() && self.rules.is_daemon {
+            return Err(Failure::new(Code::Forbidden, "a daemon makes no devices"));
+        }
+        if !(if node.is_device() { self.rules.files.devices } else { self.rules.files.specials }) {
+            return Err(Failure::new(Code::Forbidden, "it was not asked for"));
+        }
+        let existing =
+            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        let (mode, mtime) = (self.rules.mode(entry.mode), self.rules.mtime(entry.mtime()));
+        let mut is_there = false;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err(directory_there());
+            }
+            is_there = existing.kind == FileKind::Special(node);
+            let is_same = is_there
+                && mode.is_none_or(|mode| mode == existing.mode)
+                && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime));
+            if is_same {
+                return Ok(LinkOutcome::Skipped);
+            }
+            if self.keeps(target, path, existing, entry.mtime()) {
+                return Ok(LinkOutcome::Kept);
+            }
+            if !is_there && !node.is_device() {
+                self.may_replace(existing)?;
+            }
+        }
+        let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
+        if self.rules.dry_run {
+            self.note_replaced(item, was);
+            return Ok(LinkOutcome::New);
+        }
+        if !is_there {
+            let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
+            target
+                .roots
+                .make(path, |root| root.make_node(path, node, mode.unwrap_or(entry.mode)))
+                .map_err(cannot)?;
+            self.note_replaced(item, was);
+        }
+        let set = target.roots.of(path).set_meta(path, mode, mtime);
+        let set = set.map_err(|error| self.cannot("set its mode and time", path, &error));
+        self.but_for_metadata(path, set).map(|()| LinkOutcome::New)
+    }
+
+    fn symlink(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        to: &[u8],
+    ) -> Result<LinkOutcome, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
+        if self.rules.files.safe_links && leads_out(item.source_path(), to) {
+            return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
+        }
+        let mtime = self.rules.mtime(entry.mtime());
+        let existing =
+            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err(directory_there());
+            }
+            let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
+            if is_same && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime)) {
+                return Ok(LinkOutcome::Skipped);
+            }
+            if self.keeps(target, path, existing, entry.mtime()) {
+                return Ok(if is_same { LinkOutcome::Skipped } else { LinkOutcome::Kept });
+            }
+            if is_same {
+                // It may have been made by a run that was killed before it set the time.
+                let set = if self.rules.dry_run {
+                    Ok(())
+                } else {
+                    target.roots.of(path).set_meta(path, None, mtime)
+                };
+                let set = set.map_err(|error| self.cannot("set its time", path, &error));
+                return self.but_for_metadata(path, set).map(|()| LinkOutcome::Skipped);
+            }
+            self.may_replace(existing)?;
+        }
+        let was = existing.map(|existing| existing.kind.into());
+        if self.rules.dry_run {
+            self.note_replaced(item, was);
+            return Ok(LinkOutcome::New);
+        }
+        let made = target.roots.make(path, |root| root.symlink(to, path, mtime));
+        self.but_for_metadata(path, made.map_err(|error| self.cannot("create the link", path, &error)))?;
+        self.note_replaced(item, was);
+        Ok(LinkOutcome::New)
+    }
+
+    fn hard_link(
+        &self,
+        target: &TargetDirectory,
+        item: &IncomingEntry,
+        to: u64,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let settled = self.links.request(to, item)?;
+        if let Some((outcome, to)) = settled {
+            match self.make_hard_link(target, outcome, &to, item) {
+                Linked::Settled(made) => self.settle_link(item, made, conversation),
+                Linked::Copying => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a link to the file at `to`, of which that has become, or has a thread make a copy of it where
+    /// there can be no link.
+    pub(super) fn make_hard_link(
+        &self,
+        target: &TargetDirectory,
+        outcome: LinkTargetOutcome,
+        to: &RelPath,
+        item: &IncomingEntry,
+    ) -> Linked {
+        match self.try_hard_link(target, outcome, to, item) {
+            Ok(Some(made)) => Linked::Settled(Ok(made)),
+            Ok(None) => {
+                // Nobody is there to take it when the session has ended.
+                let _ = self.link_copies.send(LinkCopy { item: item.clone(), to: to.clone() });
+                Linked::Copying
+            }
+            Err(failure) => Linked::Settled(Err(failure)),
+        }
+    }
+
+    /// None if the file has to be copied.
+    fn try_hard_link(
+        &self,
+        target: &TargetDirectory,
+        outcome: LinkTargetOutcome,
+        to: &RelPath,
+        item: &IncomingEntry,
+    ) -> Result<Option<LinkOutcome>, Failure> {
+        let IncomingEntry { entry, path, .. } = item;
+        if outcome == LinkTargetOutcome::Failed {
+            return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
+        }
+        let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
+        let there = self.existing(target, item).map_err(cannot)?;
+        let source = match outcome {
+            LinkTargetOutcome::There => target.roots.metadata(to).map_err(cannot)?,
+            LinkTargetOutcome::Listed | LinkTargetOutcome::Kept | LinkTargetOutcome::Failed => None,
+        };
+        if let Some(there) = &there {
+            if source.is_some_and(|source| (there.dev, there.ino) == (source.dev, source.ino)) {
+                return Ok(Some(LinkOutcome::Skipped));
+            }
+            let newest = source.map_or(entry.mtime(), |source| source.mtime);
+            // With deletion, only a dry run finds one here.
+            if there.is_dir() && self.delete_options().is_none() {
+                return Err(directory_there());
+            }
+            if self.keeps(target, path, there, newest) {
+                return Ok(Some(LinkOutcome::Kept));
+            }
+            self.may_replace(there)?;
+        }
+        if outcome == LinkTargetOutcome::Kept {
+            let why = "the file that it is a link to was not overwritten";
+            return Err(Failure::new(Code::AlreadyExists, why));
+        }
+        let was = there.map(|there| there.kind.into());
+        if self.rules.dry_run {
+            self.note_replaced(item, was);
+            return Ok(Some(LinkOutcome::New));
+        }
+        let (before, root) = (target.roots.of(path), target.roots.of(to));
+        match root.hardlink(to, path) {
+            Err(error) if allows_no_link(&error) => {
+                self.warnings.once("links", || {
+                    let why = plain(&error);
+                    format!("hard links cannot be made at the destination ({why}): such names are copied")
+                });
+                let is_copied = there.zip(source).is_some_and(|(there, source)| {
+                    let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
+                    there.is_file() && there.size == source.size && is_same_time()
+                });
+                let may_stay = self.rules.files.overwrite != OverwriteMode::Always;
+                return Ok((is_copied && may_stay).then_some(LinkOutcome::Skipped));
+            }
+            linked => linked.map_err(cannot)?,
+        }
+        if there.is_some() && !std::ptr::eq(before, root) {
+            // What it takes the place of is on another device.
+            before.unlink(path).map_err(cannot)?;
+        }
+        self.note_replaced(item, was);
+        Ok(Some(LinkOutcome::New))
+    }
+
+    /// Copies a file where its file system lets no link to it be made. The body of a thread.
+    pub(super) fn copy_instead(&self, copy: LinkCopy) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let made = self.copy_of_link(target, &copy);
+        self.shared.send(&[self.link_reply(&copy.item, made)]);
+        self.child_done(&copy.item);
+    }
+
+    fn copy_of_link(&self, target: &TargetDirectory, copy: &LinkCopy) -> Result<LinkOutcome, Failure> {
+        let LinkCopy { item, to } = copy;
+        let path = &item.path;
+        let cannot = |error: std::io::Error| self.cannot("copy it, as it cannot be linked", path, &error);
+        let was = self.existing(target, item).map_err(cannot)?;
+        let (before, root) = (target.roots.of(path), target.roots.of(to));
+        let Some(source) = root.metadata(to).map_err(cannot)? else {
+            return Err(Failure::new(Code::NotFound, "the file that it is a link to has gone meanwhile"));
+        };
+        let options = WriteOptions {
+            mode: source.mode & self.rules.mode_mask,
+            mtime: self.rules.mtime(source.mtime),
+            durable: self.rules.durable_each,
+            synced: self.rules.durable,
+            sparse: source.allocated < source.size,
+            attributes: root.attributes(to, self.rules.attributes).map_err(cannot)?,
+            attribute_kinds: self.rules.attributes,
+        };
+        let goes_on = || !self.shared.is_stopped();
+        let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
+        self.but_for_metadata(path, copied.map_err(cannot))?;
+        if was.is_some() && !std::ptr::eq(before, root) {
+            // What it takes the place of is on another device.
+            before.unlink(path).map_err(cannot)?;
+        }
+        self.note_replaced(item, was.map(|was| was.kind.into()));
+        Ok(LinkOutcome::New)
+    }
+
+    /// Whether the rule on overwriting protects what is there from something of time `theirs`.
+    fn keeps(&self, target: &TargetDirectory, path: &RelPath, existing: &Metadata, theirs: FileTime) -> bool {
+        match self.rules.files.overwrite {
+            OverwriteMode::Never => true,
+            OverwriteMode::Older => {
+                existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs)
+            }
+            OverwriteMode::Always | OverwriteMode::Different | OverwriteMode::Content => false,
+        }
+    }
+
+    pub(super) fn settle_link(
+        &self,
+        item: &IncomingEntry,
+        made: Result<LinkOutcome, Failure>,
+        conversation: &mut ConversationState,
+    ) {
+        let reply = self.link_reply(item, made);
+        conversation.replies.push(reply);
+        self.child_done(item);
+    }
+
+    /// What the sender is told of a link.
+    pub(super) fn link_reply(&self, item: &IncomingEntry, made: Result<LinkOutcome, Failure>) -> CopyMessage {
+        let (fate, reply) = match made {
+            Ok(LinkOutcome::New) => {
+                (EntryFate::sent(self.rules.dry_run), CopyMessage::Done { id: item.id() })
+            }
+            Ok(LinkOutcome::Skipped) => {
+                (EntryFate::Unchanged, CopyMessage::Unchanged { first: item.id(), count: 1 })
+            }
+            Ok(LinkOutcome::Kept) => {
+                (EntryFate::Kept, CopyMessage::Decide { id: item.id(), decision: Decision::Keep })
+            }
+            Err(failure) => return self.failed(item, &failure),
+        };
+        let is_made = matches!(reply, CopyMessage::Done { .. });
+        let count = if is_made { &self.counts.links } else { &self.counts.skipped };
+        count.fetch_add(1, Relaxed);
+        self.notes.add(|| self.record(item, fate));
+        reply
+    }
+}

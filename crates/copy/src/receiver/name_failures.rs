@@ -1,0 +1,76 @@
+//! Entries that cannot have their own name at the destination, because its file system takes it for another one or not at all.
+//!
+//! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
+//! since what stands there may be what the source calls otherwise.
+
+use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
+
+use super::super::directory_tree::UnfinishedDirectory;
+use super::super::failures::{Failure, of_name, plain};
+use super::super::incoming_entry::IncomingEntry;
+use super::super::messages::{EntryContent, ManifestEntry};
+use super::super::receiver::CopyReceiver;
+
+impl CopyReceiver {
+    /// Why an entry has failed.
+    pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> Failure {
+        match name_error(error) {
+            Some(name @ NameError::Refused(_)) => of_name(name, error),
+            Some(name @ (NameError::Taken { .. } | NameError::Changed(_))) => {
+                if let Some(directory) = path.parent() {
+                    self.ambiguous.add(directory);
+                }
+                of_name(name, error)
+            }
+            None if is_about_metadata(error) => Failure::new(Code::MetadataNotSet, plain(error)),
+            None => Failure::cannot(what, error),
+        }
+    }
+
+    /// An entry whose path is too long at the destination, where the source has a longer name than its own.
+    pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
+        let path = RelPath::from_bytes(&entry.path)
+            .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = Some(self.tree.add_unplaced(booked)?.id);
+        let item = IncomingEntry { entry, path, parent, booked, is_place_free: false, replaces: None };
+        self.entry_of_nameless(item, Failure::new(Code::BadPath, "its path is too long there"))
+    }
+
+    /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
+    pub(super) fn entry_of_nameless(&self, item: IncomingEntry, why: Failure) -> Result<(), Error> {
+        match item.entry.what {
+            EntryContent::Directory => {
+                self.fail(&item, &why);
+                let directory = UnfinishedDirectory {
+                    is_made: false,
+                    is_nameless: true,
+                    ..UnfinishedDirectory::below(item.parent)
+                };
+                self.tree.open(UnfinishedDirectory {
+                    id: item.id(),
+                    path: item.path,
+                    booked: item.booked,
+                    ..directory
+                })
+            }
+            EntryContent::HardLink { .. } | EntryContent::Symlink { .. } | EntryContent::Special(_) => {
+                self.fail(&item, &why);
+                self.child_done(&item);
+                Ok(())
+            }
+            EntryContent::File { linked, .. } => {
+                if linked {
+                    self.links.expect(item.id(), &item.path)?;
+                }
+                self.refuse(&item, why);
+                Ok(())
+            }
+            EntryContent::Stream => {
+                self.refuse(&item, why);
+                Ok(())
+            }
+        }
+    }
+}

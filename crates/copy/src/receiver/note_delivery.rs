@@ -1,0 +1,152 @@
+//! What the receiver tells of each entry for the client's manifest and for a receipt: noted here if the client is this end or a
+//! receipt is wanted, and said to the sender as far as that notes it, too, and cannot know it.
+//!
+//! Always true: without a manifest and a receipt, nothing in here reads, sends or stores anything.
+
+use std::io;
+
+use farhaul_session::error::Code;
+use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
+
+use super::super::destination::TargetDirectory;
+use super::super::directory_tree::UnfinishedDirectory;
+use super::super::failures::plain;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::incoming_file::IncomingFile;
+use super::super::manifest::{EntryFate, ManifestRecord, RecordKind};
+use super::super::messages::{CopyMessage, EntryContent};
+use super::super::receiver::{CopyReceiver, Destination};
+use crate::failures::Failure;
+
+impl CopyReceiver {
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    /// Before anything is noted: the single source may have another name here.
+    pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
+        let Some(renamed) = &target.rename else { return };
+        if self.original.get().is_some() {
+            return;
+        }
+        let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let _ = self.original.set(top.to_vec());
+        self.notes.set_renamed(renamed);
+        if !self.is_client {
+            self.shared.send(&[CopyMessage::Placed { name: renamed.clone() }]);
+        }
+    }
+
+    /// How the sender names what is at `path`.
+    pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
+        let path = path.as_bytes();
+        let Some(original) = self.original.get() else { return path.to_vec() };
+        let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        [original, &path[top..]].concat()
+    }
+
+    /// The line of an entry.
+    pub(super) fn record(&self, item: &IncomingEntry, fate: EntryFate) -> ManifestRecord {
+        let to = match item.entry.what {
+            EntryContent::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
+            _ => None,
+        };
+        let path = item.source_path().to_vec();
+        ManifestRecord { path, ..ManifestRecord::of_entry(&item.entry, fate, to) }
+    }
+
+    // ---- what has become of entries ------------------------------------------------------------------------------
+
+    /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
+    pub(super) fn note_arrival(
+        &self,
+        file: &IncomingFile,
+        replies: &mut Vec<CopyMessage>,
+    ) -> Result<(), Failure> {
+        if !self.notes.are_wanted() {
+            return Ok(());
+        }
+        let came = file.digest();
+        let mut digests = came.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
+        if let (Destination::Tree(target), false) = (&self.destination, self.notes.extra().is_empty()) {
+            let read = self
+                .read(target, &file.item.path)
+                .map_err(|error| Failure::cannot("read it back", &error))?;
+            if came.is_some_and(|came| came != read.tree.0) {
+                return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
+            }
+            digests = Some(read);
+        }
+        if self.notes.are_told()
+            && let Some(digests) =
+                digests.clone().filter(|digests| !file.is_whole() || !digests.extra.is_empty())
+        {
+            replies.push(CopyMessage::Digests { id: file.item.id(), digests });
+        }
+        self.notes.add(|| {
+            let record = self.record(&file.item, EntryFate::Sent);
+            with_digests(ManifestRecord { kind: RecordKind::File { size: file.size() }, ..record }, digests)
+        });
+        Ok(())
+    }
+
+    /// The body of a thread that reads: a file that was there already.
+    pub(super) fn read_unchanged(&self, item: &IncomingEntry) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let path = &item.path;
+        let read = self.read(target, path);
+        if let Err(error) = &read {
+            let text = format!("no digest of {path}, which cannot be read: {}", plain(error));
+            self.warnings.add(text);
+        }
+        let replies = self.skip(item, EntryFate::Unchanged, read.ok());
+        self.shared.send(&replies);
+    }
+
+    pub(super) fn note_skipped(
+        &self,
+        item: &IncomingEntry,
+        fate: EntryFate,
+        digests: Option<Digests>,
+    ) -> Vec<CopyMessage> {
+        self.notes.add(|| with_digests(self.record(item, fate), digests.clone()));
+        let told = digests.filter(|_| self.notes.are_told());
+        told.map(|digests| CopyMessage::Digests { id: item.id(), digests }).into_iter().collect()
+    }
+
+    pub(super) fn note_directory(&self, directory: &UnfinishedDirectory, made: Result<(), Failure>) {
+        let record = || {
+            let mtime = (directory.mtime.secs, directory.mtime.nanos);
+            let path = self.source_path(&directory.path);
+            ManifestRecord {
+                kind: RecordKind::Directory,
+                mode: directory.source_mode,
+                mtime,
+                ..ManifestRecord::of_path(&path, EntryFate::sent(self.rules.dry_run))
+            }
+        };
+        match made {
+            Err(failure) => {
+                self.notes.add(|| record().failed(&failure));
+                self.shared.send(&[self.report_failed(directory.id, &directory.path, &failure)]);
+            }
+            Ok(()) => {
+                self.notes.add(record);
+                if self.notes.are_told() {
+                    self.shared.send(&[CopyMessage::Done { id: directory.id }]);
+                }
+            }
+        }
+    }
+
+    fn read(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<Digests> {
+        let goes_on = || !self.shared.is_stopped();
+        let file = SourceFile::at(target.roots.of(path), path)?;
+        file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
+    }
+}
+
+fn with_digests(record: ManifestRecord, digests: Option<Digests>) -> ManifestRecord {
+    match digests {
+        Some(Digests { tree, extra }) => ManifestRecord { digest: Some(tree.0), extra, ..record },
+        None => record,
+    }
+}

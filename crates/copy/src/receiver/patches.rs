@@ -1,0 +1,145 @@
+//! Large files of which there is something already. Chunks that an earlier run has brought of the source in another state: the
+//! sender is told their values, and says of each that it is the same, or sends it. Chunks of another version are brought into the
+//! partial file; the sender is told their marks, and answers each with what makes its own chunk of it.
+//!
+//! Always true: a file of which hardly anything can be used is soon sent as if there were nothing.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_channel::Receiver as Channel;
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_volume::{Partial, PatchOutcome};
+
+use super::super::chunked_file::ChunkedFile;
+use super::super::failures::plain;
+use super::super::incoming_file::IncomingFile;
+use super::super::messages::{CopyMessage, Decision};
+use super::super::receiver::CopyReceiver;
+use super::link_creation::LinkCopy;
+use super::told_chunks::ToldChunks;
+use crate::failures::Failure;
+
+/// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is
+/// closed when the session is.
+pub(super) fn run(
+    receiver: &CopyReceiver,
+    files: &Channel<Arc<IncomingFile>>,
+    copies: &Channel<LinkCopy>,
+    over: &Channel<Infallible>,
+) {
+    let mut buffer = Vec::new();
+    loop {
+        crossbeam_channel::select! {
+            recv(files) -> file => match file {
+                Ok(file) => receiver.tell_marks(&file, &mut buffer),
+                Err(_) => return,
+            },
+            recv(copies) -> copy => if let Ok(copy) = copy {
+                receiver.untold.during(|| receiver.copy_instead(copy));
+                receiver.shared.control.notify();
+            },
+            recv(over) -> _ => return,
+        }
+    }
+}
+
+impl CopyReceiver {
+    fn tell_marks(&self, file: &IncomingFile, buffer: &mut Vec<u8>) {
+        let (Some(partial), Some(told)) = (file.partial(), &file.told) else { return };
+        let id = file.item.id();
+        let marked = if self.rules.delta { partial.old_chunks() } else { 0 };
+        let old_chunks = marked.max(partial.kept_end());
+        let decision = Decision::Patch { have: partial.have_ranges(), old_chunks };
+        let kept = partial.kept();
+        drop(partial);
+        self.shared.send(&[CopyMessage::Decide { id, decision }]);
+        for (chunk, cv) in kept {
+            if !self.wait_to_tell(told, file) {
+                return;
+            }
+            told.tell_kept(chunk);
+            self.shared.send(&[CopyMessage::Kept { id, chunk, cv }]);
+        }
+        let meter = self.shared.meters.meter("compare");
+        for chunk in 0..marked {
+            if !told.is_worth_it() {
+                tracing::debug!(path = %file.item.path, chunk, "the version that is here is of no use");
+                break;
+            }
+            if !self.wait_to_tell(told, file) {
+                return;
+            }
+            // Not held while nothing happens: what is complete is to be finished, what has failed to be let go.
+            let Some(partial) = file.partial() else { return told.give_back() };
+            match meter.time(|| partial.marks(chunk, buffer)) {
+                Ok(Some(marks)) => {
+                    told.tell_marks(chunk, marks.cv);
+                    self.shared.send(&[CopyMessage::Marks { id, chunk, marks: marks.bytes }]);
+                }
+                Ok(None) => told.give_back(),
+                Err(error) => {
+                    told.give_back();
+                    tracing::debug!(path = %file.item.path, chunk, error = plain(&error), "cannot compare");
+                    break;
+                }
+            }
+        }
+        self.shared.send(&[CopyMessage::MarksEnd { id }]);
+    }
+
+    /// Waits for room to tell of a chunk; false if there is nobody to be told any more.
+    fn wait_to_tell(&self, told: &ToldChunks, file: &IncomingFile) -> bool {
+        while !told.reserve() {
+            if self.shared.is_stopped() || file.partial().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether there is something that has to be compared with what the sender has.
+    pub(super) fn is_compared(&self, partial: &Partial) -> bool {
+        partial.kept_end() > 0 || self.rules.delta && partial.old_chunks() > 0
+    }
+
+    /// The sender's chunk is the one that was kept.
+    pub(super) fn same(
+        &self,
+        id: u64,
+        chunk: u64,
+        replies: &mut Vec<CopyMessage>,
+        finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
+    ) -> Result<(), Error> {
+        // What is said of a file that has failed meanwhile is of no more use.
+        let Some(file) = self.files.get(id) else { return Ok(()) };
+        if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
+            return Err(Error::misbehaved(
+                Misbehaviour::SameAsNothing,
+                format!("chunk {chunk} of file {id} is the same as nothing"),
+            ));
+        }
+        let Some(partial) = file.partial() else { return Ok(()) };
+        let kept = partial.keep(chunk);
+        drop(partial);
+        match kept {
+            Ok(PatchOutcome::Written) => {
+                let len = ChunkedFile::bytes_of(&[(chunk, 1)], file.item.entry.size());
+                self.counts.bytes_resumed.fetch_add(len, Relaxed);
+                self.shared.handle.counts().found(len);
+                if file.is_complete() {
+                    let _ = finish.send(file);
+                }
+            }
+            Ok(PatchOutcome::There | PatchOutcome::Differs) => {}
+            Err(error) => {
+                if self.files.take(id).is_some() {
+                    self.abandon(&file);
+                    self.settle(&file, Err(Failure::cannot("write", &error)), replies);
+                }
+            }
+        }
+        Ok(())
+    }
+}

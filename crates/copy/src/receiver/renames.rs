@@ -1,0 +1,365 @@
+//! `--detect-renames`: what the destination has under another name is taken from there instead of being sent.
+//!
+//! The destination is listed, by a thread of its own, when the first file is missing in it. Files of the same size and time are
+//! digested by the threads that compare, and the sender says whether it has the same. Then the file is linked, if its old name
+//! may go later, or copied.
+//!
+//! Always true: an old name goes only by deletion, after the new one is there, so nothing is lost whenever the run ends; what is
+//! taken over is the file that was digested; only names that the filter does not protect are looked at. Two names of one file
+//! that both stay become two files again at the end.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossbeam_channel::{Receiver as Channel, TryRecvError};
+use farhaul_session::budget::Charge;
+use farhaul_session::error::Error;
+use farhaul_session::events::Event;
+use farhaul_volume::{
+    FileTime, Filter, FilterSide, RelPath, Removal, Root, clone_file, coarser, is_about_metadata,
+};
+
+use super::super::destination::TargetDirectory;
+use super::super::failures::plain;
+use super::super::hard_links::LinkTargetOutcome;
+use super::super::incoming_entry::IncomingEntry;
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::CopyMessage;
+use super::super::receiver::{ConversationState, CopyReceiver, Destination};
+use super::super::sender::count_renamed;
+use super::comparison::{FileToRead, UndecidedEntry};
+use super::moves::{Inode, Pair};
+
+/// Memory for names of the destination: about a million.
+const INDEX_BYTES_MAX: usize = 192 << 20;
+/// What a name takes besides its bytes.
+const NAME_BYTES: usize = 120;
+
+/// What files are known by: size and time.
+type Key = (u64, i64, u32);
+
+#[derive(Default)]
+struct Index {
+    files: HashMap<Key, Vec<OldFile>>,
+    kept: Charge,
+}
+
+/// A file of the destination.
+struct OldFile {
+    path: RelPath,
+    /// An entry has been given it to look at.
+    is_given: bool,
+}
+
+/// What the conversing thread knows of renames.
+#[derive(Default)]
+pub(super) struct Renames {
+    /// Files that are missing at the destination and have not been looked for.
+    pub(super) waiting: Vec<IncomingEntry>,
+    listing: Option<Channel<Index>>,
+    index: Option<Index>,
+}
+
+impl CopyReceiver {
+    /// Looks for what is missing, as far as the destination's names are known.
+    pub(super) fn go_on_renaming(&self, conversation: &mut ConversationState) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        for item in self.moves.take_returned() {
+            self.fetch_content(target, item, conversation)?;
+        }
+        let Some(renames) = &mut conversation.renames else { return Ok(()) };
+        if renames.index.is_none() && !renames.waiting.is_empty() {
+            let listing =
+                renames.listing.get_or_insert_with(|| self.list_in_background(target.roots.first()));
+            renames.index = match listing.try_recv() {
+                Ok(index) => Some(index),
+                Err(TryRecvError::Empty) => return Ok(()),
+                // Without names nothing is found, and everything is sent.
+                Err(TryRecvError::Disconnected) => Some(Index::default()),
+            };
+        }
+        let Some(index) = &mut renames.index else { return Ok(()) };
+        let looked: Vec<_> = std::mem::take(&mut renames.waiting)
+            .into_iter()
+            .map(|item| UndecidedEntry { from: self.candidate(target, index, &item), item })
+            .collect();
+        for file in looked {
+            let id = file.item.id();
+            let Some(from) = file.from.clone() else {
+                self.fetch_content(target, file.item, conversation)?;
+                continue;
+            };
+            conversation.comparing.insert(id, file);
+            let _ = conversation.queues.compare.send(FileToRead::Candidate(id, from));
+        }
+        Ok(())
+    }
+
+    /// The likeliest of the files that may be an entry, of which the destination may keep another time.
+    fn candidate(
+        &self,
+        target: &TargetDirectory,
+        index: &mut Index,
+        item: &IncomingEntry,
+    ) -> Option<RelPath> {
+        let wanted = item.entry.mtime();
+        let key = |time: FileTime| (item.entry.size(), time.secs, time.nanos);
+        let has_time = |from: &RelPath| {
+            let there = target.roots.first().metadata(from).ok().flatten();
+            there.is_some_and(|there| self.is_time_of(target, from, &there, wanted))
+        };
+        candidate(index, key(wanted), &item.path).or_else(|| {
+            coarser(wanted).find_map(|time| candidate(index, key(time), &item.path).filter(has_time))
+        })
+    }
+
+    fn list_in_background(&self, root: &Root) -> Channel<Index> {
+        let (send, listing) = crossbeam_channel::bounded(1);
+        let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
+        // What is not deleted there has no other name.
+        let crosses = self.delete_options().is_none_or(|delete| delete.across_mounts);
+        let list = move || {
+            shared.work(|| {
+                let kept = shared.budget.nothing();
+                let (index, is_all) = list(&root, &filter, crosses, kept, &|| !shared.is_stopped());
+                if !is_all {
+                    let text = "renames are looked for among the first million files of the destination";
+                    shared.handle.tell(Event::warning(text));
+                }
+                let _ = send.send(index);
+                shared.control.notify();
+            });
+        };
+        // Without a thread, the channel is closed and everything is sent.
+        let _ = std::thread::Builder::new().name("renames".into()).spawn(list);
+        listing
+    }
+
+    /// The sender has compared its file with one that we have under another name.
+    pub(super) fn candidate_compared(
+        &self,
+        target: &TargetDirectory,
+        file: UndecidedEntry,
+        is_same: bool,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let id = file.item.id();
+        if !is_same {
+            self.moves.take_digested(id);
+            self.notes.remembered(id);
+            return self.fetch_content(target, file.item, conversation);
+        }
+        let _ = conversation.queues.compare.send(FileToRead::TakeOver(file));
+        Ok(())
+    }
+
+    /// Gives a file that is there under another name its new one. The body of a thread.
+    pub(super) fn take_over(&self, target: &TargetDirectory, file: UndecidedEntry) {
+        let Some(from) = file.from.clone() else { return };
+        let digested = self.moves.take_digested(file.item.id());
+        if !self.rules.dry_run {
+            let taken = digested.is_some_and(|digested| match self.place(target, &file, &from, digested) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    tracing::debug!(path = %file.item.path, %from, error = plain(&error), "cannot take over");
+                    false
+                }
+            });
+            if !taken {
+                self.moves.give_back(file.item);
+                return;
+            }
+        }
+        let item = file.item;
+        let (entry, path) = (&item.entry, &item.path);
+        if !self.rules.dry_run {
+            self.remove_partial(path);
+        }
+        if self.delete_options().is_some() {
+            self.moves.add_source(&from);
+        }
+        self.counts.renames.fetch_add(1, Relaxed);
+        count_renamed(&self.shared, from.as_bytes(), path, entry.size(), self.rules.dry_run);
+        let digest = self.notes.remembered(entry.id);
+        self.notes.add(|| {
+            let note = Some(from.as_bytes().to_vec());
+            ManifestRecord { digest, note, ..self.record(&item, EntryFate::Renamed) }
+        });
+        self.shared.send(&[CopyMessage::Renamed { id: entry.id, from: from.into_bytes() }]);
+        self.note_replaced(&item, item.replaces);
+        self.link_target_done(
+            &item,
+            if self.rules.dry_run { LinkTargetOutcome::Listed } else { LinkTargetOutcome::There },
+        );
+        self.child_done(&item);
+    }
+
+    /// False if the old name no longer leads to what was digested.
+    fn place(
+        &self,
+        target: &TargetDirectory,
+        file: &UndecidedEntry,
+        from: &RelPath,
+        digested: Inode,
+    ) -> std::io::Result<bool> {
+        let source = target.roots.first().open_read(from)?;
+        let (size, wanted) = (file.item.entry.size(), file.item.entry.mtime());
+        let first = target.roots.first().metadata(from)?;
+        let first = first.filter(|first| self.is_time_of(target, from, first, wanted));
+        let is_it = || -> std::io::Result<bool> {
+            let there = source.metadata()?;
+            let mtime = FileTime::new(there.mtime(), there.mtime_nsec() as u32);
+            let is_same = first.is_some_and(|first| first.mtime == mtime);
+            Ok(is_same && (there.dev(), there.ino()) == digested && there.len() == size)
+        };
+        if !is_it()? {
+            return Ok(false);
+        }
+        let options = self.write_options(target, &file.item);
+        // A link has the attributes that are there.
+        let may_go = self.delete_options().is_some()
+            && source.metadata()?.mode() & 0o7777 == options.mode
+            && options.attribute_kinds.is_none();
+        let may_link = may_go && !self.rules.durable && self.moves.reserve_link(from, &file.item.path);
+        if may_link && self.moves.may_be_linked(digested) {
+            let linked = target.roots.first().hardlink(from, &file.item.path);
+            let there = target.roots.first().metadata(&file.item.path)?;
+            if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
+                let (from, path) = (from.clone(), file.item.path.clone());
+                self.moves.add_linked(Pair { from, path, options });
+                return is_it();
+            }
+        }
+        let path = &file.item.path;
+        let cloned = clone_file(target.roots.first(), &source, path, &options, || !self.shared.is_stopped());
+        match cloned {
+            Err(error) if is_about_metadata(&error) => {
+                let _ = self.but_for_metadata(path, Err::<(), _>(self.cannot("finish", path, &error)));
+            }
+            cloned => cloned?,
+        }
+        is_it()
+    }
+
+    /// Where an old name has stayed after all, it and the new one become two files.
+    pub(super) fn part_links(&self) {
+        let Destination::Tree(target) = &self.destination else { return };
+        for Pair { from, path, options } in self.moves.take_linked() {
+            let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
+            let is_same = match (look(&from), look(&path)) {
+                (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),
+                _ => false,
+            };
+            if !is_same {
+                continue;
+            }
+            // Its directory has its mode and time already.
+            let directory = path.parent().unwrap_or_default();
+            let before = look(&directory);
+            let _ = target.roots.first().create_dir(&directory);
+            let copied = target.roots.first().open_read(&from).and_then(|source| {
+                clone_file(target.roots.first(), &source, &path, &options, || !self.shared.is_stopped())?;
+                before.map_or(Ok(()), |before| {
+                    target.roots.first().set_meta(&directory, Some(before.mode), Some(before.mtime))
+                })
+            });
+            if let Err(error) = copied {
+                let why = plain(&error);
+                self.warnings.add(format!("{from} and {path} stay one file: {why}"));
+            }
+        }
+    }
+}
+
+/// The likeliest of the files that may be it: one of the same name, if there is one, and rather one that no other entry has
+/// been given, since a file can be linked only once.
+fn candidate(index: &mut Index, key: Key, path: &RelPath) -> Option<RelPath> {
+    let olds = index.files.get_mut(&key)?;
+    let find = |fits: &dyn Fn(&OldFile) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
+    let is_namesake = |old: &OldFile| old.path.file_name() == path.file_name();
+    let found = find(&|old| is_namesake(old) && !old.is_given)
+        .or_else(|| find(&is_namesake))
+        .or_else(|| find(&|old| !old.is_given))
+        .or_else(|| find(&|_| true))?;
+    olds[found].is_given = true;
+    Some(olds[found].path.clone())
+}
+
+/// The files of a tree that the filter lets go, and whether these are all. `crosses`: also what is mounted below the root.
+fn list(
+    root: &Root,
+    filter: &Filter,
+    crosses: bool,
+    kept: Charge,
+    goes_on: &dyn Fn() -> bool,
+) -> (Index, bool) {
+    let none = HashSet::new();
+    let removal = Removal { crosses, ..Removal::new(root, filter, &none) };
+    let mut index = Index { files: HashMap::new(), kept };
+    let mut bytes = 0;
+    let mut stack = vec![RelPath::empty()];
+    while let Some(directory) = stack.pop() {
+        if removal.is_beyond(&directory).unwrap_or(true) {
+            continue;
+        }
+        // What cannot be listed has nothing that could be taken.
+        for (name, is_dir) in root.list(&directory).unwrap_or_default() {
+            let Ok(path) = directory.join(&name) else { continue };
+            if filter.excludes(path.as_bytes(), is_dir, FilterSide::Receiver) {
+                continue;
+            }
+            if is_dir {
+                stack.push(path);
+                continue;
+            }
+            let Ok(Some(meta)) = root.metadata(&path) else { continue };
+            if !meta.is_file() || meta.size == 0 {
+                continue;
+            }
+            bytes += path.as_bytes().len() + NAME_BYTES;
+            if bytes > INDEX_BYTES_MAX || index.kept.hold(bytes as u64).is_err() || !goes_on() {
+                return (index, false);
+            }
+            index
+                .files
+                .entry((meta.size, meta.mtime.secs, meta.mtime.nanos))
+                .or_default()
+                .push(OldFile { path, is_given: false });
+        }
+    }
+    (index, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_size_and_time_and_the_same_name_goes_first() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temp.path().join("d/hidden")).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000, 7);
+        for (name, content) in
+            [("a", "abc"), ("d/b", "xyz"), ("d/hidden/b", "123"), ("c", "longer"), ("empty", "")]
+        {
+            std::fs::write(temp.path().join(name), content).unwrap();
+            std::fs::File::open(temp.path().join(name)).unwrap().set_modified(time).unwrap();
+        }
+        let root = Root::open(temp.path()).unwrap();
+        let filter = Filter::new(&[b"- hidden/".to_vec()]).unwrap();
+        let (mut index, is_all) = list(&root, &filter, true, Charge::default(), &|| true);
+        assert!(is_all && index.files.len() == 2);
+        let mut find = |path: &str, size| {
+            candidate(&mut index, (size, 1_000_000, 7), &RelPath::from_bytes(path.as_bytes()).unwrap())
+                .map(|path| path.to_string())
+        };
+        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"));
+        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other one has been given");
+        assert_eq!(find("new/a", 3).as_deref(), Some("a"));
+        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
+        assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
+        assert_eq!(find("new/c", 4), None);
+        assert!(!list(&root, &filter, true, Charge::default(), &|| false).1);
+    }
+}

@@ -1,0 +1,478 @@
+//! From the paths that a user typed to what is scanned and where it goes, at either end.
+//!
+//! `dir` means the directory itself, `dir/` its content, as for rsync; a destination that is a directory takes the
+//! sources into it, one that does not exist is the new name of a single source, as for scp.
+//!
+//! Always true: at a daemon every path is resolved below its root, whatever it begins with and whatever links are in it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use farhaul_session::budget::Budget;
+use farhaul_session::error::{Code, Error};
+use farhaul_volume::{
+    GeneratedSource, GlobAllowance, GlobBase, RelPath, Root, Selection, Source, expand, expand_home,
+};
+
+use super::confines::{self, ConfinedPath, LocalConfines};
+use super::destination::{PulledNames, TargetDirectory, last_component, with_slash_if_home};
+use super::failures::plain;
+use super::name_clashes::are_distinct;
+use super::request::CopyRequest;
+use super::roots::DestinationRoots;
+use super::{Awaited, CopySource, ScanPlan};
+use crate::options::{TransferOptions, in_each};
+
+/// What a destination is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DestinationWish {
+    /// It must be a directory, and is made if it is missing.
+    pub(crate) is_directory: bool,
+    /// It is the name of the single source, also if there is a directory of that name.
+    pub(crate) is_name: bool,
+    /// Nothing is made.
+    pub(crate) dry_run: bool,
+}
+
+/// Where paths may lead.
+#[derive(Clone)]
+pub(crate) enum Confinement {
+    /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
+    Local,
+    /// As [`Confinement::Local`], below certain directories.
+    Within(LocalConfines),
+    /// Anywhere that the user who runs this can go; relative paths start at the working directory.
+    User,
+    /// Below a daemon's root.
+    Root(Root),
+}
+
+impl Confinement {
+    /// Of a job's local ends.
+    pub(crate) fn of_local(grounds: Option<&LocalConfines>) -> Confinement {
+        grounds.map_or(Confinement::Local, |grounds| Confinement::Within(grounds.clone()))
+    }
+}
+
+/// What the system says of a path, as an error that says which.
+fn cannot(what: String, error: &std::io::Error) -> Error {
+    Error::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
+}
+
+fn shown(path: &[u8]) -> String {
+    farhaul_text::escape(path)
+}
+
+/// A daemon's root, or what is `/` to a client that may use only a directory in it. No link leads to that
+/// one: whoever may write above it could choose where it leads.
+pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
+    let whole = Root::open(root);
+    let whole = whole.map_err(|error| cannot(format!("open {}", root.display()), &error))?;
+    if below.as_os_str().is_empty() {
+        return Ok(whole);
+    }
+    // Its name is for who runs the daemon, and in the log.
+    let missing = |code: Code, reason: String| {
+        Error::new(code, format!("the directory that you may use here cannot be opened: {reason}"))
+            .with_hint("ask who runs the daemon: it may be missing, or a link")
+    };
+    let below = RelPath::from_bytes(below.as_os_str().as_bytes())
+        .map_err(|error| missing(Code::BadPath, error.to_string()))?;
+    whole.subdir(&below).map_err(|error| missing(Code::of_files(&error), plain(&error)))
+}
+
+/// What a client sends of its own files; of their content only what `names` ask for, if given. All of it lies in `grounds`, if given.
+pub(crate) fn local_origin(
+    paths: &[PathBuf],
+    options: &TransferOptions,
+    names: Option<Vec<Vec<u8>>>,
+    grounds: Option<&LocalConfines>,
+) -> Result<CopySource, Error> {
+    let directories = &options.spread.source;
+    are_there(&Confinement::of_local(grounds), directories)?;
+    let of = |path: &[u8]| match grounds {
+        None => source(path, None),
+        Some(grounds) => source_within(grounds, path),
+    };
+    let one = |path: &PathBuf| {
+        let path = path.as_os_str().as_bytes();
+        match in_each(directories, path) {
+            None => of(path),
+            Some(places) => merged(places.iter().map(|place| of(place)).collect::<Result<_, _>>()?),
+        }
+    };
+    let sources: Vec<_> = paths.iter().map(one).collect::<Result<_, _>>()?;
+    are_distinct(&sources)?;
+    let mut scan = ScanPlan::new(sources, options)?;
+    let only = names.map(Selection::new).transpose();
+    scan.options.only =
+        only.map_err(|error| Error::new(Code::BadPattern, format!("a name that is asked for: {error}")))?;
+    scan.awaits_names = false;
+    Ok(CopySource::Scan(Box::new(scan)))
+}
+
+/// What a far end sends, as soon as it knows all of it.
+pub(crate) fn far_origin(
+    confinement: &Confinement,
+    request: &CopyRequest,
+    budget: &Budget,
+) -> Result<CopySource, Error> {
+    if request.more_paths == 0 {
+        return Ok(CopySource::Scan(Box::new(far_scan(confinement, request, budget)?)));
+    }
+    let awaited = Awaited { confinement: confinement.clone(), request: request.clone() };
+    Ok(CopySource::Awaited(Box::new(awaited)))
+}
+
+/// `~` and patterns are expanded here, as scp does.
+pub(crate) fn far_scan(
+    confinement: &Confinement,
+    request: &CopyRequest,
+    budget: &Budget,
+) -> Result<ScanPlan, Error> {
+    let mut sources = Vec::new();
+    let (mut allowance, mut kept) = (GlobAllowance::default(), budget.nothing());
+    let directories = &request.options.spread.source;
+    are_there(confinement, directories)?;
+    for path in &request.paths {
+        if GeneratedSource::parse(path).is_some() {
+            sources.push(source(path, None)?);
+            continue;
+        }
+        let Some(places) = in_each(directories, path) else {
+            sources.extend(expanded(confinement, path, &mut allowance)?);
+            kept.hold((allowance.spent() * SOURCE_COPIES) as u64)?;
+            continue;
+        };
+        // What one name stands for in all of them is one source.
+        let mut found: BTreeMap<RelPath, Vec<Source>> = BTreeMap::new();
+        for place in places {
+            for source in expanded(confinement, &place, &mut allowance)? {
+                found.entry(source.dest.clone()).or_default().push(source);
+            }
+        }
+        let mut merged: Vec<_> = found.into_values().map(merged).collect::<Result<_, _>>()?;
+        // A pattern stands for itself where nothing matches it.
+        if merged.len() > 1 {
+            merged.retain(Source::exists);
+        }
+        sources.extend(merged);
+    }
+    if request.single_file && sources.len() != 1 {
+        return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output"));
+    }
+    if request.target_is_name && sources.len() > 1 {
+        let what = "several files match, and the destination is one name: end it with a slash to have a directory made";
+        return Err(Error::new(Code::NotOneFile, what));
+    }
+    are_distinct(&sources)?;
+    let options = &request.options;
+    let only_content = sources.len() == 1 && sources[0].dest.is_empty();
+    if options.sync.is_some() && !only_content {
+        return Err(Error::new(Code::NotOneFile, "this needs a single source directory"));
+    }
+    Ok(ScanPlan::new(sources, options)?.keeping(kept))
+}
+
+/// A name that matches is kept as a path, as where it goes, and as what it is called.
+const SOURCE_COPIES: usize = 4;
+
+fn expanded(
+    confinement: &Confinement,
+    path: &[u8],
+    allowance: &mut GlobAllowance,
+) -> Result<Vec<Source>, Error> {
+    let (base, root, pattern) = match confinement {
+        Confinement::Local => return Ok(vec![source(path, None)?]),
+        Confinement::Within(grounds) => return Ok(vec![source_within(grounds, path)?]),
+        Confinement::User => (GlobBase::User, None, with_slash_if_home(path.to_vec())),
+        Confinement::Root(root) => (GlobBase::Root(root.clone()), Some(root), path.to_vec()),
+    };
+    let expanded = expand(&base, &pattern, allowance);
+    let expanded =
+        expanded.map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", shown(path))))?;
+    if let (Confinement::User, Some(own)) = (confinement, expanded.iter().find(|path| is_descriptor(path))) {
+        return Err(Error::new(
+            Code::BadPath,
+            format!("{} belongs to the program at the far end", shown(own)),
+        ));
+    }
+    expanded.iter().map(|path| source(path, root)).collect()
+}
+
+/// What a program has open is nothing of the user's where the program is the far end.
+fn is_descriptor(path: &[u8]) -> bool {
+    let directories = [&b"/dev/fd/"[..], b"/proc/self/fd/", b"/proc/thread-self/fd/"];
+    matches!(path, b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr")
+        || directories.iter().any(|directory| path.starts_with(directory))
+}
+
+/// One source of the same one in several places.
+fn merged(places: Vec<Source>) -> Result<Source, Error> {
+    let mut places = places.into_iter();
+    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source is nowhere"))?;
+    let (mut also, mut beneath) = (Vec::new(), first.beneath);
+    for place in places {
+        also.push(place.path);
+        beneath.extend(place.beneath);
+    }
+    Ok(Source { also, beneath, ..first })
+}
+
+/// A device that is not mounted is no empty one.
+fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), Error> {
+    match directories.iter().find(|directory| !is_directory(confinement, directory)) {
+        None => Ok(()),
+        Some(missing) => {
+            Err(Error::new(Code::NotADirectory, format!("--spread: {} is not a directory", shown(missing))))
+        }
+    }
+}
+
+fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
+    if let Some(generated) = GeneratedSource::parse(path) {
+        let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
+        let path = PathBuf::new();
+        let (also, beneath) = Default::default();
+        return Ok(Source { path, also, dest, beneath, generated: Some(generated) });
+    }
+    let name = last_component(path);
+    let dest = match name {
+        Some(name) => RelPath::from_bytes(name)
+            .map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", shown(path))))?,
+        None => RelPath::empty(),
+    };
+    // An empty path is the home directory, as for scp.
+    let open = if path.is_empty() { &b"."[..] } else { path };
+    let open = if beneath.is_some() { below_root(open) } else { open };
+    Ok(Source {
+        path: PathBuf::from(OsStr::from_bytes(open)),
+        also: Vec::new(),
+        dest,
+        beneath: beneath.cloned().into_iter().collect(),
+        generated: None,
+    })
+}
+
+/// The same of a path that has to lie in `grounds`.
+fn source_within(grounds: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
+    let source = source(path, None)?;
+    if source.generated.is_some() {
+        return Ok(source);
+    }
+    let ConfinedPath { root, path } = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
+    Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
+}
+
+/// A daemon's root is `/` to its clients.
+fn below_root(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    if start == path.len() { b"." } else { &path[start..] }
+}
+
+/// Where a client puts what it pulls: in `grounds`, if given.
+pub(crate) fn local_target(
+    path: &Path,
+    wish: DestinationWish,
+    sources: &[Vec<u8>],
+    directories: &[Vec<u8>],
+    grounds: Option<&LocalConfines>,
+) -> Result<TargetDirectory, Error> {
+    let path = path.as_os_str().as_bytes();
+    spread_target(&Confinement::of_local(grounds), path, wish, directories, |path, wish| {
+        let asked = PulledNames::from_sources(sources);
+        match grounds {
+            None => user_target(Path::new(OsStr::from_bytes(path)), wish, asked),
+            Some(grounds) => target_within(grounds, path, wish, asked),
+        }
+    })
+}
+
+/// Where a far end puts what is pushed to it.
+pub(crate) fn far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: DestinationWish,
+    directories: &[Vec<u8>],
+) -> Result<TargetDirectory, Error> {
+    spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
+}
+
+/// A destination in one place, or the same in each of several.
+fn spread_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: DestinationWish,
+    directories: &[Vec<u8>],
+    one: impl Fn(&[u8], DestinationWish) -> Result<TargetDirectory, Error>,
+) -> Result<TargetDirectory, Error> {
+    let Some(places) = in_each(directories, path) else { return one(path, wish) };
+    are_there(confinement, directories)?;
+    let mut places: Vec<_> = places.into_iter().zip(directories).collect();
+    let is_there = |place: &[u8]| !wish.is_name && is_directory(confinement, place);
+    let any = places.iter().any(|(place, _)| is_there(place));
+    let wish = DestinationWish { is_directory: wish.is_directory || any, ..wish };
+    if wish.dry_run && any {
+        // Where it is missing it would be made.
+        places.retain(|(place, _)| is_there(place));
+    }
+    let mut targets = Vec::new();
+    for (place, directory) in places {
+        let name = match confinement {
+            Confinement::Local | Confinement::Within(_) | Confinement::User => shown(directory),
+            Confinement::Root(_) => format!("/{}", shown(directory)),
+        };
+        targets.push((name, one(&place, wish)?));
+    }
+    let is_new = targets.iter().all(|(_, target)| target.is_new);
+    let roots: Vec<_> =
+        targets.iter().map(|(name, target)| (name.clone(), target.roots.first().clone())).collect();
+    let mut seen = HashMap::new();
+    for (name, root) in &roots {
+        let meta = root.metadata(&RelPath::empty()).ok().flatten();
+        if let Some(other) = meta.and_then(|meta| seen.insert((meta.dev, meta.ino), name)) {
+            return Err(Error::new(
+                Code::BadPath,
+                format!("--spread: {other} and {name} are the same directory"),
+            ));
+        }
+    }
+    let (_, first) = targets.swap_remove(0);
+    Ok(TargetDirectory { roots: DestinationRoots::several(roots), is_new, ..first })
+}
+
+/// Whether a directory is there already.
+fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
+    let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
+    match confinement {
+        Confinement::Local => is_dir(path),
+        Confinement::Within(grounds) => {
+            confines::is_directory(Some(grounds), Path::new(OsStr::from_bytes(path))) == Some(true)
+        }
+        Confinement::User => is_dir(&expand_home(path)),
+        Confinement::Root(root) => {
+            let meta = RelPath::from_written(path).ok().map(|path| root.metadata_followed(&path));
+            meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
+        }
+    }
+}
+
+/// A destination is no pattern: what it would match is not what is to be written.
+fn one_far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: DestinationWish,
+) -> Result<TargetDirectory, Error> {
+    let path = match confinement {
+        Confinement::Root(root) => {
+            let outside = |_| {
+                let what = format!("{} is not a path below this daemon's root", shown(path));
+                Error::new(Code::BadPath, what)
+            };
+            let below = RelPath::from_written(path).map_err(outside)?;
+            return root_target(root, below, path, wish, PulledNames::Anything);
+        }
+        Confinement::Within(grounds) => return target_within(grounds, path, wish, PulledNames::Anything),
+        Confinement::User => expand_home(path),
+        Confinement::Local => path.to_vec(),
+    };
+    let path = if path.is_empty() { b".".to_vec() } else { path };
+    user_target(Path::new(OsStr::from_bytes(&path)), wish, PulledNames::Anything)
+}
+
+/// The user's own paths may lead through links; what lies below the directory reached may not.
+fn user_target(path: &Path, wish: DestinationWish, asked: PulledNames) -> Result<TargetDirectory, Error> {
+    let name = path.display().to_string();
+    let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
+        let root = Root::open(dir).map_err(|error| cannot(format!("open {}", dir.display()), &error))?;
+        Ok(TargetDirectory { rename, ..TargetDirectory::new(root, asked) })
+    };
+    let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
+    if wish.is_name && !is_directory {
+        let (dir, name) = parent_and_name(path);
+        return into(dir, name, asked);
+    }
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => into(path, None, asked),
+        Ok(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(cannot(format!("open {name}"), &error))
+        }
+        Err(_) if is_directory && wish.dry_run => {
+            let (dir, name) = parent_and_name(path);
+            let target: TargetDirectory = into(dir, None, asked)?;
+            let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
+            Ok(TargetDirectory {
+                prefix: prefix.map_err(|error| Error::new(Code::BadPath, error.to_string()))?,
+                ..target
+            })
+        }
+        Err(_) if is_directory => {
+            // `new/.` is made as `new`.
+            std::fs::create_dir(path.components().collect::<PathBuf>())
+                .map_err(|error| cannot(format!("create {name}"), &error))?;
+            Ok(TargetDirectory { is_new: true, ..into(path, None, asked)? })
+        }
+        Ok(_) | Err(_) => {
+            let (dir, name) = parent_and_name(path);
+            into(dir, name, asked)
+        }
+    }
+}
+
+fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (parent, path.file_name().map(|name| name.as_bytes().to_vec()))
+}
+
+fn target_within(
+    grounds: &LocalConfines,
+    path: &[u8],
+    wish: DestinationWish,
+    asked: PulledNames,
+) -> Result<TargetDirectory, Error> {
+    let spot = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    root_target(&spot.root, spot.path, path, wish, asked)
+}
+
+/// `path` is what `written` means below the root.
+fn root_target(
+    root: &Root,
+    path: RelPath,
+    written: &[u8],
+    wish: DestinationWish,
+    asked: PulledNames,
+) -> Result<TargetDirectory, Error> {
+    let is_directory = wish.is_directory || last_component(written).is_none();
+    let name = shown(written);
+    let confined_to = Some(root.clone());
+    let target =
+        |root: Root, rename| TargetDirectory { rename, confined_to, ..TargetDirectory::new(root, asked) };
+    if path.is_empty() {
+        return Ok(target(root.clone(), None));
+    }
+    let cannot = |error: std::io::Error| cannot(format!("open {name}"), &error);
+    let above = || root.follow(&path.parent().unwrap_or_default()).map_err(cannot);
+    let last = path.file_name().unwrap_or_default();
+    if wish.is_name && !is_directory {
+        return Ok(target(above()?, Some(last.to_vec())));
+    }
+    // As over SSH, the way to the destination may lead through links; what lies below the directory reached may not.
+    match root.metadata_followed(&path).map_err(cannot)? {
+        Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
+        Some(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),
+        None if is_directory => {
+            let (above, last) = (above()?, RelPath::from_bytes(last));
+            let last = last.map_err(|error| Error::new(Code::BadPath, format!("{name}: {error}")))?;
+            if wish.dry_run {
+                return Ok(TargetDirectory { prefix: Some(last), ..target(above, None) });
+            }
+            above.create_shared_dir(&last).map_err(cannot)?;
+            Ok(TargetDirectory { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
+        }
+        Some(_) | None => Ok(target(above()?, Some(last.to_vec()))),
+    }
+}

@@ -1,0 +1,342 @@
+//! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::events::Event;
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_volume::{
+    Attributes, CHUNK, Entry, EntryKind, FileTime, RelPath, ScanItem, Scanner, Selection, SourceRef,
+};
+
+use super::super::chunked_file::FileJob;
+use super::super::failures::Failure;
+use super::super::hard_links::LINK_BYTES;
+use super::super::manifest::{EntryFate, ManifestRecord};
+use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
+use super::super::report::FailedAction;
+use super::super::sender::{CopySender, CopySource, ScanPlan};
+use super::super::vanished;
+use super::notes::LinkIds;
+use super::outstanding_entries::Booking;
+use super::table::PendingEntry;
+use crate::options::DeleteWhen;
+
+/// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
+pub(super) const OUTSTANDING: usize = 32 << 10;
+/// Entries, directories that are not finished among them, while none does, as in a tree that has not changed: at 200 ms of round trip
+/// still a million a second. The receiver allows twice as many.
+pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
+/// Their names and attributes, in bytes. The receiver allows four times as many.
+pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
+/// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
+const NAMES_UNSENT_MAX: u64 = 512 << 10;
+/// Files with several links that are remembered, and what the receiver takes for them in bytes, which allows twice as much; beyond
+/// it, a further link is sent as a file of its own.
+const LINKS_MAX: usize = 1 << 20;
+pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
+
+impl CopySender {
+    pub(super) fn announce(&self, origin: CopySource, _scanning: ProducerToken) {
+        match origin {
+            CopySource::Pipe { name } => self.announce_pipe(name),
+            CopySource::Scan(scan) => self.announce_scan(*scan),
+            CopySource::Awaited(awaited) => {
+                let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
+                match awaited.open(more, &self.shared.budget) {
+                    Ok(scan) => self.announce_scan(scan),
+                    // The receiver hears of it as of any request that cannot be met, from whoever speaks with it.
+                    Err(error) => return *self.refusal.lock().whole() = Some(error),
+                }
+            }
+        }
+        if self.shared.is_stopped() {
+            // What was announced may be anything but all.
+            return;
+        }
+        self.table.end_entries();
+        self.shared.handle.counts().scan_done.store(true, Relaxed);
+        self.shared.send(&[CopyMessage::EntriesEnd]);
+    }
+
+    fn announce_pipe(&self, name: RelPath) {
+        let kind = EntryKind::Stream { is_pipe: true };
+        let (mtime, ctime) = (FileTime::now(), FileTime::default());
+        let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1 };
+        let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, EntryContent::Stream);
+        let record =
+            self.log.as_ref().map(|_| Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, None)));
+        let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
+        let job = file_job(0, entry, SourceRef::standard_input(), name);
+        self.table.announce(0);
+        self.admit(&told, Some(job), record, booking);
+        self.shared.send(&[CopyMessage::Entry(told)]);
+    }
+
+    fn announce_scan(&self, mut scan: ScanPlan) {
+        if scan.awaits_names {
+            let Some(names) = self.names.wait(|| self.shared.is_stopped()) else { return };
+            match Selection::new(names) {
+                Ok(only) => scan.options.only = Some(only),
+                Err(error) => {
+                    return self.shared.fail(Error::misbehaved(
+                        Misbehaviour::BadName,
+                        format!("it asked for a name: {error}"),
+                    ));
+                }
+            }
+        }
+        if scan.delete == Some(DeleteWhen::Before) {
+            self.list_ahead(scan.scanner());
+        }
+        self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
+    }
+
+    /// Says what there will be, without sending anything of it.
+    fn list_ahead(&self, mut scanner: Scanner) {
+        let mut batch = Vec::new();
+        let mut is_complete = true;
+        while !self.shared.is_stopped() {
+            let (path, presence) = match scanner.next() {
+                None => break,
+                Some(ScanItem::Failed { .. }) => {
+                    is_complete = false;
+                    continue;
+                }
+                // What has gone is not there; of a directory that has gone while it was listed there may have
+                // been more.
+                Some(ScanItem::Vanished { is_open: false, .. }) => continue,
+                Some(ScanItem::Vanished { path, is_open: true }) => match RelPath::try_from(path) {
+                    Ok(path) => (path, Presence::DirectoryUnlisted),
+                    Err(_) => {
+                        is_complete = false;
+                        continue;
+                    }
+                },
+                Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
+                Some(ScanItem::Unlisted { path }) => (path, Presence::DirectoryUnlisted),
+                Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
+                Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
+                    EntryKind::Dir => (path, Presence::Directory),
+                    EntryKind::File { .. }
+                    | EntryKind::Stream { .. }
+                    | EntryKind::Symlink { .. }
+                    | EntryKind::Special(_) => (path, Presence::Plain),
+                },
+            };
+            batch.push(CopyMessage::Present { path: path.into_bytes(), presence });
+            if batch.len() >= 64 {
+                self.shared.send(&std::mem::take(&mut batch));
+            }
+        }
+        // Of a listing that was broken off the receiver must not hear that it is complete.
+        let is_complete = is_complete && !self.shared.is_stopped();
+        batch.push(CopyMessage::PresentEnd { is_complete });
+        self.shared.send(&batch);
+    }
+
+    /// `says_all`: also that something is there which is not sent.
+    fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
+        let meter = self.shared.meters.meter("scan");
+        let mut next_id = 0;
+        let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
+        let mut links = LinkIds::default();
+        // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
+        let mut batch = Vec::new();
+        let mut unsent = 0;
+        while !self.shared.is_stopped() {
+            let Some(item) = meter.time(|| scanner.next()) else { break };
+            match item {
+                ScanItem::Failed { path, error } => {
+                    let failure = match error.kind() {
+                        // Nothing is wrong with it but its name.
+                        ErrorKind::AlreadyExists => Failure::of(&error),
+                        _ => Failure::cannot("read", &error),
+                    };
+                    self.fail(&path, &failure, FailedAction::Copy, None);
+                    batch.push(CopyMessage::SourceFailed { path, failure });
+                }
+                ScanItem::Vanished { path, is_open } => {
+                    self.note_vanished(&path, &mut batch);
+                    batch.extend((says_all && is_open).then_some(CopyMessage::LeftOut { path }));
+                }
+                ScanItem::LeftOut { path } => {
+                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::Unlisted { path } => {
+                    self.shared.handle.tell_detail(|| Event::NotEntered {
+                        path: path.to_string(),
+                        reason: "something is mounted there".into(),
+                    });
+                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::DirEnd { .. } => {
+                    if let Some((id, _)) = directories.pop() {
+                        batch.push(CopyMessage::DirectoryEnd { id });
+                    }
+                }
+                ScanItem::Entry { path, mut entry, handle } => {
+                    if let (true, EntryKind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
+                        *sparse = false;
+                    }
+                    if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
+                        self.not_taken.add(path.as_bytes(), why, &self.shared.handle);
+                        if let Some(log) = &self.log {
+                            log.add(
+                                ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why),
+                            );
+                        }
+                        let reason = why.to_string();
+                        let skipped = || CopyMessage::Skipped { path: path.as_bytes().to_vec(), reason };
+                        batch.extend((!self.is_client).then(skipped));
+                        batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
+                        continue;
+                    }
+                    let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
+                    let attributes = match self.taking.attributes(&what, &handle) {
+                        Ok(attributes) => attributes,
+                        // Of a directory the listing says so.
+                        Err(error) if error.kind() == ErrorKind::NotFound => match what {
+                            EntryContent::Directory => Attributes::new(),
+                            _ => {
+                                if matches!(what, EntryContent::File { linked: true, .. }) {
+                                    links.forget(&entry);
+                                }
+                                self.note_vanished(path.as_bytes(), &mut batch);
+                                continue;
+                            }
+                        },
+                        Err(error) => {
+                            let Failure { reason, .. } =
+                                Failure::cannot("read its extended attributes", &error);
+                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
+                            batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
+                            Attributes::new()
+                        }
+                    };
+                    let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
+                    let told = ManifestEntry { attributes, ..told };
+                    let record = self.log.as_ref().map(|_| {
+                        let to = if let EntryContent::HardLink { to } = told.what {
+                            links.path_of(to)
+                        } else {
+                            None
+                        };
+                        Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, to))
+                    });
+                    self.wait_for_room(next_id, &mut batch);
+                    let above = directories.last().map(|(_, above)| above.clone());
+                    let booking = Booking::new(&self.outstanding, told.names_bytes(), above);
+                    if told.what == EntryContent::Directory {
+                        directories.push((next_id, Arc::new(booking)));
+                        if let Some(record) = record {
+                            self.directories.add(next_id, record);
+                        }
+                    } else {
+                        let has_content =
+                            matches!(told.what, EntryContent::File { .. } | EntryContent::Stream);
+                        let job = has_content.then(|| file_job(next_id, entry, handle, path));
+                        self.admit(&told, job, record, booking);
+                    }
+                    batch.push(CopyMessage::Entry(told));
+                    next_id += 1;
+                }
+            }
+            unsent += 1;
+            if unsent >= 64 || next_id.is_power_of_two() {
+                self.shared.send(&batch);
+                batch.clear();
+                unsent = 0;
+            }
+        }
+        self.shared.send(&batch);
+    }
+
+    /// What was listed has gone.
+    fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
+        let failure = vanished::failure();
+        self.fail(path, &failure, FailedAction::Copy, None);
+        batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
+    }
+
+    /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
+    fn wait_for_room(&self, id: u64, batch: &mut Vec<CopyMessage>) {
+        let may_announce = |entries| self.may_announce(entries) || self.shared.is_stopped();
+        // The receiver cannot answer what it has not seen.
+        let send_batch = (!batch.is_empty()).then_some(|| {
+            self.shared.send(batch);
+            batch.clear();
+        });
+        self.table.announce_when(id, may_announce, send_batch);
+    }
+
+    /// Books an entry that is not a directory as outstanding.
+    fn admit(
+        &self,
+        entry: &ManifestEntry,
+        job: Option<Arc<FileJob>>,
+        record: Option<Box<ManifestRecord>>,
+        booking: Booking,
+    ) {
+        let size = entry.size();
+        let unread = job.is_some().then(|| ProducerToken::new(self.shared.session()));
+        self.table.admit(entry.id, PendingEntry::new(size, job, unread, record, booking));
+        if matches!(entry.what, EntryContent::File { .. } | EntryContent::Stream) {
+            self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+            self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
+        }
+    }
+
+    fn may_announce(&self, files: usize) -> bool {
+        let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
+        // Directories alone are at most as many as a path has levels, and waiting would not make them fewer.
+        files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
+    }
+}
+
+fn file_job(id: u64, entry: Entry, source: SourceRef, path: RelPath) -> Arc<FileJob> {
+    let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
+    let (digest, put, streamed) = Default::default();
+    Arc::new(FileJob { id, size, entry, source, path, is_renewed: false, digest, put, streamed })
+}
+
+/// `keeps_paths`: hard links have to know them.
+fn describe(entry: &Entry, links: &mut LinkIds, id: u64, path: &RelPath, keeps_paths: bool) -> EntryContent {
+    match &entry.kind {
+        EntryKind::Dir => EntryContent::Directory,
+        EntryKind::Stream { .. } => EntryContent::Stream,
+        EntryKind::Symlink { target } => EntryContent::Symlink { target: target.clone() },
+        EntryKind::Special(node) => EntryContent::Special(*node),
+        EntryKind::File { size, sparse } => {
+            let mut linked = false;
+            if entry.nlink > 1 {
+                let bytes = links.bytes + LINK_BYTES + path.as_bytes().len();
+                match links.ids.get(&(entry.dev, entry.ino)) {
+                    Some(&to) => return EntryContent::HardLink { to },
+                    None if links.ids.len() < LINKS_MAX && bytes <= LINKS_BYTES_MAX => {
+                        linked = true;
+                        links.bytes = bytes;
+                        links.ids.insert((entry.dev, entry.ino), id);
+                        links.paths.extend(keeps_paths.then(|| (id, path.as_bytes().to_vec())));
+                    }
+                    None => {}
+                }
+            }
+            file(entry, *size, *sparse, linked)
+        }
+    }
+}
+
+pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> EntryContent {
+    let ctime = if size > CHUNK { entry.ctime } else { FileTime::default() };
+    EntryContent::File { size, inode: entry.ino, device: entry.dev, ctime, sparse, linked }
+}
+
+pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: EntryContent) -> ManifestEntry {
+    let FileTime { secs, nanos } = entry.mtime;
+    let attributes = Attributes::new();
+    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
+}

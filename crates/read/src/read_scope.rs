@@ -1,0 +1,167 @@
+//! Where the paths of a client lead.
+//!
+//! Always true: at a daemon every path is resolved below its root each time anew, whatever it begins with and whatever links are
+//! in it; nothing is opened for writing.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use farhaul_session::error::{Code, Failure};
+use farhaul_volume::{
+    FileKind, GlobAllowance, GlobBase, Metadata, RelPath, Root, Source, SpecialNode, expand, expand_home,
+};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use super::messages::{FileIdentity, ListEntry, PathKind};
+
+/// What can be reached.
+#[derive(Clone)]
+pub(crate) enum ReadScope {
+    /// Whatever the user who runs this can reach; relative paths start at the working directory. `expands`: a path begins with `~`
+    /// where it means a home directory, as no shell of that host has seen it.
+    User { expands: bool },
+    /// What lies below a daemon's root.
+    Root(Root),
+}
+
+impl ReadScope {
+    /// Opens a plain file, through the links that lead to it.
+    pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Metadata), Failure> {
+        let cannot = |error: io::Error| Failure::cannot("open", &error);
+        let file: File = match self {
+            // Non-blocking, so that a pipe does not hold us.
+            ReadScope::User { .. } => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                fs::openat(fs::CWD, self.own(path), flags, Mode::empty())
+                    .map_err(|error| cannot(error.into()))?
+                    .into()
+            }
+            ReadScope::Root(root) => root.open_read_followed(&below(path)?).map_err(cannot)?,
+        };
+        let meta = Metadata::from(&fs::fstat(&file).map_err(|error| cannot(error.into()))?);
+        match meta.kind {
+            FileKind::File => Ok((file, meta)),
+            FileKind::Dir => Err(Failure::new(Code::BadPath, "it is a directory")),
+            FileKind::Symlink | FileKind::Special(_) => {
+                Err(Failure::new(Code::BadPath, "it is no plain file"))
+            }
+        }
+    }
+
+    /// What there is, and where a symbolic link leads, unless it is followed.
+    pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<ListEntry, Failure> {
+        let cannot = |error: io::Error| Failure::cannot("look it up", &error);
+        let (meta, target) = match self {
+            ReadScope::User { .. } => {
+                let own = self.own(path);
+                let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+                let meta =
+                    Metadata::from(&fs::statat(fs::CWD, &own, flags).map_err(|error| cannot(error.into()))?);
+                let target = match meta.kind {
+                    FileKind::Symlink => {
+                        std::fs::read_link(&own).map_err(cannot)?.into_os_string().into_vec()
+                    }
+                    _ => Vec::new(),
+                };
+                (meta, target)
+            }
+            ReadScope::Root(root) => {
+                let path = below(path)?;
+                let found = match follow {
+                    true => root.metadata_followed(&path),
+                    false => root.metadata(&path),
+                };
+                let meta = found.map_err(cannot)?.ok_or_else(|| cannot(rustix::io::Errno::NOENT.into()))?;
+                let target = match meta.kind {
+                    FileKind::Symlink => root.read_link(&path).map_err(cannot)?,
+                    _ => Vec::new(),
+                };
+                (meta, target)
+            }
+        };
+        Ok(entry(path.to_vec(), &meta, target))
+    }
+
+    /// A directory, as a scan takes it.
+    pub(crate) fn directory(&self, path: &[u8]) -> Result<Source, Failure> {
+        let entry = self.stat(path, true)?;
+        if entry.kind != PathKind::Directory {
+            return Err(Failure::new(Code::NotADirectory, "it is no directory"));
+        }
+        let (path, beneath) = match self {
+            ReadScope::User { .. } => (self.own(path), Vec::new()),
+            ReadScope::Root(root) => {
+                let path = below(path)?;
+                let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
+                (PathBuf::from(OsStr::from_bytes(path)), vec![root.clone()])
+            }
+        };
+        Ok(Source { path, also: Vec::new(), dest: RelPath::empty(), beneath, generated: None })
+    }
+
+    /// The paths that a pattern stands for, sorted.
+    pub(crate) fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let base = match self {
+            ReadScope::User { expands: false } => return Ok(vec![pattern.to_vec()]),
+            ReadScope::User { expands: true } => GlobBase::User,
+            ReadScope::Root(root) => GlobBase::Root(root.clone()),
+        };
+        let found = expand(&base, pattern, &mut GlobAllowance::default());
+        found.map_err(|error| Failure::cannot("look for it", &error))
+    }
+
+    /// A path of the user's own.
+    fn own(&self, path: &[u8]) -> PathBuf {
+        let path = match self {
+            ReadScope::User { expands: true } => expand_home(path),
+            ReadScope::User { expands: false } | ReadScope::Root(_) => path.to_vec(),
+        };
+        // An empty path is the home directory, where the far end starts, as for scp.
+        let path = if path.is_empty() { b".".to_vec() } else { path };
+        PathBuf::from(std::ffi::OsString::from_vec(path))
+    }
+}
+
+/// A daemon's root is `/` to its clients.
+fn below(path: &[u8]) -> Result<RelPath, Failure> {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    RelPath::from_written(&path[start..]).map_err(|error| Failure::new(Code::BadPath, error.to_string()))
+}
+
+/// Whether what is open is what it was when it was opened.
+pub(crate) fn is_as_it_was(file: &impl std::os::fd::AsFd, was: &Metadata) -> io::Result<bool> {
+    let now = Metadata::from(&fs::fstat(file)?);
+    Ok((now.size, now.mtime, now.ctime) == (was.size, was.mtime, was.ctime))
+}
+
+pub(crate) fn identity(meta: &Metadata) -> FileIdentity {
+    let Metadata { size, mtime, ctime, ino, dev, .. } = *meta;
+    FileIdentity { size, mtime, ctime, inode: ino, device: dev }
+}
+
+pub(crate) fn kind(kind: FileKind) -> PathKind {
+    match kind {
+        FileKind::File => PathKind::File,
+        FileKind::Dir => PathKind::Directory,
+        FileKind::Symlink => PathKind::Symlink,
+        FileKind::Special(SpecialNode::Fifo) => PathKind::Fifo,
+        FileKind::Special(SpecialNode::Socket) => PathKind::Socket,
+        FileKind::Special(SpecialNode::CharDevice { .. }) => PathKind::CharDevice,
+        FileKind::Special(SpecialNode::BlockDevice { .. }) => PathKind::BlockDevice,
+    }
+}
+
+fn entry(path: Vec<u8>, meta: &Metadata, target: Vec<u8>) -> ListEntry {
+    let identity = identity(meta);
+    ListEntry { path, kind: kind(meta.kind), mode: meta.mode, links: meta.nlink, target, identity }
+}
+
+/// The kernel may read ahead.
+pub(crate) fn advise(file: &File, offset: u64, len: u64) {
+    // Advice only.
+    let len = std::num::NonZeroU64::new(len);
+    let _ = fs::fadvise(file, offset, len, fs::Advice::WillNeed);
+}

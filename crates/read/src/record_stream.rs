@@ -1,0 +1,114 @@
+//! A stream of records: what is in a directory, or what a pattern stands for, made as there is room for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farhaul_session::error::Failure;
+use farhaul_volume as volume;
+use farhaul_volume::{RelPath, ScanItem, ScanOptions, Scanner};
+
+use super::messages::{FileIdentity, ListEntry, PathKind, RecordCodec, StreamRecord};
+use super::read_scope::ReadScope;
+use super::work::Operation;
+
+/// Records are made until there are so many bytes of them, or so much time has passed.
+const BATCH_BYTES: usize = 128 << 10;
+const BATCH_TIME: Duration = Duration::from_millis(20);
+
+/// One of them.
+pub(crate) struct RecordStream {
+    pub(crate) op: Arc<Operation>,
+    what: StreamSource,
+    records: RecordCodec,
+    /// Bytes that have not been taken.
+    pub(crate) made: VecDeque<u8>,
+    /// Bytes that have been.
+    pub(crate) sent: u64,
+    is_over: bool,
+}
+
+enum StreamSource {
+    Directory { path: Vec<u8>, depth: Option<usize> },
+    Pattern(Vec<u8>),
+    Scan(Box<Scanner>),
+    Paths(std::vec::IntoIter<Vec<u8>>),
+}
+
+impl RecordStream {
+    /// `depth` 1 is what is in the directory itself, 0 all of it.
+    pub(crate) fn of_directory(op: Arc<Operation>, path: Vec<u8>, depth: u64) -> RecordStream {
+        let depth = usize::try_from(depth).ok().filter(|depth| *depth > 0);
+        RecordStream::new(op, StreamSource::Directory { path, depth })
+    }
+
+    pub(crate) fn of_pattern(op: Arc<Operation>, pattern: Vec<u8>) -> RecordStream {
+        RecordStream::new(op, StreamSource::Pattern(pattern))
+    }
+
+    fn new(op: Arc<Operation>, what: StreamSource) -> RecordStream {
+        let (records, made) = Default::default();
+        RecordStream { op, what, records, made, sent: 0, is_over: false }
+    }
+
+    /// Makes some more; true if there is nothing more to come.
+    pub(crate) fn make(&mut self, ground: &ReadScope) -> Result<bool, Failure> {
+        let until = Instant::now() + BATCH_TIME;
+        let mut bytes = Vec::new();
+        while !self.is_over && self.made.len() + bytes.len() < BATCH_BYTES {
+            match &mut self.what {
+                StreamSource::Directory { path, depth } => {
+                    let options = ScanOptions { depth_max: *depth, ..ScanOptions::default() };
+                    let source = ground.directory(path)?;
+                    self.what = StreamSource::Scan(Box::new(Scanner::new(vec![source], options)));
+                }
+                StreamSource::Pattern(pattern) => {
+                    self.what = StreamSource::Paths(ground.find(pattern)?.into_iter())
+                }
+                StreamSource::Paths(paths) => match paths.next() {
+                    Some(path) => self.records.put(&mut bytes, &StreamRecord::Path(path)),
+                    None => self.is_over = true,
+                },
+                StreamSource::Scan(scanner) => match scanner.next() {
+                    Some(item) => {
+                        if let Some(record) = record(item) {
+                            self.records.put(&mut bytes, &record);
+                        }
+                    }
+                    None => self.is_over = true,
+                },
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        self.made.extend(bytes);
+        Ok(self.is_over)
+    }
+}
+
+fn record(item: ScanItem) -> Option<StreamRecord> {
+    match item {
+        ScanItem::Entry { path, entry, .. } => Some(StreamRecord::Entry(self::entry(&path, entry))),
+        ScanItem::Failed { path, error } => {
+            Some(StreamRecord::Failed { path, failure: Failure::cannot("list", &error) })
+        }
+        ScanItem::Unlisted { path } => Some(StreamRecord::NotEntered(path.into_bytes())),
+        ScanItem::DirEnd { .. } | ScanItem::LeftOut { .. } | ScanItem::Vanished { .. } => None,
+    }
+}
+
+fn entry(path: &RelPath, entry: volume::Entry) -> ListEntry {
+    let (kind, size, target) = match entry.kind {
+        volume::EntryKind::File { size, .. } => (PathKind::File, size, Vec::new()),
+        volume::EntryKind::Stream { .. } => (PathKind::File, 0, Vec::new()),
+        volume::EntryKind::Dir => (PathKind::Directory, 0, Vec::new()),
+        volume::EntryKind::Symlink { target } => (PathKind::Symlink, target.len() as u64, target),
+        volume::EntryKind::Special(node) => {
+            (super::read_scope::kind(volume::FileKind::Special(node)), 0, Vec::new())
+        }
+    };
+    let (mtime, ctime, inode, device) = (entry.mtime, entry.ctime, entry.ino, entry.dev);
+    let identity = FileIdentity { size, mtime, ctime, inode, device };
+    ListEntry { path: path.as_bytes().to_vec(), kind, mode: entry.mode, links: entry.nlink, target, identity }
+}

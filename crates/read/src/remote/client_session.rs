@@ -1,0 +1,389 @@
+//! The session of a [`Remote`](super::Remote): who hears the server, and what its callers share with that.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
+use farhaul_connect::EstablishedSession;
+use farhaul_handover::Held as _;
+use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+use farhaul_session::handle::Handle;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::panic_guard::contained;
+use farhaul_session::report::{SessionFigures, SessionReport};
+use farhaul_session::request::Request;
+use farhaul_session::session::{Dialogue, DialogueStep, Session};
+use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+
+use super::super::files::OPEN_MAX;
+use super::super::messages::ReadMessage;
+use super::super::pieces::parse;
+use super::pending_calls::{OpenWaiter, PendingCall, unasked};
+
+/// Ranges and other operations that may be waited for at a time: half of what a server allows, as it hears later what is over.
+const OUTSTANDING_MAX: usize = 1 << 16;
+/// Lists that may come at a time: half of what a server allows, likewise. Others wait until one has come, or is let go of.
+const STREAMS_MAX: usize = 32;
+/// How soon who waits sees that the session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What all callers share.
+pub(super) struct ClientSession {
+    request: Arc<Request>,
+    handle: Handle,
+    /// What answers that come in order may take here.
+    memory_bytes: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Closed when nothing more will arrive.
+    over: Channel<Infallible>,
+}
+
+struct State {
+    waiting: HashMap<u64, PendingCall>,
+    opening: HashMap<u64, OpenWaiter>,
+    outstanding: usize,
+    streams: usize,
+    files: usize,
+    next_op: u64,
+    next_file: u64,
+    is_finishing: bool,
+    open: Option<ChannelEnd<Infallible>>,
+    ended: Option<(SessionReport, Option<Error>)>,
+}
+
+/// Starts the session on this thread and keeps it going to its end.
+pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<Arc<ClientSession>, Error>)) {
+    let (options, handle) = (established.opening.network, Handle::new());
+    let memory_bytes = options.memory_bytes;
+    handle.begin();
+    let begun = contained(|| {
+        Session::start(established.session, options, ContentRole::Receiver, DeliveryOrder::Any, &handle)
+    });
+    let mut dialogue = match begun.flatten() {
+        Ok((_, dialogue)) => dialogue,
+        Err(error) => {
+            handle.end(false, Some(&error));
+            return started(Err(error));
+        }
+    };
+    let (open, over) = bounded(0);
+    let state = State {
+        waiting: HashMap::new(),
+        opening: HashMap::new(),
+        outstanding: 0,
+        streams: 0,
+        files: 0,
+        next_op: 0,
+        next_file: 0,
+        is_finishing: false,
+        open: Some(open),
+        ended: None,
+    };
+    let link = Arc::new(ClientSession {
+        request: dialogue.request.clone(),
+        handle,
+        memory_bytes,
+        state: Mutex::new(state),
+        changed: Condvar::new(),
+        over,
+    });
+    started(Ok(link.clone()));
+    let ended = std::thread::scope(|scope| {
+        let take = || link.request.work(|| link.take_blocks());
+        let taking = std::thread::Builder::new().name("read-data".into()).spawn_scoped(scope, take);
+        let ended = match taking {
+            Ok(_) => contained(|| link.converse(&mut dialogue)).flatten(),
+            Err(error) => Err(Error::no_thread(error)),
+        };
+        drop(link.state().open.take());
+        ended
+    });
+    let closed = contained(|| {
+        let (theirs, error) = match ended {
+            Ok(theirs) => (theirs, None),
+            Err(error) => (EndFigures::default(), Some(error)),
+        };
+        let figures = SessionFigures { ours: dialogue.figures(), theirs };
+        let bytes = link.request.content_written.load(std::sync::atomic::Ordering::Relaxed);
+        let report = dialogue.report(&figures, bytes);
+        dialogue.close(error.as_ref());
+        (report, error)
+    });
+    let (report, error) = closed.unwrap_or_else(|panic| (SessionReport::default(), Some(panic)));
+    link.handle.end(error.is_none(), error.as_ref());
+    link.end(report, error);
+}
+
+impl ClientSession {
+    // ---- the session's threads -----------------------------------------------------------------------------------------
+
+    fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
+        let mut is_finished = false;
+        loop {
+            let step = match is_finished {
+                false => dialogue.step()?,
+                true => dialogue.step_after_finish()?,
+            };
+            match step {
+                DialogueStep::Message(bytes) => self.hear(ReadMessage::decode(bytes).map_err(senseless)?)?,
+                DialogueStep::Finish(theirs) if is_finished => return Ok(theirs),
+                DialogueStep::Finish(_) => return Err(unexpected("finish")),
+                DialogueStep::Idle => {
+                    if !is_finished && self.state().is_finishing {
+                        is_finished = true;
+                        dialogue.say_finished(Vec::new());
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear(&self, message: ReadMessage) -> Result<(), Error> {
+        match message {
+            ReadMessage::Opened { file, identity } => {
+                let opening =
+                    self.state().opening.remove(&file).ok_or_else(|| unasked("a file's identity"))?;
+                let _ = opening.send(Ok(identity));
+                Ok(())
+            }
+            ReadMessage::NotOpened { file, failure } => {
+                let opening =
+                    self.state().opening.remove(&file).ok_or_else(|| unasked("a file's failure"))?;
+                let _ = opening.send(Err(failure));
+                Ok(())
+            }
+            ReadMessage::Failed { op, failure } => {
+                if let Some(waiting) = self.end_of(op)? {
+                    waiting.fail(&failure);
+                }
+                Ok(())
+            }
+            ReadMessage::Stated { op, entry } => match self.end_of(op)? {
+                Some(PendingCall::Stat(to)) => {
+                    // Nobody may want it any more.
+                    let _ = to.send(Ok(entry));
+                    Ok(())
+                }
+                None => Ok(()),
+                Some(waiting) => Err(unfitting(waiting, "an entry where none was asked for")),
+            },
+            ReadMessage::Digested { op, bytes, digest } => match self.end_of(op)? {
+                Some(PendingCall::Digest(to)) => {
+                    let _ = to.send(Ok((bytes, digest)));
+                    Ok(())
+                }
+                None => Ok(()),
+                Some(waiting) => Err(unfitting(waiting, "a digest where none was asked for")),
+            },
+            other => Err(unexpected(other.name())),
+        }
+    }
+
+    /// What was waited for of an operation that is over; none if it has been cancelled.
+    fn end_of(&self, op: u64) -> Result<Option<PendingCall>, Error> {
+        let mut state = self.state();
+        if op >= state.next_op {
+            return Err(unasked("an answer to what was never asked"));
+        }
+        let waiting = state.forget(op);
+        drop(state);
+        self.changed.notify_all();
+        Ok(waiting)
+    }
+
+    /// The body of the thread that puts what arrives where it is waited for.
+    fn take_blocks(&self) {
+        let inlet = &self.request.arrived;
+        loop {
+            crossbeam_channel::select! {
+                recv(inlet.bell().rings()) -> _ => {}
+                recv(self.over) -> _ => return,
+                default(LOOK_EVERY) => {}
+            }
+            while let Some(arrived) = inlet.take() {
+                if let Err(error) = self.take(&arrived.block[..arrived.len]) {
+                    return self.request.fail(error);
+                }
+            }
+        }
+    }
+
+    fn take(&self, block: &[u8]) -> Result<(), Error> {
+        let pieces = parse(block).map_err(|_| Error::from(Misbehaviour::SenselessPieces))?;
+        let mut state = self.state();
+        let mut is_less = false;
+        for (piece, bytes) in pieces {
+            if piece.op >= state.next_op {
+                return Err(unasked("content that was never asked for"));
+            }
+            // What has been cancelled may be on its way.
+            let Some(waiting) = state.waiting.get_mut(&piece.op) else { continue };
+            let (less, is_over) = waiting.take(&piece, bytes)?;
+            let written = &self.request.content_written;
+            written.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
+            self.handle.counts().bytes_done.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
+            state.outstanding -= less;
+            is_less |= less > 0 || is_over;
+            if is_over {
+                state.forget(piece.op);
+            }
+        }
+        drop(state);
+        if is_less {
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn end(&self, report: SessionReport, error: Option<Error>) {
+        let mut state = self.state();
+        let failure = error.as_ref().map_or_else(closed, Error::clone);
+        let failure = Failure::new(failure.code(), failure.to_string());
+        state.ended = Some((report, error));
+        (state.outstanding, state.streams) = (0, 0);
+        let (waiting, opening) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.opening));
+        drop(state);
+        waiting.into_values().for_each(|waiting| waiting.fail(&failure));
+        opening.into_values().for_each(|opening| drop(opening.send(Err(failure.clone()))));
+        self.changed.notify_all();
+    }
+
+    // ---- the program's threads -----------------------------------------------------------------------------------------
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().whole()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Asks for something whose answer `waiting` takes; waits while too much is outstanding. The number of the operation.
+    pub(super) fn ask(
+        &self,
+        waiting: PendingCall,
+        message: impl FnOnce(u64) -> ReadMessage,
+    ) -> Result<u64, Error> {
+        let (weight, streams) = (waiting.weight(), waiting.streams());
+        let mut state = self.state();
+        while !state.has_room(weight, streams) && state.ended.is_none() {
+            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
+        }
+        if let Some((_, error)) = &state.ended {
+            return Err(error.as_ref().map_or_else(closed, Error::clone));
+        }
+        let op = state.next_op;
+        state.next_op += 1;
+        state.outstanding += weight;
+        state.streams += streams;
+        state.waiting.insert(op, waiting);
+        drop(state);
+        self.say(&message(op));
+        Ok(op)
+    }
+
+    /// Asks for a file to be opened; its number.
+    pub(super) fn open(&self, path: Vec<u8>, to: OpenWaiter) -> Result<u64, Error> {
+        let mut state = self.state();
+        if let Some((_, error)) = &state.ended {
+            return Err(error.as_ref().map_or_else(closed, Error::clone));
+        }
+        if state.files == OPEN_MAX {
+            let text = format!("no more than {OPEN_MAX} files can be open in one session");
+            return Err(Error::new(Code::Misuse, text));
+        }
+        let file = state.next_file;
+        state.next_file += 1;
+        state.files += 1;
+        state.opening.insert(file, to);
+        drop(state);
+        self.say(&ReadMessage::Open { file, path });
+        Ok(file)
+    }
+
+    pub(super) fn close(&self, file: u64) {
+        self.state().files -= 1;
+        self.say(&ReadMessage::Close { file });
+    }
+
+    /// Nothing more of an operation is wanted.
+    pub(super) fn cancel(&self, op: u64) {
+        let mut state = self.state();
+        if state.forget(op).is_some() {
+            drop(state);
+            self.changed.notify_all();
+            self.say(&ReadMessage::Cancel { op });
+        }
+    }
+
+    /// There is room for so many more bytes of a stream.
+    pub(super) fn more(&self, op: u64, room: u64) {
+        let mut state = self.state();
+        if let Some(PendingCall::Stream(stream)) = state.waiting.get_mut(&op) {
+            stream.room += room;
+            drop(state);
+            self.say(&ReadMessage::More { op, room });
+        }
+    }
+
+    pub(super) fn say(&self, message: &ReadMessage) {
+        self.request.send_encoded(|out| message.encode(out));
+    }
+
+    /// Waits for an answer, which comes unless this is a fault of ours: the end of the session is one.
+    pub(super) fn wait<T>(&self, answer: &Channel<T>) -> Result<T, Error> {
+        answer.recv().map_err(|_| self.outcome().err().unwrap_or_else(|| Error::bug("an answer")))
+    }
+
+    /// Nothing more will be asked for.
+    pub(super) fn finish(&self) {
+        self.state().is_finishing = true;
+        self.request.control.notify();
+    }
+
+    /// Why the session has ended early, if it has.
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.state().ended.as_ref().and_then(|(_, error)| error.clone())
+    }
+
+    /// How the session has ended.
+    pub(super) fn outcome(&self) -> Result<SessionReport, Error> {
+        match &self.state().ended {
+            Some((report, None)) => Ok(report.clone()),
+            Some((_, Some(error))) => Err(error.clone()),
+            None => Err(closed()),
+        }
+    }
+}
+
+impl State {
+    fn has_room(&self, weight: usize, streams: usize) -> bool {
+        self.outstanding + weight <= OUTSTANDING_MAX && self.streams + streams <= STREAMS_MAX
+    }
+
+    /// Of an operation that is over nothing is outstanding.
+    fn forget(&mut self, op: u64) -> Option<PendingCall> {
+        let waiting = self.waiting.remove(&op)?;
+        self.outstanding -= waiting.weight();
+        self.streams -= waiting.streams();
+        Some(waiting)
+    }
+}
+
+/// Who waits hears of it here: nobody else knows of them any more.
+fn unfitting(waiting: PendingCall, what: &str) -> Error {
+    let error = unasked(what);
+    waiting.fail(&Failure::new(error.code(), error.to_string()));
+    error
+}
+
+fn closed() -> Error {
+    Error::new(Code::Misuse, "the session has ended")
+}

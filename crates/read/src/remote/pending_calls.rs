@@ -1,0 +1,273 @@
+//! What is waited for, by the numbers of operations and files.
+//!
+//! Always true: a piece goes to the place that was asked for, once; one that was not asked for is an error.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crossbeam_channel::Sender;
+use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+
+use super::super::messages::{FileIdentity, ListEntry};
+use super::super::pieces::AnswerPiece;
+
+/// An answer to a range, by its number in a queue.
+pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
+/// The next bytes of a stream; none behind the last.
+pub(super) type StreamChunk = Result<Option<Vec<u8>>, Failure>;
+
+/// Who waits for an operation, and for what.
+pub(super) enum PendingCall {
+    Ranges(PendingRanges),
+    Stream(PendingStream),
+    Stat(Sender<Result<ListEntry, Failure>>),
+    Digest(Sender<Result<(u64, Vec<u8>), Failure>>),
+}
+
+/// Ranges of a file.
+pub(super) struct PendingRanges {
+    /// By their numbers in the operation.
+    parts: HashMap<u64, IncomingRange>,
+    /// The number in the queue of the first one.
+    base: u64,
+    to: Sender<RangeAnswer>,
+}
+
+struct IncomingRange {
+    len: u64,
+    bytes: Vec<u8>,
+    /// Where pieces have begun that have come, since one may come twice, and how many bytes they have.
+    come: HashSet<u64>,
+    got: u64,
+    /// Where the range ends, once that is known.
+    end: Option<u64>,
+}
+
+/// What has no length yet.
+pub(super) struct PendingStream {
+    to: Sender<StreamChunk>,
+    /// What has been handed on.
+    next: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    end: Option<u64>,
+    /// No more than this may come.
+    pub(super) room: u64,
+}
+
+impl PendingRanges {
+    pub(super) fn new(base: u64, to: Sender<RangeAnswer>) -> PendingRanges {
+        PendingRanges { parts: HashMap::new(), base, to }
+    }
+
+    pub(super) fn expect(&mut self, number: u64, len: u64) {
+        let incoming = IncomingRange { len, bytes: Vec::new(), come: HashSet::new(), got: 0, end: None };
+        self.parts.insert(number, incoming);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Takes a piece; how many ranges are complete with it.
+    fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<usize, Error> {
+        // Of one that is complete a piece may come twice.
+        let Some(incoming) = self.parts.get_mut(&piece.range) else { return Ok(0) };
+        if piece.at + piece.len > incoming.len {
+            return Err(unasked("a piece lies beyond its range"));
+        }
+        if incoming.come.insert(piece.at) {
+            let end = (piece.at + piece.len) as usize;
+            if incoming.bytes.len() < end {
+                // The first piece of a range shows that it is worth room for all of it.
+                let all = if piece.is_last { end } else { incoming.len as usize };
+                // A file may be said to be larger than any memory.
+                if incoming.bytes.try_reserve_exact(all - incoming.bytes.len()).is_err() {
+                    self.parts.remove(&piece.range);
+                    let failure = Failure::new(Code::NoMemory, "no memory holds so much");
+                    let _ = self.to.send((self.base + piece.range, Err(failure)));
+                    return Ok(1);
+                }
+                incoming.bytes.resize(all, 0);
+            }
+            incoming.bytes[piece.at as usize..end].copy_from_slice(bytes);
+            incoming.got += piece.len;
+            if piece.is_last {
+                incoming.end = Some(piece.at + piece.len);
+            }
+        }
+        if incoming.end.unwrap_or(incoming.len) != incoming.got {
+            return Ok(0);
+        }
+        let mut bytes = std::mem::take(&mut incoming.bytes);
+        bytes.truncate(incoming.got as usize);
+        self.parts.remove(&piece.range);
+        // Nobody may want it any more.
+        let _ = self.to.send((self.base + piece.range, Ok(bytes)));
+        Ok(1)
+    }
+}
+
+impl PendingStream {
+    pub(super) fn new(to: Sender<StreamChunk>, room: u64) -> PendingStream {
+        PendingStream { to, next: 0, early: BTreeMap::new(), end: None, room }
+    }
+
+    /// Takes a piece; true if it was the last that was missing.
+    fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<bool, Error> {
+        if piece.range != 0 || piece.at + piece.len > self.room {
+            return Err(unasked("more of a stream than there was room for"));
+        }
+        if piece.is_last {
+            self.end = Some(piece.at + piece.len);
+        }
+        if piece.at >= self.next && piece.len > 0 {
+            self.early.entry(piece.at).or_insert_with(|| bytes.to_vec());
+        }
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.next += bytes.len() as u64;
+            let _ = self.to.send(Ok(Some(bytes)));
+        }
+        let is_over = self.end == Some(self.next);
+        if is_over {
+            let _ = self.to.send(Ok(None));
+        }
+        Ok(is_over)
+    }
+}
+
+impl PendingCall {
+    /// As how many it counts at the server.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            PendingCall::Ranges(ranges) => ranges.count(),
+            PendingCall::Stream(_) | PendingCall::Stat(_) | PendingCall::Digest(_) => 1,
+        }
+    }
+
+    /// How many lists it is.
+    pub(super) fn streams(&self) -> usize {
+        usize::from(matches!(self, PendingCall::Stream(_)))
+    }
+
+    /// Takes a piece: how many ranges are complete with it, and whether nothing more is waited for.
+    pub(super) fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<(usize, bool), Error> {
+        match self {
+            PendingCall::Ranges(ranges) => {
+                let done = ranges.take(piece, bytes)?;
+                Ok((done, ranges.count() == 0))
+            }
+            PendingCall::Stream(stream) => Ok((0, stream.take(piece, bytes)?)),
+            PendingCall::Stat(_) | PendingCall::Digest(_) => Err(unasked("content where none was asked for")),
+        }
+    }
+
+    /// Tells whoever waits that nothing more comes.
+    pub(super) fn fail(self, failure: &Failure) {
+        match self {
+            PendingCall::Ranges(PendingRanges { parts, base, to }) => {
+                for number in parts.keys() {
+                    let _ = to.send((base + number, Err(failure.clone())));
+                }
+            }
+            PendingCall::Stream(stream) => drop(stream.to.send(Err(failure.clone()))),
+            PendingCall::Stat(to) => drop(to.send(Err(failure.clone()))),
+            PendingCall::Digest(to) => drop(to.send(Err(failure.clone()))),
+        }
+    }
+}
+
+/// Who waits for a file to be opened.
+pub(super) type OpenWaiter = Sender<Result<FileIdentity, Failure>>;
+
+pub(super) fn unasked(what: &str) -> Error {
+    Error::misbehaved(Misbehaviour::UnaskedAnswer, format!("it sent {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::{Receiver, unbounded};
+
+    use super::*;
+
+    fn piece(range: u64, at: u64, len: u64, is_last: bool) -> AnswerPiece {
+        AnswerPiece { op: 0, range, at, len, is_last }
+    }
+
+    /// Who waits for ranges of these lengths.
+    fn ranges(lens: &[u64]) -> (PendingCall, Receiver<RangeAnswer>) {
+        let (to, answers) = unbounded();
+        let mut ranges = PendingRanges::new(100, to);
+        (0..).zip(lens).for_each(|(number, &len)| ranges.expect(number, len));
+        (PendingCall::Ranges(ranges), answers)
+    }
+
+    fn stream(room: u64) -> (PendingCall, Receiver<StreamChunk>) {
+        let (to, chunks) = unbounded();
+        (PendingCall::Stream(PendingStream::new(to, room)), chunks)
+    }
+
+    fn is_unasked<T>(taken: Result<T, Error>) -> bool {
+        taken.is_err_and(|error| error.misbehaviour() == Some(Misbehaviour::UnaskedAnswer))
+    }
+
+    #[test]
+    fn pieces_come_in_any_order_and_twice() {
+        let (mut waiting, answers) = ranges(&[6, 3]);
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"56").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"56").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(1, 0, 3, false), b"abc").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 3, false), b"abc").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 4, false), b"1234").unwrap(), (1, true));
+        let answers: Vec<_> = answers.try_iter().collect();
+        assert_eq!(answers, [(101, Ok(b"abc".to_vec())), (100, Ok(b"123456".to_vec()))]);
+    }
+
+    #[test]
+    fn a_range_ends_with_its_last_piece_where_the_file_does() {
+        let (mut waiting, answers) = ranges(&[1000, 10]);
+        assert_eq!(waiting.take(&piece(0, 3, 0, true), b"").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 3, false), b"abc").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 0, true), b"").unwrap(), (1, true));
+        assert_eq!(answers.try_iter().map(|(_, bytes)| bytes.unwrap().len()).collect::<Vec<_>>(), [3, 0]);
+    }
+
+    #[test]
+    fn a_piece_beyond_its_range_was_not_asked_for() {
+        let (mut waiting, _answers) = ranges(&[6]);
+        assert!(is_unasked(waiting.take(&piece(0, 5, 2, false), b"67")));
+        assert!(is_unasked(waiting.take(&piece(0, u64::MAX - 1, 1, true), b"x")));
+    }
+
+    #[test]
+    fn a_range_that_no_memory_holds_fails_and_the_others_come() {
+        let (mut waiting, answers) = ranges(&[u64::MAX >> 1, 1]);
+        assert_eq!(waiting.take(&piece(0, 0, 1, false), b"x").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 1, false), b"x").unwrap(), (1, true));
+        let codes: Vec<_> =
+            answers.try_iter().map(|(_, read)| read.map_err(|failure| failure.code)).collect();
+        assert_eq!(codes, [Err(Code::NoMemory), Ok(b"x".to_vec())]);
+    }
+
+    #[test]
+    fn a_stream_is_handed_on_in_order_and_once() {
+        let (mut waiting, chunks) = stream(10);
+        assert_eq!(waiting.take(&piece(0, 2, 2, true), b"cd").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 2, false), b"ab").unwrap(), (0, true));
+        let chunks: Vec<_> = chunks.try_iter().map(|chunk| chunk.unwrap().unwrap_or_default()).collect();
+        assert_eq!(chunks, [&b"ab"[..], b"cd", b""]);
+    }
+
+    #[test]
+    fn a_stream_beyond_its_room_was_not_asked_for() {
+        let (mut waiting, _chunks) = stream(3);
+        assert!(is_unasked(waiting.take(&piece(0, 0, 4, false), b"abcd")));
+        assert!(is_unasked(waiting.take(&piece(1, 0, 1, false), b"a")));
+    }
+
+    #[test]
+    fn content_is_no_answer_to_what_has_none() {
+        let (to, _answer) = unbounded();
+        assert!(is_unasked(PendingCall::Stat(to).take(&piece(0, 0, 1, true), b"x")));
+        let (to, _answer) = unbounded();
+        assert!(is_unasked(PendingCall::Digest(to).take(&piece(0, 0, 1, true), b"x")));
+    }
+}

@@ -1,0 +1,142 @@
+//! What belongs to the service and must not lie below a root that it serves.
+//!
+//! Judged are the names as they are written and where they lead. Mounts and further names of a file are the
+//! door's to judge, when it opens (`protected_files.rs` of the daemon); [`Config::own_files`] lists for it what
+//! there is.
+
+use std::path::{Path, PathBuf};
+
+use super::Config;
+use super::layer::shown_key;
+use super::values::{AbsolutePath, SecretPlace};
+
+/// A file or folder that clients must not reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnFile {
+    /// The key that names it.
+    pub key: String,
+    /// "the store of the jobs" and the like.
+    pub what: &'static str,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+impl Config {
+    /// What is the service's own.
+    pub fn own_files(&self) -> Vec<OwnFile> {
+        let shown = |(key, what, path): (Vec<String>, _, _)| OwnFile { key: shown_key(&key), what, path };
+        self.own().into_iter().map(shown).collect()
+    }
+
+    fn own(&self) -> Vec<(Vec<String>, &'static str, PathBuf)> {
+        let mut all = Vec::new();
+        let mut add = |key: &[&str], what, path: Option<&AbsolutePath>| {
+            let key = key.iter().map(|part| (*part).to_string()).collect();
+            all.extend(path.map(|path| (key, what, path.as_path().to_path_buf())));
+        };
+        add(&["serve", "state"], "the state of the service", Some(&self.serve.state));
+        add(&["serve", "authorized_keys"], "the list of who is let in", Some(&self.serve.authorized_keys));
+        add(&["serve", "identity"], PRIVATE_KEY, file(Some(&self.serve.identity)));
+        add(&["api", "socket"], "the socket of the API", Some(&self.api.socket));
+        add(&["api", "tls_cert"], "the certificate of the API", self.api.tls_cert.as_ref());
+        add(&["api", "tls_key"], PRIVATE_KEY, file(self.api.tls_key.as_ref()));
+        add(&["log", "audit_file"], "the audit log", Some(&self.log.audit_file));
+        add(&["webhooks", "secret_file"], "a secret", file(self.webhooks.secret_file.as_ref()));
+        add(&["webhooks", "ca_file"], "a list of certificates", self.webhooks.ca_file.as_ref());
+        for (name, identity) in &self.identities {
+            add(&["identities", name, "key"], PRIVATE_KEY, file(identity.key.as_ref()));
+            for key in &identity.ssh_identity {
+                add(&["identities", name, "ssh_identity"], PRIVATE_KEY, file(Some(key)));
+            }
+            let config = identity.ssh_config.as_ref();
+            add(&["identities", name, "ssh_config"], "a configuration of ssh", config);
+            add(&["identities", name, "ssh_program"], PROGRAM, identity.ssh_program.as_ref());
+        }
+        for (name, hook) in &self.hooks {
+            add(&["hooks", name, "program"], PROGRAM, hook.program.as_ref());
+        }
+        all
+    }
+}
+
+const PRIVATE_KEY: &str = "a private key";
+const PROGRAM: &str = "a program that is started";
+
+fn file(secret: Option<&SecretPlace>) -> Option<&AbsolutePath> {
+    match secret {
+        Some(SecretPlace::File(path)) => Some(path),
+        Some(SecretPlace::Credential(_)) | None => None,
+    }
+}
+
+/// Each key whose file lies below the root, and why that is wrong.
+pub(super) fn faults(config: &Config) -> Vec<(Vec<String>, String)> {
+    let state = config.serve.state.as_path();
+    // What lies in the state directory is told with it.
+    let own = config.own().into_iter().filter(|(_, _, path)| path == state || !path.starts_with(state));
+    own.filter_map(|(key, what, path)| Some((key, fault_of(config, &path, what)?))).collect()
+}
+
+/// Why a file may not lie where it does.
+pub(super) fn fault_of(config: &Config, path: &Path, what: &str) -> Option<String> {
+    let root = config.serve.root.as_ref()?.as_path();
+    lies_in(path, root).then(|| {
+        let path = path.display();
+        format!(
+            "{path} ({what}) lies in {}, which is served: clients could read or replace it",
+            root.display()
+        )
+    })
+}
+
+/// By its name, or where that leads.
+pub(crate) fn lies_in(path: &Path, root: &Path) -> bool {
+    path.starts_with(root) || leads_to(path).starts_with(leads_to(root))
+}
+
+/// Without links, as far as the path exists.
+fn leads_to(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match existing {
+        Some((above, place)) => match path.strip_prefix(above) {
+            Ok(rest) if !rest.as_os_str().is_empty() => place.join(rest),
+            _ => place,
+        },
+        None => path.to_path_buf(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn by_name_and_by_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["root/in", "beside"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        symlink(at("root/in"), at("beside/in")).unwrap();
+        symlink(at("beside"), at("root/out")).unwrap();
+        let mut config = Config::default();
+        config.serve.root = AbsolutePath::new(at("root"));
+        for (path, is_below) in [
+            ("root/in/state", true),
+            ("root/new/state", true),
+            ("root", true),
+            ("beside/in/state", true),
+            ("root/out/state", true),
+            ("beside/state", false),
+            ("root2/state", false),
+        ] {
+            config.serve.state = AbsolutePath::new(at(path)).unwrap();
+            let keys: Vec<_> = faults(&config).into_iter().map(|(key, _)| key.join(".")).collect();
+            assert_eq!(keys == ["serve.state"], is_below, "{path}: {keys:?}");
+        }
+        config.serve.root = None;
+        assert!(faults(&config).is_empty());
+    }
+}

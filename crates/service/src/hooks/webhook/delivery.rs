@@ -1,0 +1,361 @@
+//! One delivery: look up, judge, connect, send, and judge the answer.
+//!
+//! Always true: at most one request is sent a delivery; what is read of the answer is bounded in size and
+//! time; proxies and redirects play no part.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farhaul::{Code, Error};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::address::{AllowedNetwork, OwnAddresses, judge};
+use super::signature::{WebhookSecret, sign};
+use super::url::WebhookUrl;
+
+/// Where Debian and others keep the certificates of those whom a host trusts, then Fedora's place, then
+/// SUSE's.
+const BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+/// For a TCP connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For all of a delivery.
+const WHOLE: Duration = Duration::from_secs(30);
+/// For the answer's body, which decides nothing.
+const BODY: Duration = Duration::from_secs(5);
+/// So much of the body is read, so that the other end need not fail to write it.
+const BODY_MAX: usize = 64 << 10;
+/// So much of it is kept for the log, where the message was not taken.
+const EXCERPT_CHARS: usize = 200;
+/// A name with more addresses is not meant for this.
+const ADDRESSES_MAX: usize = 16;
+const HEADERS_MAX: usize = 64;
+/// What the headers of an answer may take in memory.
+const HEADERS_BYTES_MAX: usize = 16 << 10;
+
+/// How webhooks are delivered, for all of them.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryConfig {
+    /// Networks that may be connected to, though they are not public.
+    pub allow: Vec<AllowedNetwork>,
+    /// What is this service itself.
+    pub own: OwnAddresses,
+    /// Whose certificates are believed.
+    pub roots: CertificateRoots,
+    /// Tests make them shorter.
+    pub limits: DeliveryLimits,
+}
+
+/// Times that a delivery may take.
+#[derive(Debug, Clone, Copy)]
+pub struct DeliveryLimits {
+    connect: Duration,
+    whole: Duration,
+    body: Duration,
+}
+
+impl Default for DeliveryLimits {
+    fn default() -> DeliveryLimits {
+        DeliveryLimits { connect: CONNECT, whole: WHOLE, body: BODY }
+    }
+}
+
+/// Whose certificates are believed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CertificateRoots {
+    /// Those that the system has.
+    #[default]
+    System,
+    /// Those in this file of PEM certificates.
+    Bundle(PathBuf),
+}
+
+/// A message on its way.
+#[derive(Debug, Clone)]
+pub struct WebhookDelivery<'a> {
+    /// Where to.
+    pub url: &'a WebhookUrl,
+    /// The same whenever this message is tried again.
+    pub id: &'a str,
+    /// What it is about, such as `post`.
+    pub event: &'a str,
+    /// JSON.
+    pub body: Vec<u8>,
+    /// What it is signed with, if the other end is to know whose it is.
+    pub secret: Option<&'a WebhookSecret>,
+    /// The time now, in seconds since 1970.
+    pub unix_s: i64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryOutcome {
+    /// It was taken.
+    Delivered {
+        /// 200 to 299.
+        status: u16,
+    },
+    /// It will not be taken another time either.
+    Refused {
+        /// One line for the log.
+        why: String,
+    },
+    /// It may be taken later.
+    Retry {
+        /// One line for the log.
+        why: String,
+        /// How long the other end wants not to be asked, if it said so.
+        after: Option<Duration>,
+    },
+}
+
+impl DeliveryOutcome {
+    fn refused(why: impl Into<String>) -> DeliveryOutcome {
+        DeliveryOutcome::Refused { why: why.into() }
+    }
+
+    fn retry(why: impl Into<String>) -> DeliveryOutcome {
+        DeliveryOutcome::Retry { why: why.into(), after: None }
+    }
+}
+
+/// A look-up in progress.
+pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+
+/// What knows the addresses of names.
+pub trait Resolve: Send + Sync {
+    /// All addresses of a name.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
+}
+
+/// The system's: files, DNS, whatever the host is set up for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a> {
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+    }
+}
+
+/// Delivers messages. Made once: it has read the certificates.
+pub struct WebhookSender {
+    allow: Vec<AllowedNetwork>,
+    own: OwnAddresses,
+    limits: DeliveryLimits,
+    tls: TlsConnector,
+    resolver: Box<dyn Resolve>,
+}
+
+impl WebhookSender {
+    /// Reads the certificates. Without any that can be used it works, too, but for `https`.
+    pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
+        let DeliveryConfig { allow, own, roots, limits } = config;
+        let tls = TlsConnector::from(Arc::new(tls(&roots)?));
+        Ok(WebhookSender { allow, own, limits, tls, resolver })
+    }
+
+    /// Tries once. Whoever drops the future ends the attempt.
+    pub async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryOutcome {
+        let deadline = Instant::now() + self.limits.whole;
+        let why = || format!("{} has not answered within {:?}", delivery.url.origin(), self.limits.whole);
+        match timeout_at(deadline, self.attempt(delivery)).await {
+            Ok(Ok(outcome) | Err(outcome)) => outcome,
+            Err(_) => DeliveryOutcome::retry(why()),
+        }
+    }
+
+    async fn attempt(&self, delivery: &WebhookDelivery<'_>) -> Result<DeliveryOutcome, DeliveryOutcome> {
+        let addresses = self.addresses(delivery.url).await?;
+        let stream = self.connect(delivery.url, &addresses).await?;
+        if !delivery.url.is_tls() {
+            return self.exchange(delivery, stream).await;
+        }
+        let name = ServerName::try_from(delivery.url.host().to_string())
+            .map_err(|_| DeliveryOutcome::refused(format!("{} is no name for TLS", delivery.url.host())))?;
+        let failed =
+            |error| DeliveryOutcome::retry(format!("{}: TLS failed: {error}", delivery.url.origin()));
+        let stream = self.tls.connect(name, stream).await.map_err(failed)?;
+        self.exchange(delivery, stream).await
+    }
+
+    /// Every address of the name must be one that may be connected to: a name with one that may not is
+    /// refused as a whole, so that nobody can have this end choose.
+    async fn addresses(&self, url: &WebhookUrl) -> Result<Vec<SocketAddr>, DeliveryOutcome> {
+        let found = match url.host().parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, url.port())],
+            Err(_) => {
+                let failed =
+                    |error| DeliveryOutcome::retry(format!("cannot look up {}: {error}", url.host()));
+                self.resolver.resolve(url.host(), url.port()).await.map_err(failed)?
+            }
+        };
+        if found.is_empty() || found.len() > ADDRESSES_MAX {
+            return Err(DeliveryOutcome::retry(format!("{} has {} addresses", url.host(), found.len())));
+        }
+        for address in &found {
+            judge(*address, &self.allow, &self.own).map_err(|why| {
+                DeliveryOutcome::refused(format!("{}: {why}, which webhooks may not go to", url.host()))
+            })?;
+        }
+        Ok(found)
+    }
+
+    async fn connect(
+        &self,
+        url: &WebhookUrl,
+        addresses: &[SocketAddr],
+    ) -> Result<TcpStream, DeliveryOutcome> {
+        let mut why = String::new();
+        for address in addresses {
+            why = match timeout(self.limits.connect, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {:?}", self.limits.connect),
+            };
+        }
+        Err(DeliveryOutcome::retry(format!("cannot connect to {}: {why}", url.origin())))
+    }
+
+    async fn exchange<S>(
+        &self,
+        delivery: &WebhookDelivery<'_>,
+        stream: S,
+    ) -> Result<DeliveryOutcome, DeliveryOutcome>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let origin = delivery.url.origin();
+        let failed =
+            |error: hyper::Error| DeliveryOutcome::retry(format!("{origin} does not answer: {error}"));
+        let request =
+            request(delivery).map_err(|why| DeliveryOutcome::refused(format!("{origin}: {why}")))?;
+        let mut builder = hyper::client::conn::http1::Builder::new();
+        builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
+        let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
+        let _driver = Driver(tokio::spawn(async move {
+            // Its error is told to the request, too.
+            let _ = connection.await;
+        }));
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let excerpt = timeout(self.limits.body, read_some(response)).await.unwrap_or_default();
+        Ok(verdict(&origin, status, &headers, &excerpt, delivery.unix_s))
+    }
+}
+
+/// Ends the connection when it is dropped.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn tls(roots: &CertificateRoots) -> Result<ClientConfig, Error> {
+    let mut store = RootCertStore::empty();
+    let bundle = match roots {
+        CertificateRoots::Bundle(path) => Some(path.clone()),
+        CertificateRoots::System => BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
+    };
+    if let Some(path) = bundle {
+        let cannot = |error: &dyn std::fmt::Display| {
+            Error::new(Code::BadOption, format!("cannot read certificates of {}: {error}", path.display()))
+        };
+        let found = CertificateDer::pem_file_iter(&path).map_err(|error| cannot(&error))?;
+        let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| cannot(&error))?;
+        let (added, _) = store.add_parsable_certificates(found);
+        if added == 0 {
+            return Err(cannot(&"there is none in it"));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::bug(format!("webhooks: {error}")))?;
+    let mut config = builder.with_root_certificates(store).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn request(delivery: &WebhookDelivery<'_>) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(delivery.url.target())
+        .header(HOST, delivery.url.authority())
+        .header(CONNECTION, "close")
+        .header(CONTENT_TYPE, "application/json")
+        .header(USER_AGENT, concat!("farhaul/", env!("CARGO_PKG_VERSION")))
+        .header("Farhaul-Delivery", delivery.id)
+        .header("Farhaul-Event", delivery.event);
+    if let Some(secret) = delivery.secret {
+        request = request.header("Farhaul-Signature", sign(secret, delivery.unix_s, &delivery.body));
+    }
+    request.body(Full::new(Bytes::from(delivery.body.clone())))
+}
+
+/// The beginning of the body, for the log.
+async fn read_some(response: Response<Incoming>) -> String {
+    let mut body = response.into_body();
+    let mut begin = Vec::new();
+    let mut read = 0;
+    while read < BODY_MAX {
+        let Some(Ok(frame)) = body.frame().await else { break };
+        let Some(data) = frame.data_ref() else { continue };
+        read += data.len();
+        let room = 4 * EXCERPT_CHARS - begin.len();
+        begin.extend_from_slice(&data[..data.len().min(room)]);
+    }
+    farhaul_text::printable(&begin, EXCERPT_CHARS)
+}
+
+/// What an answer means.
+fn verdict(
+    origin: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    excerpt: &str,
+    unix_s: i64,
+) -> DeliveryOutcome {
+    let said = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
+    let why = format!("{origin} answers {}{said}", status.as_u16());
+    match status.as_u16() {
+        status @ 200..=299 => DeliveryOutcome::Delivered { status },
+        408 | 425 | 429 => {
+            DeliveryOutcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) }
+        }
+        400..=499 => DeliveryOutcome::refused(why),
+        _ => DeliveryOutcome::Retry { why, after: retry_after(headers.get(RETRY_AFTER), unix_s) },
+    }
+}
+
+/// Seconds, or a date.
+fn retry_after(value: Option<&HeaderValue>, unix_s: i64) -> Option<Duration> {
+    let text = value?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let then = jiff::fmt::rfc2822::parse(text).ok()?.timestamp().as_second();
+    Some(Duration::from_secs(u64::try_from(then.saturating_sub(unix_s)).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests;

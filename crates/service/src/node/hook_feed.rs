@@ -1,0 +1,238 @@
+//! What a hook is told of the files of a run: batches of what the run's manifest has, while it grows and to its end.
+//!
+//! Always true: a batch is fixed in the store before it is told, so that it has the same files if it has to be told again; of
+//! what waits no more is in memory than a batch or two.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use farhaul::escape;
+
+use super::manifests::{LINE_MAX, ManifestPageLine};
+use crate::hooks::{ErrorWords, FileResult, FileWords, HookBatch, HookBatcher};
+use crate::store::feeds::FeedRow;
+
+/// Bytes of a manifest that are read at a time.
+const READ_MAX: u64 = 256 << 10;
+
+/// What the digests of manifests are: up to 1 MiB they are BLAKE3's.
+const DIGEST: &str = "blake3-tree-1MiB";
+
+/// A file, and where its line ends.
+type Item = (FileWords, u64);
+
+/// One hook and one run.
+pub(super) struct HookFeed {
+    pub(super) row: FeedRow,
+    batcher: HookBatcher<Item>,
+    read_to: u64,
+    ready: VecDeque<HookBatch<Item>>,
+    /// A batch is being fixed, told, or written down as told.
+    pub(super) is_busy: bool,
+    /// The batch is one that an earlier process had fixed.
+    pub(super) is_recovering: bool,
+}
+
+/// A batch to be told.
+pub(super) struct HookBatchPart {
+    pub(super) number: u64,
+    pub(super) files: Vec<FileWords>,
+    /// Where it ends; none if that is in the store already.
+    pub(super) to_fix: Option<u64>,
+}
+
+/// What a feed has to do now.
+pub(super) enum FeedStep {
+    Tell(HookBatchPart),
+    /// All was told.
+    Over,
+    /// There is nothing to tell before this.
+    Wait(Option<Duration>),
+}
+
+impl HookFeed {
+    pub(super) fn new(row: FeedRow) -> HookFeed {
+        let batcher = HookBatcher::new(row.hook.batch, row.told);
+        HookFeed {
+            read_to: row.from_at,
+            batcher,
+            ready: VecDeque::new(),
+            is_busy: false,
+            is_recovering: false,
+            row,
+        }
+    }
+
+    /// The store has this now. Whether the run's manifest was begun anew, or the row is as it was or further on.
+    pub(super) fn follow(&mut self, row: FeedRow) {
+        if self.row.serial == row.serial {
+            self.row = row;
+        } else {
+            *self = HookFeed::new(row);
+        }
+    }
+
+    /// What is to be done now. `manifest` is that of the run, which may not be there yet.
+    pub(super) fn next(&mut self, manifest: &Path, now: Duration) -> FeedStep {
+        if let Some(to_at) = self.row.to_at {
+            // An earlier process has fixed it, and may have told it.
+            let (files, _) = read(manifest, self.row.from_at, Some(to_at));
+            let files = files.into_iter().map(|(words, _)| words).collect();
+            return FeedStep::Tell(HookBatchPart { number: self.row.told + 1, files, to_fix: None });
+        }
+        if self.ready.is_empty() {
+            while self.ready.is_empty() && !self.read_more(manifest, now) {}
+            if self.ready.is_empty() && self.row.is_over {
+                match self.batcher.finish() {
+                    Some(batch) => self.ready.push_back(batch),
+                    None => return FeedStep::Over,
+                }
+            }
+            self.ready.extend(self.batcher.handle_timeout(now));
+        }
+        match self.ready.pop_front() {
+            Some(HookBatch { number, items }) => {
+                let to_fix = items.last().map(|(_, at)| *at);
+                let files = items.into_iter().map(|(words, _)| words).collect();
+                FeedStep::Tell(HookBatchPart { number, files, to_fix })
+            }
+            None => FeedStep::Wait(self.batcher.poll_timeout()),
+        }
+    }
+
+    /// Whether the present end of the manifest was reached.
+    fn read_more(&mut self, manifest: &Path, now: Duration) -> bool {
+        let from = self.read_to;
+        let (items, read_to) = read(manifest, from, None);
+        self.read_to = read_to;
+        for (words, at) in items {
+            let bytes = serde_json::to_vec(&words).map_or(0, |text| text.len());
+            self.ready.extend(self.batcher.push(now, (words, at), bytes));
+        }
+        read_to == from
+    }
+}
+
+/// The files between two places of a manifest, and how far was read.
+fn read(manifest: &Path, from: u64, to: Option<u64>) -> (Vec<Item>, u64) {
+    let (mut items, mut at) = (Vec::new(), from);
+    let Ok(file) = File::open(manifest) else { return (items, at) };
+    let mut lines = BufReader::with_capacity(256 << 10, file);
+    if lines.seek(SeekFrom::Start(from)).is_err() {
+        return (items, at);
+    }
+    let end = to.unwrap_or(from.saturating_add(READ_MAX));
+    while at < end {
+        let mut line = Vec::new();
+        match lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            Ok(len) if len > 0 && (line.last() == Some(&b'\n') || len as u64 == LINE_MAX) => at += len as u64,
+            // The last line of a run that goes on may be half there.
+            Ok(_) | Err(_) => break,
+        }
+        items.extend(words(&line).map(|words| (words, at)));
+    }
+    (items, at)
+}
+
+fn words(line: &[u8]) -> Option<FileWords> {
+    let (path, line) = ManifestPageLine::read(line)?;
+    if !matches!(line.kind.as_deref(), Some("file" | "hardlink") | None) {
+        return None;
+    }
+    let result = match line.result?.as_str() {
+        "sent" => FileResult::Arrived,
+        "unchanged" | "renamed" => FileResult::Present,
+        "failed" => FileResult::Failed,
+        "vanished" => FileResult::Vanished,
+        _ => return None,
+    };
+    let error = line.code.map(|code| ErrorWords { code, what: line.error.unwrap_or_default() });
+    let digest = line.digest.map(|hex| format!("{DIGEST}:{hex}"));
+    Some(FileWords { path: escape(&path), bytes: line.size, result, digest, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::{BatchBounds, Hook};
+    use std::io::Write as _;
+
+    fn row(count: usize) -> FeedRow {
+        let hook: Hook = serde_json::from_str(r#"{"on": "file", "program": "/x"}"#).unwrap();
+        let batch = BatchBounds { count, ..BatchBounds::default() };
+        FeedRow {
+            id: "j.1.file.x".into(),
+            job: "j".into(),
+            run: 1,
+            hook: Hook { batch, ..hook },
+            serial: 1,
+            told: 0,
+            from_at: 0,
+            to_at: None,
+            is_over: false,
+        }
+    }
+
+    #[test]
+    fn batches_follow_the_manifest_and_a_fixed_one_stays_the_same() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("m");
+        let mut feed = HookFeed::new(row(2));
+        let second = Duration::from_secs;
+        assert!(matches!(feed.next(&path, second(0)), FeedStep::Wait(None)), "there is no manifest yet");
+        let mut file = File::create(&path).unwrap();
+        let line = |name: &str| {
+            format!(
+                "{{\"path\":\"{name}\",\"kind\":\"file\",\"size\":3,\"result\":\"sent\",\"digest\":\"00\"}}\n"
+            )
+        };
+        write!(
+            file,
+            "{{\"manifest\":1}}\n{}{{\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}}\n",
+            line("a")
+        )
+        .unwrap();
+        assert!(matches!(feed.next(&path, second(1)), FeedStep::Wait(Some(due)) if due == second(6)));
+        write!(file, "{}{}{{\"path\":\"half", line("b"), line("c")).unwrap();
+        let FeedStep::Tell(told) = feed.next(&path, second(2)) else { panic!("two files are there") };
+        let names =
+            |told: &HookBatchPart| told.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+        assert_eq!((told.number, names(&told)), (1, vec!["a".to_string(), "b".to_string()]));
+        assert_eq!(told.files[0].digest.as_deref(), Some("blake3-tree-1MiB:00"));
+        // The process is killed when it has fixed the batch.
+        let fixed = FeedRow { to_at: told.to_fix, ..row(2) };
+        let mut later = HookFeed::new(FeedRow { hook: row(9).hook, ..fixed });
+        let FeedStep::Tell(again) = later.next(&path, second(0)) else { panic!("it is told again") };
+        assert_eq!((again.number, names(&again), again.to_fix), (1, names(&told), None));
+        // The rest comes after its time, or at the end of the run.
+        let advanced = FeedRow { told: 1, from_at: told.to_fix.unwrap(), ..row(2) };
+        feed.follow(advanced.clone());
+        assert!(matches!(feed.next(&path, second(3)), FeedStep::Wait(Some(_))));
+        let mut ended = HookFeed::new(FeedRow { is_over: true, ..advanced });
+        writeln!(file, "\",\"kind\":\"file\",\"result\":\"failed\",\"code\":\"FH-X\",\"error\":\"why\"}}")
+            .unwrap();
+        let FeedStep::Tell(rest) = ended.next(&path, second(0)) else {
+            panic!("the rest is told at the end")
+        };
+        assert_eq!((rest.number, names(&rest)), (2, vec!["c".to_string(), "half".to_string()]));
+        assert_eq!(rest.files[1].error.as_ref().unwrap().code, "FH-X");
+        ended.follow(FeedRow { told: 2, from_at: rest.to_fix.unwrap(), is_over: true, ..row(2) });
+        assert!(matches!(ended.next(&path, second(0)), FeedStep::Over));
+    }
+
+    #[test]
+    fn what_became_of_a_file_is_told_and_what_is_none_is_not() {
+        let result = |result: &str| {
+            let line = format!("{{\"path\":\"a\",\"kind\":\"file\",\"size\":3,\"result\":\"{result}\"}}\n");
+            words(line.as_bytes()).map(|words| words.result)
+        };
+        assert_eq!(result("sent"), Some(FileResult::Arrived));
+        assert_eq!(result("unchanged"), Some(FileResult::Present));
+        assert_eq!(result("failed"), Some(FileResult::Failed));
+        assert_eq!(result("vanished"), Some(FileResult::Vanished));
+        assert_eq!((result("deleted"), result("skipped")), (None, None));
+    }
+}

@@ -1,0 +1,273 @@
+//! What becomes of a job whose transfer has ended, and what is kept of it.
+
+use farhaul::Report;
+use farhaul_session::Error;
+use rusqlite::Transaction;
+
+use super::transfer::{StopReason, TransferEnd};
+use super::{Active, Node, Signal, outbox, places};
+use crate::clock::timestamp;
+use crate::job::{JobState, JobStep};
+use crate::metrics::{DirectionLabel, OriginLabel};
+use crate::scheduler::backoff::{self, AttemptOutcome};
+use crate::scheduler::calendar::Calendar;
+use crate::store::deliveries::{self, DeliveryRow};
+use crate::store::feeds;
+use crate::store::history::{self, HistoryRecord, RecordPapers};
+use crate::store::jobs::{JobRow, RunFigures};
+
+impl Node {
+    /// A transfer has ended: the job takes the step that follows.
+    pub(super) fn ended(&self, end: TransferEnd) {
+        let mut jobs = self.jobs();
+        let Some(active) = jobs.get_mut(&end.job) else { return };
+        if active.transfer.as_ref().is_none_or(|transfer| transfer.serial != end.serial) {
+            return;
+        }
+        self.write_heard(active);
+        let Some(transfer) = active.transfer.take() else { return };
+        let now_ms = self.clock.now_ms();
+        active.row.figures.add(&end.report, transfer.curve.peak_bps);
+        active.row.error = end.error.clone().or_else(|| end.report.metadata_error()).as_ref().map(Into::into);
+        self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
+        let step = self.next_step(active, &end, transfer.stop, now_ms);
+        self.tell_end(active, step, &end);
+        let is_run_over = matches!(
+            step,
+            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
+        );
+        let over = is_run_over.then(|| {
+            let state = run_state(step, &end);
+            let curve =
+                serde_json::to_string(&transfer.curve.points()).ok().filter(|_| self.settings().curves);
+            self.over(active, state, &end, curve, now_ms)
+        });
+        self.finish(active, step, over, now_ms);
+        drop(jobs);
+        self.look();
+    }
+
+    /// A job whose transfer could not even be started.
+    pub(super) fn failed_to_start(&self, active: &mut Active, error: &Error) {
+        let now_ms = self.clock.now_ms();
+        self.say(active, "warning", &error.to_string());
+        active.row.error = Some(error.into());
+        let report = Report::default().ended_by(Some(error));
+        let end = TransferEnd { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
+        self.metrics.attempt_ended(None, Some(error));
+        let step = self.next_step(active, &end, None, now_ms);
+        let is_run_over = matches!(step, JobStep::Broke | JobStep::Repeat);
+        let over = is_run_over.then(|| self.over(active, JobState::Failed, &end, None, now_ms));
+        self.finish(active, step, over, now_ms);
+    }
+
+    fn next_step(
+        &self,
+        active: &mut Active,
+        end: &TransferEnd,
+        stop: Option<StopReason>,
+        now_ms: i64,
+    ) -> JobStep {
+        let outcome = backoff::judge(&end.report, end.error.as_ref());
+        match (stop, outcome) {
+            (_, AttemptOutcome::Arrived) => {}
+            (Some(StopReason::Cancel), _) => return JobStep::Cancel,
+            (Some(StopReason::Interrupt), _) => {
+                // It was none of its attempts that failed.
+                active.row.attempt = active.row.attempt.saturating_sub(1);
+                active.row.error = None;
+                return JobStep::Interrupted;
+            }
+            (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
+                let seed = now_ms.unsigned_abs();
+                if let Some(pause) = backoff::pause(
+                    active.row.spec.retry.unwrap_or(self.settings().retry),
+                    active.row.attempt + 1,
+                    seed,
+                ) {
+                    let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                    active.row.due_ms = Some(now_ms.saturating_add(pause_ms));
+                    return JobStep::BrokeForNow;
+                }
+            }
+            (None, _) => {}
+        }
+        if let Some(due_ms) = next_run(active, now_ms).filter(|_| stop != Some(StopReason::Cancel)) {
+            active.row.due_ms = Some(due_ms);
+            return JobStep::Repeat;
+        }
+        match outcome {
+            AttemptOutcome::Arrived => JobStep::Arrived,
+            AttemptOutcome::Partly { .. } => JobStep::ArrivedPartly,
+            AttemptOutcome::Broke { .. } => JobStep::Broke,
+        }
+    }
+
+    /// Takes the step, with what follows from it for the row. What is kept and told of a run that is over is written with it.
+    pub(super) fn finish(&self, active: &mut Active, step: JobStep, over: Option<FinishedRun>, now_ms: i64) {
+        if step == JobStep::Repeat {
+            let row = &mut active.row;
+            (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
+            row.figures = RunFigures::default();
+        }
+        if matches!(
+            step,
+            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
+        ) {
+            active.row.ended_ms = Some(now_ms);
+        }
+        match active.row.state.after(step) {
+            Ok(state) => active.row.state = state,
+            Err(refused) => {
+                tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+            }
+        }
+        let is_told = over.is_some();
+        self.changed_and(active, move |transaction| match &over {
+            Some(over) => over.write(transaction),
+            None => Ok(()),
+        });
+        if is_told {
+            self.ring_when_stored();
+        }
+        if active.row.state.is_final() {
+            // It leaves memory when the store has it, so that at no moment it is nowhere.
+            let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
+            self.store.then(move || {
+                let _ = to_conductor.send(Signal::Stored(id));
+            });
+        }
+    }
+
+    fn tell_end(&self, active: &mut Active, step: JobStep, end: &TransferEnd) {
+        let pause = |active: &Active| {
+            let due = active.row.due_ms.map(timestamp);
+            due.map_or(String::new(), |due| due.to_string())
+        };
+        if let (None, Some(error)) = (&end.error, end.report.metadata_error()) {
+            self.say(active, "warning", &format!("all content has arrived; {error}"));
+        }
+        match step {
+            JobStep::BrokeForNow => {
+                let why = end.error.as_ref().map_or_else(
+                    || format!("{} entries failed", end.report.failed_count),
+                    |error| error.to_string(),
+                );
+                let text = format!(
+                    "attempt {} failed: {why}; the next one is at {}",
+                    active.row.attempt,
+                    pause(active)
+                );
+                self.say(active, "warning", &text);
+            }
+            JobStep::Repeat => {
+                let text = format!("run {} has ended; the next one is at {}", active.row.run, pause(active));
+                self.say(active, "info", &text);
+            }
+            _ => {}
+        }
+    }
+
+    /// The run has ended: what is kept of it, and told.
+    pub(super) fn over(
+        &self,
+        active: &Active,
+        state: JobState,
+        end: &TransferEnd,
+        curve: Option<String>,
+        now_ms: i64,
+    ) -> FinishedRun {
+        let row = &active.row;
+        let direction = row
+            .spec
+            .places()
+            .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
+        let report = &end.report;
+        let error = end.error.clone().or_else(|| report.metadata_error());
+        let figures = &row.figures;
+        self.metrics.transfer_ended(OriginLabel::Job, direction_of(row), state, figures.seconds);
+        if row.finish_by_ms.is_some_and(|by| by < now_ms) {
+            self.metrics.deadline_missed();
+        }
+        let record = HistoryRecord {
+            id: 0,
+            job: Some(row.id.to_string()),
+            run: Some(row.run),
+            owner: row.owner.clone(),
+            direction: direction.into(),
+            source: row.spec.sources.join(" "),
+            destination: row.spec.destination.clone(),
+            peer: row.peer.clone(),
+            state: state.name().into(),
+            began_ms: row.began_ms.unwrap_or(now_ms),
+            ended_ms: now_ms,
+            attempts: row.attempt,
+            files: figures.files,
+            files_failed: report.failed_count,
+            bytes: figures.bytes,
+            wire_bytes: figures.wire_bytes,
+            mean_bps: figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9),
+            peak_bps: figures.peak_bps.max(figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9)),
+            loss_fraction: report.session.loss_fraction,
+            rtt_ms: report.session.rtt_mean_ms,
+            verdict: report.session.bottleneck.clone(),
+            tree_root: report.tree_root.clone(),
+            error_code: error.as_ref().map(|error| error.code().name().to_string()),
+            error: error.as_ref().map(ToString::to_string),
+        };
+        let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
+        let papers = RecordPapers { report: serde_json::to_string(report).ok(), curve, receipt };
+        let deliveries = outbox::of_end(&self.settings(), row, &record, state);
+        FinishedRun { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
+    }
+}
+
+/// A run that is over: its record, and what is told of it. It is written once, together with the job's new state.
+pub(super) struct FinishedRun {
+    job: String,
+    run: u32,
+    record: HistoryRecord,
+    papers: RecordPapers,
+    is_recorded: bool,
+    deliveries: Vec<DeliveryRow>,
+}
+
+impl FinishedRun {
+    /// Of a run that has never begun nothing is kept.
+    pub(super) fn leave_no_record(&mut self) {
+        self.is_recorded = false;
+    }
+
+    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        if self.is_recorded {
+            history::insert(transaction, &self.record, &self.papers)?;
+        }
+        feeds::finish(transaction, &self.job, self.run)?;
+        self.deliveries.iter().try_for_each(|one| deliveries::insert(transaction, one))
+    }
+}
+
+/// Which way a job's content goes.
+pub(super) fn direction_of(row: &JobRow) -> DirectionLabel {
+    let word = row.spec.places().map_or("local", |(from, to)| places::direction_of(&from, &to));
+    DirectionLabel::of_job(word)
+}
+
+/// In what a run has ended.
+fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
+    match step {
+        JobStep::Cancel => JobState::Cancelled,
+        _ => match backoff::judge(&end.report, end.error.as_ref()) {
+            AttemptOutcome::Arrived => JobState::Done,
+            AttemptOutcome::Partly { .. } => JobState::PartlyFailed,
+            AttemptOutcome::Broke { .. } => JobState::Failed,
+        },
+    }
+}
+
+/// When a job that repeats runs again.
+pub(super) fn next_run(active: &Active, now_ms: i64) -> Option<i64> {
+    let calendar = Calendar::new(active.row.spec.repeat.as_ref()?).ok()?;
+    let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
+    Some(calendar.next(began, began)?.as_millisecond())
+}

@@ -1,0 +1,152 @@
+//! What is kept of what has been, and what becomes of the rest.
+//!
+//! Always true: the newest is kept the longest; the manifest of a run goes with its record.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::Node;
+use super::manifests::manifest_path;
+use crate::store::history::{self, RecordSize, RunId};
+use crate::store::{deliveries, jobs};
+
+/// Rows that are removed in one step of the store.
+const STEP_ROWS: usize = 500;
+
+/// How much is kept of what has been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionRules {
+    /// Jobs, records and manifests, for so long, in seconds.
+    pub seconds: u64,
+    /// Records with their manifests, so many bytes together.
+    pub bytes: u64,
+}
+
+impl Default for RetentionRules {
+    fn default() -> RetentionRules {
+        RetentionRules { seconds: 90 * 86_400, bytes: 1 << 30 }
+    }
+}
+
+impl Node {
+    /// What is too old goes, some of it at a time, and of the records the oldest that are too much.
+    pub(super) fn forget(&self, kept: RetentionRules, now_ms: i64) {
+        self.forget_old(kept.seconds, now_ms);
+        match self.store.read(history::weights) {
+            Ok(records) => {
+                let sizes = manifest_sizes(&self.folder.join("manifests"));
+                self.forget_records(surplus(&records, &sizes, kept.bytes));
+            }
+            Err(error) => tracing::warn!(%error, "cannot look how large the history is"),
+        }
+    }
+
+    fn forget_old(&self, kept_s: u64, now_ms: i64) {
+        let kept_s = i64::try_from(kept_s).unwrap_or(i64::MAX);
+        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
+        let folder = self.folder.clone();
+        self.store.later(move |transaction| {
+            deliveries::forget(transaction, before_ms, STEP_ROWS)?;
+            for run in history::forget(transaction, before_ms, STEP_ROWS)? {
+                remove_manifest(&folder, &run);
+            }
+            for (id, runs) in jobs::forget(transaction, before_ms, STEP_ROWS)? {
+                (1..=runs).for_each(|run| remove_manifest(&folder, &(id.clone(), run)));
+            }
+            Ok(())
+        });
+    }
+
+    fn forget_records(&self, records: &[RecordSize]) {
+        if !records.is_empty() {
+            tracing::info!(records = records.len(), "the history is too large: its oldest records go");
+        }
+        for step in records.chunks(STEP_ROWS) {
+            let (folder, step) = (self.folder.clone(), step.to_vec());
+            let ids: Vec<i64> = step.iter().map(|record| record.id).collect();
+            self.store.later(move |transaction| {
+                history::remove(transaction, &ids)?;
+                step.iter()
+                    .filter_map(|record| record.run.as_ref())
+                    .for_each(|run| remove_manifest(&folder, run));
+                Ok(())
+            });
+        }
+    }
+}
+
+fn remove_manifest(folder: &Path, (job, run): &RunId) {
+    // Many runs have none, or have it no more.
+    let _ = std::fs::remove_file(manifest_path(folder, job, *run));
+}
+
+/// The sizes of all manifests, by their names.
+fn manifest_sizes(folder: &Path) -> HashMap<String, u64> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sized = |entry: std::fs::DirEntry| {
+        Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?.len()))
+    };
+    entries.filter_map(sized).collect()
+}
+
+/// Those of the records, which are in order from the newest, that are behind the last one which is still kept.
+fn surplus<'a>(
+    records: &'a [RecordSize],
+    manifests: &HashMap<String, u64>,
+    bytes_max: u64,
+) -> &'a [RecordSize] {
+    let mut bytes = 0_u64;
+    let is_kept = |record: &RecordSize| {
+        let name = record.run.as_ref().map(|(job, run)| format!("{job}-{run}.jsonl"));
+        let manifest = name.and_then(|name| manifests.get(&name)).copied().unwrap_or(0);
+        bytes = bytes.saturating_add(record.bytes).saturating_add(manifest);
+        bytes <= bytes_max
+    };
+    let kept = records.iter().map(is_kept).take_while(|is_kept| *is_kept).count();
+    &records[kept..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::JobState;
+    use super::super::tests::{Fixture, copy};
+    use super::*;
+
+    fn record(id: i64, run: Option<&str>, bytes: u64) -> RecordSize {
+        RecordSize { id, run: run.map(|job| (job.to_string(), 1)), bytes }
+    }
+
+    #[test]
+    fn the_newest_records_that_fit_are_kept_with_their_manifests() {
+        let records =
+            [record(4, None, 10), record(3, Some("a"), 10), record(2, Some("b"), 10), record(1, None, 1)];
+        let manifests = [("a-1.jsonl".to_string(), 70), ("b-2.jsonl".to_string(), 999)].into();
+        let kept = |bytes_max| records.len() - surplus(&records, &manifests, bytes_max).len();
+        assert_eq!([1000, 101, 100, 90, 89, 10, 9].map(kept), [4, 4, 3, 2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_history_that_is_too_large_loses_its_oldest_records_and_their_manifests() {
+        let mut fixture = Fixture::new();
+        let manifest = |fixture: &Fixture, job: &str| manifest_path(fixture.folder.path(), job, 1);
+        let jobs: Vec<_> = ["a", "b", "c"]
+            .map(|name| {
+                let job = fixture.submit(copy(fixture.file(name, 10), fixture.path(&format!("{name}.copy"))));
+                fixture.wait_for(job, JobState::Done);
+                job
+            })
+            .into();
+        assert_eq!(fixture.records().len(), 3);
+        assert!(manifest(&fixture, jobs[0].as_str()).exists());
+        // The oldest one's manifest is larger than all that may be kept.
+        std::fs::write(manifest(&fixture, jobs[0].as_str()), vec![b'\n'; 2 << 20]).unwrap();
+        fixture.stop();
+        fixture.settings.kept.bytes = 1 << 20;
+        fixture.start();
+        fixture.wait_until(|fixture| fixture.records().len() == 2);
+        let left: Vec<_> = fixture.records().into_iter().filter_map(|record| record.job).collect();
+        assert_eq!(left, [jobs[2].to_string(), jobs[1].to_string()]);
+        let there: Vec<_> = jobs.iter().map(|job| manifest(&fixture, job.as_str()).exists()).collect();
+        assert_eq!(there, [false, true, true]);
+    }
+}

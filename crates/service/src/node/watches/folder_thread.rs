@@ -1,0 +1,440 @@
+//! The thread of one watched folder: it makes jobs of the files that are to be taken, and sees to them when the jobs are over.
+//!
+//! Always true: the store has a job and what it takes in one transaction, or neither; nothing is done with a file at its source
+//! before the report of its job, which is in the store, confirms it; what has become of a file is written after what was done
+//! with it, so that a process that is killed in between does it again, and finds it done.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use farhaul::{Report, escape, unescape};
+use farhaul_handover::Held as _;
+use farhaul_session::Error;
+use serde_json::json;
+
+use super::Order;
+use super::spec::names_of;
+use crate::access::{Caller, CallerReach, JobPlaces};
+use crate::job::{JobId, JobState};
+use crate::node::{Active, Node, peer_of};
+use crate::store::history;
+use crate::store::jobs::{self, JobRow};
+use crate::store::watches::{self, WatchRow};
+use crate::watch::{
+    AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, Notice, PastStatus,
+    StoreChange, WatchedName, Watcher, act,
+};
+
+/// Files of one job, and the bytes of their names: that is what the job keeps in memory and in the store.
+const FILES_MAX: usize = 1000;
+const NAMES_BYTES_MAX: usize = 1 << 20;
+/// A turn is over after this, whatever happens.
+const TURN_MAX: Duration = Duration::from_secs(3600);
+/// A folder that lies elsewhere than it may is looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+pub(super) struct FolderThread {
+    node: Arc<Node>,
+    row: WatchRow,
+    places: Arc<JobPlaces>,
+    watcher: Watcher,
+    notices: Arc<Mutex<Vec<String>>>,
+    inbox: Receiver<Order>,
+    /// Why nothing is taken.
+    trouble: Option<String>,
+}
+
+/// A file of a job, and the version to do something with, if it is to be.
+type JobFile = (WatchedName, Option<FileVersion>);
+
+/// What is known of a job that is over.
+struct EndedJob {
+    row: JobRow,
+    report: Option<Report>,
+}
+
+impl FolderThread {
+    pub(super) fn new(
+        node: Arc<Node>,
+        row: WatchRow,
+        places: Arc<JobPlaces>,
+        watcher: Watcher,
+        notices: Arc<Mutex<Vec<String>>>,
+        inbox: Receiver<Order>,
+    ) -> FolderThread {
+        FolderThread { node, row, places, watcher, notices, inbox, trouble: None }
+    }
+
+    pub(super) fn run(mut self) {
+        self.catch_up();
+        loop {
+            while let Ok(order) = self.inbox.try_recv() {
+                if !self.obey(order) {
+                    return;
+                }
+            }
+            if !self.is_within() {
+                let text = "a link leads the folder out of what its owner may reach";
+                *self.notices.lock().in_any_case() = vec![text.into()];
+                let goes_on = match self.inbox.recv_timeout(LOOK_AGAIN) {
+                    Ok(order) => self.obey(order),
+                    Err(RecvTimeoutError::Timeout) => true,
+                    Err(RecvTimeoutError::Disconnected) => false,
+                };
+                if goes_on {
+                    continue;
+                }
+                return;
+            }
+            let turn = self.watcher.turn(TURN_MAX);
+            self.write(turn.changes);
+            for notice in &turn.notices {
+                tracing::warn!(watch = self.row.id, "{}", notice.text());
+                self.node.tell_watch(&self.row.id, json!({ "event": "notice", "text": notice.text() }));
+            }
+            self.take_all(turn.takes);
+            self.show_notices();
+        }
+    }
+
+    /// False if this is the end.
+    fn obey(&mut self, order: Order) -> bool {
+        match order {
+            Order::Over(job) => self.over(job),
+            Order::Retry => {
+                let changes = self.watcher.retry_failed();
+                self.write(changes);
+            }
+            Order::End => return false,
+        }
+        true
+    }
+
+    fn show_notices(&self) {
+        let all = self.watcher.notices().map(Notice::text).chain(self.trouble.clone());
+        *self.notices.lock().in_any_case() = all.collect();
+    }
+
+    fn write(&self, changes: Vec<StoreChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        let id = self.row.id.clone();
+        self.node.store.later(move |transaction| watches::change(transaction, &id, &changes));
+    }
+
+    // ---- taking ----------------------------------------------------------------------------------------------------
+
+    fn take_all(&mut self, takes: Vec<FileToTake>) {
+        if takes.is_empty() {
+            return;
+        }
+        self.trouble = None;
+        let mut is_taking = true;
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        for take in takes {
+            let len = take.name.to_string().len();
+            if is_taking && (group.len() >= FILES_MAX || bytes + len > NAMES_BYTES_MAX) {
+                is_taking = self.take(std::mem::take(&mut group));
+                bytes = 0;
+            }
+            // They are offered again when they have stood still for as long once more.
+            if !is_taking {
+                self.watcher.refused(&take);
+                continue;
+            }
+            bytes += len;
+            group.push(take);
+        }
+        if is_taking && !group.is_empty() {
+            self.take(group);
+        }
+    }
+
+    /// Whether the folder lies in what its owner reaches, links followed.
+    fn is_within(&self) -> bool {
+        self.row.spec.watch().is_ok_and(|watch| self.reaches(&watch.folder))
+    }
+
+    fn reaches(&self, path: &Path) -> bool {
+        let Some(prefixes) = &self.row.confined else { return true };
+        // What is not there yet lies where the directory above it does.
+        let Some(real) = path.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
+        let prefixes = prefixes.iter().filter_map(|text| unescape(text));
+        let mut real_prefixes =
+            prefixes.filter_map(|bytes| Path::new(OsStr::from_bytes(&bytes)).canonicalize().ok());
+        real_prefixes.any(|prefix| real.starts_with(prefix))
+    }
+
+    /// One job for these files. False if none could be made.
+    fn take(&mut self, takes: Vec<FileToTake>) -> bool {
+        let now_ms = self.node.clock.now_ms();
+        let Ok(id) = JobId::new(now_ms) else {
+            takes.iter().for_each(|take| self.watcher.refused(take));
+            return false;
+        };
+        let (mut names, mut changes) = (Vec::new(), Vec::new());
+        for take in &takes {
+            let (has, more) = self.watcher.taken(take, id.as_str());
+            changes.extend(more);
+            // One that another job has is not in this one.
+            if has {
+                names.push(take.name.clone());
+            }
+        }
+        if names.is_empty() {
+            self.write(changes);
+            return true;
+        }
+        let count = names.len();
+        match self.node.submit_taken(&self.row, &self.places, id, &names, changes) {
+            Ok(()) => {
+                self.node.tell_watch(&self.row.id, json!({ "event": "taken", "job": id, "files": count }));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(watch = self.row.id, %error, "no job is made of {count} files yet");
+                self.trouble = Some(format!("no job can be made: {error}"));
+                let why = "no job was made";
+                let all = names.iter().map(|name| self.watcher.unconfirmed(name, id.as_str(), why));
+                let changes = all.collect::<Vec<_>>().concat();
+                self.write(changes);
+                false
+            }
+        }
+    }
+
+    // ---- what becomes of it ----------------------------------------------------------------------------------------
+
+    /// Jobs that were over when nobody was here to hear it.
+    fn catch_up(&mut self) {
+        let (mut open, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        for entry in self.watcher.folder().entries() {
+            match entry.status {
+                FileStatus::Taken { job }
+                | FileStatus::Changed { job }
+                | FileStatus::Gone { past: PastStatus::Taken { job } } => {
+                    open.insert(job);
+                }
+                FileStatus::Failed { job, .. } => drop(failed.insert(job)),
+                FileStatus::New
+                | FileStatus::Settling
+                | FileStatus::Done { .. }
+                | FileStatus::Gone { .. } => {}
+            }
+        }
+        // Somebody may have had a job run again that had failed.
+        for job in failed {
+            if let Ok(id) = job.parse::<JobId>()
+                && matches!(self.ended(id), Ok(Some(ended)) if ended.row.state == JobState::Done)
+            {
+                self.over(id);
+            }
+        }
+        for job in open {
+            let found = job.parse::<JobId>().ok().map(|id| (id, self.ended(id)));
+            match found {
+                Some((id, Ok(Some(ended)))) if ended.row.state.is_final() => self.over(id),
+                Some((_, Ok(Some(_)) | Err(_))) => {}
+                // It was forgotten: nobody knows what became of its files.
+                Some((_, Ok(None))) | None => self.forget(&job),
+            }
+        }
+    }
+
+    fn forget(&mut self, job: &str) {
+        let names: Vec<WatchedName> = self
+            .watcher
+            .folder()
+            .entries()
+            .filter(|entry| matches!(&entry.status, FileStatus::Taken { job: has } | FileStatus::Changed { job: has } if has == job))
+            .map(|entry| entry.name)
+            .collect();
+        let why = "the job is not known any more";
+        let all = names.iter().map(|name| self.watcher.unconfirmed(name, job, why));
+        let changes = all.collect::<Vec<_>>().concat();
+        self.write(changes);
+    }
+
+    fn ended(&self, job: JobId) -> Result<Option<EndedJob>, Error> {
+        self.node.store.read(|connection| {
+            let Some(row) = jobs::get(connection, job)? else { return Ok(None) };
+            let record = history::of_job(connection, job, Some(row.run))?;
+            let papers = record.map(|record| history::papers(connection, record.id)).transpose()?.flatten();
+            let report = papers.and_then(|papers| papers.report);
+            let report = report.and_then(|text| serde_json::from_str::<Report>(&text).ok());
+            Ok(Some(EndedJob { row, report }))
+        })
+    }
+
+    /// A job is over: what its report confirms is done, with what is to be done then.
+    fn over(&mut self, job: JobId) {
+        let ended = match self.ended(job) {
+            Ok(Some(ended)) if ended.row.state.is_final() => ended,
+            Ok(_) => return,
+            Err(error) => {
+                return tracing::error!(watch = self.row.id, %job, %error, "a job's end cannot be read");
+            }
+        };
+        let mut mine: Vec<JobFile> = Vec::new();
+        for name in names_of(&ended.row.spec) {
+            let Some(entry) = self.watcher.folder().entry(&name) else { continue };
+            match &entry.status {
+                FileStatus::Taken { job: has } | FileStatus::Failed { job: has, .. }
+                    if has == job.as_str() =>
+                {
+                    mine.push((name, Some(entry.version)));
+                }
+                FileStatus::Changed { job: has }
+                | FileStatus::Gone {
+                    past: PastStatus::Taken { job: has } | PastStatus::Failed { job: has, .. },
+                } if has == job.as_str() => {
+                    mine.push((name, None));
+                }
+                _ => {}
+            }
+        }
+        if mine.is_empty() {
+            return;
+        }
+        let durable = ended.row.spec.options.integrity.durable;
+        let report = ended.report.clone().unwrap_or_default();
+        let (count, word) = match Confirmation::of(job.as_str(), &report, durable) {
+            Ok(confirmed) if ended.row.state == JobState::Done => {
+                let Some((there, others)) = self.arrived(&ended.row, mine) else { return };
+                self.act(job, &confirmed, &there);
+                let why = || Err("the job has left it out: it was gone, or is no file to take".to_string());
+                let results =
+                    there.iter().map(|one| (one, Ok(()))).chain(others.iter().map(|one| (one, why())));
+                let all = results.map(|((name, _), result)| self.watcher.ended(name, job.as_str(), result));
+                let changes = all.collect::<Vec<_>>().concat();
+                self.write(changes);
+                (there.len(), "done")
+            }
+            Ok(_) | Err(_) => (self.fail(job, &ended, &mine), "failed"),
+        };
+        self.node.tell_watch(&self.row.id, json!({ "event": word, "job": job, "files": count }));
+    }
+
+    /// Those of the files that the manifest names as arrived, and the others: what a job has left out is no failure of the job, and
+    /// still has not arrived.
+    fn arrived(&self, row: &JobRow, mine: Vec<JobFile>) -> Option<(Vec<JobFile>, Vec<JobFile>)> {
+        match self.node.arrived(row.id, row.run) {
+            Ok(arrived) => Some(mine.into_iter().partition(|(name, _)| arrived.contains(name.bytes()))),
+            Err(error) => {
+                // They stay taken, until a start of the service can read it.
+                tracing::error!(watch = self.row.id, job = %row.id, %error, "a job's end cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Does with the files what is to be done with those that have arrived.
+    fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) {
+        let Ok(watch) = self.row.spec.watch() else { return };
+        let target = match &watch.after {
+            AfterAction::Leave => return,
+            AfterAction::Mark | AfterAction::Delete => watch.folder.clone(),
+            AfterAction::Move(to) => watch.folder.join(to),
+        };
+        if !self.reaches(&watch.folder) || !self.reaches(&target) {
+            let text = "nothing is done with the files: a link leads out of what the watch's owner may reach";
+            let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
+            return self.node.said(job, ("warning", text, &event.to_string()));
+        }
+        let files: Vec<(WatchedName, FileVersion)> =
+            mine.iter().filter_map(|(name, version)| Some((name.clone(), (*version)?))).collect();
+        let acted = act(&watch.folder, &watch.after, confirmed, &files);
+        for ((name, _), result) in files.iter().zip(acted) {
+            let text = match result {
+                Ok(
+                    AfterOutcome::Left
+                    | AfterOutcome::Marked
+                    | AfterOutcome::Moved(_)
+                    | AfterOutcome::Deleted
+                    | AfterOutcome::Gone,
+                ) => continue,
+                Ok(AfterOutcome::Changed) => {
+                    format!("{} stays: it has changed, or somebody writes it", escape(name.bytes()))
+                }
+                Err(error) => error.to_string(),
+            };
+            let event = json!({ "event": "watch", "watch": self.row.id, "path": name, "text": text });
+            self.node.said(job, ("warning", &text, &event.to_string()));
+        }
+    }
+
+    /// Nothing is confirmed. Files that the report names have failed; others are taken again, by a job without those. Yields how
+    /// many have failed.
+    fn fail(&mut self, job: JobId, ended: &EndedJob, mine: &[JobFile]) -> usize {
+        let report = ended.report.clone().unwrap_or_default();
+        let failed = report.failed.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
+        let not_taken = report.not_taken.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
+        let named: Vec<(&str, &str)> = failed.chain(not_taken).collect();
+        let reason_of = |name: &WatchedName| {
+            let name = name.to_string();
+            let is_it = |path: &str| {
+                name == path || name.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+            };
+            named.iter().find(|(path, _)| is_it(path)).map(|(_, reason)| reason.to_string())
+        };
+        let is_partial = ended.row.state != JobState::Cancelled
+            && report.complete
+            && mine.iter().any(|(name, _)| reason_of(name).is_some());
+        let all = match (ended.row.state, &report.error) {
+            (JobState::Cancelled, _) => "the job was cancelled".to_string(),
+            (_, Some(error)) => error.clone(),
+            (_, None) => format!("job {job} has not confirmed it"),
+        };
+        let (mut count, mut changes) = (0, Vec::new());
+        for (name, _) in mine {
+            changes.extend(match reason_of(name) {
+                None if is_partial => self.watcher.unconfirmed(name, job.as_str(), &all),
+                reason => {
+                    count += 1;
+                    self.watcher.ended(name, job.as_str(), Err(reason.unwrap_or_else(|| all.clone())))
+                }
+            });
+        }
+        self.write(changes);
+        count
+    }
+}
+
+impl Node {
+    /// Accepts a job for files of a watched folder. The store has it together with what it takes, or neither.
+    fn submit_taken(
+        &self,
+        watch: &WatchRow,
+        places: &Arc<JobPlaces>,
+        id: JobId,
+        names: &[WatchedName],
+        changes: Vec<StoreChange>,
+    ) -> Result<(), Error> {
+        let names = names.iter().map(ToString::to_string).collect();
+        let spec = watch.spec.job(&watch.id, names).checked()?;
+        let now_ms = self.clock.now_ms();
+        let owner = Caller { subject: watch.owner.clone(), reach: CallerReach::default(), ..Caller::local() };
+        let mut row = self.accepted(&owner, spec, peer_of(&places.0), now_ms)?;
+        (row.id, row.confined) = (id, watch.confined.clone());
+        let mut all = self.jobs();
+        self.has_room(&all)?;
+        row.position = self.next_position(now_ms);
+        let (written, watch) = (row.clone(), watch.id.clone());
+        self.store.write(move |transaction| {
+            jobs::insert(transaction, &written)?;
+            watches::change(transaction, &watch, &changes)
+        })?;
+        let active = Active { row, places: places.clone(), transfer: None, log_seq: 0 };
+        self.show(&active);
+        all.insert(id, active);
+        drop(all);
+        self.look();
+        Ok(())
+    }
+}

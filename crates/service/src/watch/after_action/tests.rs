@@ -1,0 +1,256 @@
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn confirmed() -> Confirmation {
+    Confirmation { job: "j1".into() }
+}
+
+/// A folder with `run/a.h5` in it, and what was seen of that.
+fn folder() -> (TempDir, (WatchedName, FileVersion)) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("run")).unwrap();
+    fs::write(folder.path().join("run/a.h5"), "content").unwrap();
+    let file = seen(&folder, "run/a.h5");
+    (folder, file)
+}
+
+fn seen(folder: &TempDir, name: &str) -> (WatchedName, FileVersion) {
+    let root = tree::open_root(folder.path()).unwrap();
+    let name = WatchedName::new(name);
+    let stat = tree::look(root, &name).unwrap().unwrap();
+    (name, FileVersion::of(&stat))
+}
+
+fn act_on(
+    folder: &TempDir,
+    after: &AfterAction,
+    file: &(WatchedName, FileVersion),
+) -> Result<AfterOutcome, String> {
+    let mut results = act(folder.path(), after, &confirmed(), std::slice::from_ref(file));
+    results.pop().unwrap().map_err(|error| error.to_string())
+}
+
+fn all(folder: &TempDir) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.path().to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => open.push(path),
+                false => found.push(path.strip_prefix(folder.path()).unwrap().display().to_string()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn actions() -> [AfterAction; 4] {
+    [AfterAction::Leave, AfterAction::Mark, AfterAction::Move("sent".into()), AfterAction::Delete]
+}
+
+#[test]
+fn each_action_does_what_it_says() {
+    let expected: [(AfterOutcome, &[&str]); 4] = [
+        (AfterOutcome::Left, &["run/a.h5"]),
+        (AfterOutcome::Marked, &["run/a.h5", "run/a.h5.farhaul-done"]),
+        (AfterOutcome::Moved("sent/run/a.h5".into()), &["sent/run/a.h5"]),
+        (AfterOutcome::Deleted, &[]),
+    ];
+    for (after, (acted, left)) in actions().iter().zip(expected) {
+        let (folder, file) = folder();
+        let acted = match acted {
+            AfterOutcome::Moved(path) => AfterOutcome::Moved(folder.path().join(path)),
+            other => other,
+        };
+        assert_eq!(act_on(&folder, after, &file), Ok(acted), "{after:?}");
+        assert_eq!(all(&folder), left, "{after:?}");
+        // Called once more after a crash that nobody has noted.
+        let again = act_on(&folder, after, &file);
+        match after {
+            AfterAction::Leave | AfterAction::Mark => assert!(again.is_ok(), "{again:?}"),
+            AfterAction::Move(_) | AfterAction::Delete => assert_eq!(again, Ok(AfterOutcome::Gone)),
+        }
+        assert_eq!(all(&folder), left, "{after:?}");
+    }
+}
+
+#[test]
+fn a_marker_says_for_what() {
+    let (folder, file) = folder();
+    act_on(&folder, &AfterAction::Mark, &file).unwrap();
+    let text = fs::read_to_string(folder.path().join("run/a.h5.farhaul-done")).unwrap();
+    let words: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((words["job"].as_str(), words["size"].as_u64()), (Some("j1"), Some(7)));
+}
+
+/// What may have become of a file between the look and the action.
+#[test]
+fn a_file_that_has_changed_is_left_alone() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 7] = [
+        ("written", |path| fs::write(path, "new content").unwrap()),
+        ("written in the same length", |path| fs::write(path, "CONTENT").unwrap()),
+        ("replaced", |path| {
+            fs::write(path.with_extension("tmp"), "content").unwrap();
+            fs::rename(path.with_extension("tmp"), path).unwrap();
+        }),
+        ("cut", |path| File::create(path).map(drop).unwrap()),
+        ("a directory", |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("x"), "content").unwrap();
+        }),
+        ("a link", |path| {
+            fs::rename(path, path.with_extension("real")).unwrap();
+            symlink(path.with_extension("real"), path).unwrap();
+        }),
+        ("a link for the directory above", |path| {
+            let run = path.parent().unwrap();
+            fs::rename(run, run.with_extension("real")).unwrap();
+            symlink(run.with_extension("real"), run).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        for after in actions() {
+            let (folder, file) = folder();
+            // So that times differ on clocks that tick slowly.
+            let old = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
+            let path = folder.path().join("run/a.h5");
+            File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+            let file = (file.0, seen(&folder, "run/a.h5").1);
+            change(&path);
+            let before = all(&folder);
+            let acted = act_on(&folder, &after, &file);
+            let is_left =
+                matches!(acted, Ok(AfterOutcome::Left | AfterOutcome::Changed | AfterOutcome::Gone));
+            assert!(is_left, "{what}, {after:?}: {acted:?}");
+            assert_eq!(all(&folder), before, "{what}, {after:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_somebody_writes_is_left_alone() {
+    let (folder, file) = folder();
+    let path = folder.path().join("run/a.h5");
+    let writer = File::options().append(true).open(&path).unwrap();
+    for after in &actions()[1..] {
+        assert_eq!(act_on(&folder, after, &file), Ok(AfterOutcome::Changed));
+    }
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    drop(writer);
+    assert_eq!(act_on(&folder, &AfterAction::Delete, &file), Ok(AfterOutcome::Deleted));
+}
+
+#[test]
+fn what_was_moved_before_is_not_replaced() {
+    let (folder, file) = folder();
+    act_on(&folder, &AfterAction::Move("sent".into()), &file).unwrap();
+    for number in 2..5 {
+        fs::write(folder.path().join("run/a.h5"), format!("content {number}")).unwrap();
+        let file = seen(&folder, "run/a.h5");
+        let Ok(AfterOutcome::Moved(path)) = act_on(&folder, &AfterAction::Move("sent".into()), &file) else {
+            panic!()
+        };
+        assert_eq!(path, folder.path().join(format!("sent/run/a.h5.{number}")));
+        assert_eq!(fs::read_to_string(path).unwrap(), format!("content {number}"));
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("sent/run/a.h5")).unwrap(), "content");
+}
+
+#[test]
+fn a_move_keeps_to_its_file_system() {
+    let (folder, file) = folder();
+    let other = Path::new("/dev/shm");
+    let here = fs::metadata(folder.path()).unwrap().dev();
+    if fs::metadata(other).map_or(true, |meta| meta.dev() == here) {
+        return;
+    }
+    let target = tempfile::tempdir_in(other).unwrap();
+    let error = act_on(&folder, &AfterAction::Move(target.path().into()), &file).unwrap_err();
+    assert!(error.contains("another file system") && error.contains("run/a.h5"), "{error}");
+    assert_eq!(all(&folder), ["run/a.h5"]);
+}
+
+#[test]
+fn a_deletion_that_was_cut_off_goes_on() {
+    let (folder, file) = folder();
+    let own = format!("run/.{:016x}.fhdone", file.1.inode);
+    fs::rename(folder.path().join("run/a.h5"), folder.path().join(&own)).unwrap();
+    // Somebody has made a new one since.
+    fs::write(folder.path().join("run/a.h5"), "another").unwrap();
+    assert_eq!(act_on(&folder, &AfterAction::Delete, &file), Ok(AfterOutcome::Deleted));
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    // What is called so and is something else stays, and so does the file.
+    let file = seen(&folder, "run/a.h5");
+    let own = format!("run/.{:016x}.fhdone", file.1.inode);
+    fs::write(folder.path().join(&own), "mine").unwrap();
+    let error = act_on(&folder, &AfterAction::Delete, &file).unwrap_err();
+    assert!(error.contains("cannot delete run/a.h5"), "{error}");
+    assert_eq!(all(&folder), [own, "run/a.h5".to_string()]);
+}
+
+/// Between the look and the rename another file has come under the name.
+#[test]
+fn what_is_renamed_by_mistake_gets_its_name_back() {
+    let (folder, (name, version)) = folder();
+    let root = tree::open_root(folder.path()).unwrap();
+    let other = FileVersion { mtime_ns: version.mtime_ns - 1, ..version };
+    let place = FilePlace::of(&root, folder.path(), &name, other).unwrap().unwrap();
+    assert!(!place.rename(b"a.h5", &place.parent, b".own").unwrap());
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    // Nothing is replaced.
+    fs::write(folder.path().join("run/b"), "b").unwrap();
+    let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
+    let error = place.rename(b"a.h5", &place.parent, b"b").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    assert!(place.rename(b"a.h5", &place.parent, b"c").unwrap());
+    assert_eq!(all(&folder), ["run/b", "run/c"]);
+}
+
+#[test]
+fn one_failure_does_not_keep_others() {
+    let (folder, file) = folder();
+    fs::write(folder.path().join("b"), "b").unwrap();
+    let gone = (WatchedName::new("gone"), file.1);
+    let files = [gone, seen(&folder, "b"), file];
+    let results = act(folder.path(), &AfterAction::Delete, &confirmed(), &files);
+    let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+    assert_eq!(results, [AfterOutcome::Gone, AfterOutcome::Deleted, AfterOutcome::Deleted]);
+    let nowhere = act(Path::new("/nonexistent"), &AfterAction::Delete, &confirmed(), &files);
+    assert!(nowhere.len() == 3 && nowhere.iter().all(Result::is_err));
+}
+
+#[test]
+fn only_a_good_and_durable_report_confirms() {
+    let good = || Report { ok: true, complete: true, ..Report::default() };
+    let of =
+        |report: Report, durable| Confirmation::of("j1", &report, durable).map_err(|error| error.to_string());
+    for durable in [Durability::End, Durability::File] {
+        assert_eq!(of(good(), durable).map(|proof| proof.job), Ok("j1".into()));
+        // All content is there, whatever could not be set.
+        let not_set = Report { ok: false, not_set_count: 1, ..good() };
+        assert_eq!(of(not_set, durable).map(|proof| proof.job), Ok("j1".into()));
+    }
+    let vanished = Report { ok: false, vanished_count: 1, ..good() };
+    assert!(of(vanished.clone(), Durability::End).is_ok(), "what has gone keeps nothing of the others");
+    for (report, durable, expected) in [
+        (Report { failed_count: 1, ..vanished.clone() }, Durability::End, "good end"),
+        (Report { error: Some("no".into()), ..vanished }, Durability::End, "good end"),
+        (good(), Durability::No, "synced"),
+        (Report { ok: false, ..good() }, Durability::End, "good end"),
+        (Report { complete: false, ..good() }, Durability::End, "good end"),
+        (Report { failed_count: 1, ..good() }, Durability::End, "good end"),
+        (Report { ok: false, failed_count: 1, not_set_count: 1, ..good() }, Durability::End, "good end"),
+        (Report { not_taken_count: 1, ..good() }, Durability::End, "not taken"),
+    ] {
+        let error = of(report, durable).unwrap_err();
+        assert!(error.contains(expected) && error.contains("j1"), "{error}");
+    }
+}

@@ -1,0 +1,229 @@
+//! Which stage limited a transfer, in words: who waited for whom says where, how busy the stages were there says which.
+//!
+//! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit), for the
+//! receiver's credit (its disk or digest), for the network (window and pace), or for the rate that was set. Where it hardly waits, its
+//! own thread is the limit.
+//! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
+
+use super::figures::StageFigures;
+use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
+
+/// Less waiting than this share of the time is no limit.
+const WAITED: f64 = 0.25;
+/// A receiving thread that works for so much of the time is why the network brought no more.
+const BUSY: f64 = 0.85;
+/// Where nobody waits, a thread that works for less than this share of the time holds nobody up. Where somebody does, the stage
+/// that he waits for may wait itself, as one that reads from a slow pipe.
+const HOLDS_UP: f64 = 0.1;
+/// What is smaller than this and does not last so long is over before anything can limit it.
+const JUDGED_BYTES: u64 = 64 << 10;
+const JUDGED_SECONDS: f64 = 0.5;
+/// What works on packets, on one thread.
+const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
+/// A receiver parks while it opens, and that is booked as both.
+const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
+
+/// What limits a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BottleneckVerdict {
+    /// "network", "rate", "none", or an end and its stage, such as "sender read".
+    pub(crate) limit: String,
+    /// With its figure, for people.
+    pub(crate) text: String,
+}
+
+impl BottleneckVerdict {
+    fn new(limit: &str, text: String) -> BottleneckVerdict {
+        BottleneckVerdict { limit: limit.to_string(), text }
+    }
+
+    /// Nothing has limited it.
+    fn none() -> BottleneckVerdict {
+        BottleneckVerdict::new("none", "nothing in particular".into())
+    }
+
+    /// The words for a report, which is silent where nothing has limited the transfer.
+    pub(crate) fn into_words(self) -> Option<String> {
+        (self.limit != "none").then_some(self.text)
+    }
+}
+
+/// The limiting stage with its figure.
+pub(crate) fn verdict(stages: &[StageFigures], bytes: u64, seconds: f64) -> BottleneckVerdict {
+    if bytes < JUDGED_BYTES && seconds < JUDGED_SECONDS {
+        return BottleneckVerdict::none();
+    }
+    let all = Stages { stages, bytes, seconds };
+    let waits =
+        [WAIT_CONTENT, WAIT_RECEIVER, WAIT_NETWORK, WAIT_RATE].map(|name| (all.busy("sender", name), name));
+    let (waited, longest) =
+        waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
+    if waited < WAITED {
+        let flows = all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
+        return if all.flow_busy() < HOLDS_UP { BottleneckVerdict::none() } else { flows };
+    }
+    let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
+    let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
+    match longest {
+        WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest", "fill"])], false),
+        WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish", "use"])], false),
+        WAIT_RATE => BottleneckVerdict::new("rate", format!("the rate that was set: it came to {goodput}")),
+        _ if receiving >= BUSY => all.busiest(&[("receiver", &FLOW)], true),
+        _ => {
+            let share = waited * 100.0;
+            let text = format!("network: {goodput}, the sender waited for it {share:.0} % of the time");
+            BottleneckVerdict::new("network", text)
+        }
+    }
+}
+
+struct Stages<'a> {
+    stages: &'a [StageFigures],
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Stages<'_> {
+    fn busy(&self, end: &str, name: &str) -> f64 {
+        let found = self.stages.iter().find(|stage| stage.end == end && stage.name == name);
+        found.map_or(0.0, |stage| stage.busy)
+    }
+
+    /// How busy the busier of the two threads was that work on packets.
+    fn flow_busy(&self) -> f64 {
+        let busy = |end: &str, names: &[&str]| names.iter().map(|name| self.busy(end, name)).sum::<f64>();
+        busy("sender", &SENDERS_FLOW).max(busy("receiver", &FLOW))
+    }
+
+    /// The busiest of these in words. Those of one thread count together.
+    fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> BottleneckVerdict {
+        let mut worst = (0.0, BottleneckVerdict::none());
+        for &(end, names) in candidates {
+            let busy = |name: &str| self.busy(end, name);
+            let longest = names.iter().copied().max_by(|one, other| busy(one).total_cmp(&busy(other)));
+            let Some(longest) = longest else { continue };
+            let thread = if one_thread { names.iter().map(|name| busy(name)).sum() } else { busy(longest) };
+            if thread > worst.0 {
+                // What the stage would carry if it never waited.
+                let rate = self.bytes as f64 / (thread.max(1e-6) * self.seconds.max(1e-9)) / 1e6;
+                let percent = (thread * 100.0).min(100.0);
+                // Empty files carry nothing.
+                let rate = if rate < 0.5 { String::new() } else { format!("{rate:.0} MB/s, ") };
+                let text = format!("{end}'s {}: {rate}{percent:.0} % busy", words(longest));
+                worst = (thread, BottleneckVerdict::new(&format!("{end} {longest}"), text));
+            }
+        }
+        worst.1
+    }
+}
+
+fn words(stage: &str) -> &str {
+    match stage {
+        "scan" => "directory scan",
+        "read" => "reading of the source",
+        "digest" => "digest",
+        "seal" => "sealing of packets",
+        "send" => "sending of packets (system calls)",
+        "receive" => "receiving of packets (system calls)",
+        "open" => "opening of packets",
+        "park" => "writing of blocks beside memory",
+        "write" => "writing of the destination",
+        "finish" => "finishing of files",
+        "fill" => "program, which fills the blocks",
+        "use" => "program, which uses the blocks",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENDER: &str = "sender";
+    const RECEIVER: &str = "receiver";
+
+    /// 1 GB in two seconds.
+    fn judge(stages: &[(&str, &str, f64)]) -> String {
+        let stage = |&(end, name, busy): &(&str, &str, f64)| StageFigures {
+            name: name.into(),
+            end: end.into(),
+            busy,
+        };
+        verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0).text
+    }
+
+    #[test]
+    fn who_waits_for_content_waits_for_the_senders_busiest_stage() {
+        let stages = [
+            (SENDER, WAIT_CONTENT, 0.6),
+            (SENDER, "read", 0.97),
+            (SENDER, "digest", 0.5),
+            (RECEIVER, "write", 0.99),
+        ];
+        assert_eq!(judge(&stages), "sender's reading of the source: 515 MB/s, 97 % busy");
+        assert!(
+            judge(&[(SENDER, WAIT_CONTENT, 0.6), (SENDER, "scan", 0.9)])
+                .starts_with("sender's directory scan")
+        );
+        assert!(
+            judge(&[(SENDER, WAIT_CONTENT, 0.6), (SENDER, "digest", 0.9)]).starts_with("sender's digest")
+        );
+    }
+
+    #[test]
+    fn who_waits_for_credit_waits_for_the_receivers_busiest_stage() {
+        let stages = [
+            (SENDER, WAIT_RECEIVER, 0.5),
+            (SENDER, "read", 0.99),
+            (RECEIVER, "write", 0.9),
+            (RECEIVER, "open", 0.95),
+        ];
+        assert_eq!(judge(&stages), "receiver's writing of the destination: 556 MB/s, 90 % busy");
+        assert!(
+            judge(&[(SENDER, WAIT_RECEIVER, 0.5), (RECEIVER, "finish", 0.9)]).contains("finishing of files")
+        );
+    }
+
+    #[test]
+    fn a_busy_receiver_is_why_the_window_is_full() {
+        let stages = [(SENDER, WAIT_NETWORK, 0.5), (RECEIVER, "open", 0.6), (RECEIVER, "receive", 0.35)];
+        assert_eq!(judge(&stages), "receiver's opening of packets: 526 MB/s, 95 % busy");
+        assert!(judge(&stages[..2]).starts_with("network: 4000.0 Mbit/s"));
+    }
+
+    #[test]
+    fn who_does_not_wait_is_the_limit_himself() {
+        let stages = [
+            (SENDER, WAIT_NETWORK, 0.1),
+            (SENDER, "seal", 0.5),
+            (SENDER, "send", 0.4),
+            (RECEIVER, "write", 0.95),
+        ];
+        assert_eq!(judge(&stages), "sender's sealing of packets: 556 MB/s, 90 % busy");
+    }
+
+    #[test]
+    fn where_nothing_has_limited_it_nothing_is_said() {
+        let stage = |end: &str, name: &str, busy| StageFigures { name: name.into(), end: end.into(), busy };
+        let judge = |stages: &[StageFigures], bytes, seconds| verdict(stages, bytes, seconds).into_words();
+        // Three bytes, copied within a host in five milliseconds.
+        let stages = [stage(RECEIVER, "open", 0.03), stage(SENDER, "seal", 0.01)];
+        assert_eq!(judge(&stages, 3, 0.005), None);
+        assert_eq!(judge(&stages, 1 << 30, 2.0), None);
+        let waits = [stage(SENDER, WAIT_NETWORK, 0.9), stage(RECEIVER, "finish", 0.4)];
+        assert_eq!(judge(&waits, 3, 0.005), None);
+        assert_eq!(judge(&[], 0, 0.0), None);
+        // Many empty files.
+        let stages = [stage(SENDER, WAIT_RECEIVER, 0.8), stage(RECEIVER, "finish", 0.9)];
+        assert_eq!(judge(&stages, 0, 9.0).as_deref(), Some("receiver's finishing of files: 90 % busy"));
+        // A source that comes slowly keeps its reader idle.
+        let stages = [stage(SENDER, WAIT_CONTENT, 0.8), stage(SENDER, "read", 0.02)];
+        assert!(judge(&stages, 12_000_000, 3.0).is_some_and(|words| words.starts_with("sender's reading")));
+    }
+
+    #[test]
+    fn who_waits_for_the_rate_that_was_set_is_told_so() {
+        let stages = [(SENDER, WAIT_NETWORK, 0.3), (SENDER, WAIT_RATE, 0.5), (RECEIVER, "open", 0.9)];
+        assert_eq!(judge(&stages), "the rate that was set: it came to 4000.0 Mbit/s");
+    }
+}

@@ -1,0 +1,323 @@
+//! The way of events to those who read them: a bounded queue for each reader.
+//!
+//! Always true: what waits for a reader is bounded. Whoever has more to tell waits for a reader that reads, though not for
+//! ever, as a terminal may be stopped; what finds no room then is counted, and the reader learns how much it has missed.
+#![deny(missing_docs)]
+
+use std::collections::VecDeque;
+use std::mem::discriminant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use farhaul_handover::Held as _;
+use serde::Serialize;
+
+use super::events::{Event, EventLevel, Retention};
+
+/// Bytes of events that wait to be taken.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// More room, for an event that matters in any case.
+const ALWAYS_BYTES: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// An event, and when it happened.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TimedEvent {
+    /// Since the transfer's handle was made.
+    pub seconds: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Reads what happens in one transfer. Whoever has begun to read goes on: a transfer that has much to tell waits for it.
+#[derive(Debug)]
+pub struct EventReader {
+    queue: Arc<Queue>,
+}
+
+impl EventReader {
+    /// The next event; none if none comes in time, or nothing more happens.
+    pub fn next(&self, wait: Duration) -> Option<TimedEvent> {
+        let end = Instant::now() + wait;
+        let mut waiting = self.queue.waiting();
+        loop {
+            waiting.is_read = true;
+            if let Some(event) = waiting.take() {
+                drop(waiting);
+                self.queue.taken.notify_all();
+                return Some(event);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if waiting.is_over || left.is_zero() {
+                return None;
+            }
+            (waiting, _) = self.queue.come.wait_timeout(waiting, left).in_any_case();
+        }
+    }
+
+    /// All that have come since they were taken last.
+    pub fn take(&self) -> Vec<TimedEvent> {
+        std::iter::from_fn(|| self.next(Duration::ZERO)).collect()
+    }
+
+    /// Nothing more happens, and all that has happened was taken.
+    pub fn is_over(&self) -> bool {
+        let waiting = self.queue.waiting();
+        waiting.is_over && waiting.events.is_empty() && waiting.left_out == 0
+    }
+}
+
+/// A reader that goes takes its queue with it, and nobody waits for it any more.
+impl Drop for EventReader {
+    fn drop(&mut self) {
+        self.queue.waiting().is_over = true;
+        self.queue.taken.notify_all();
+    }
+}
+
+/// What waits for one reader.
+#[derive(Debug)]
+struct Queue {
+    /// The least that it wants to know of.
+    level: EventLevel,
+    bytes_max: usize,
+    waiting: Mutex<QueuedEvents>,
+    come: Condvar,
+    taken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueuedEvents {
+    events: VecDeque<TimedEvent>,
+    bytes: usize,
+    is_read: bool,
+    /// Events for which there was no room.
+    left_out: u64,
+    is_over: bool,
+}
+
+impl QueuedEvents {
+    fn take(&mut self) -> Option<TimedEvent> {
+        if let Some(event) = self.events.pop_front() {
+            self.bytes -= event.event.weight();
+            return Some(event);
+        }
+        let count = std::mem::take(&mut self.left_out);
+        (count > 0).then_some(TimedEvent { seconds: 0.0, event: Event::LeftOut { count } })
+    }
+
+    fn put(&mut self, event: TimedEvent) {
+        self.bytes += event.event.weight();
+        self.events.push_back(event);
+    }
+
+    fn put_newest(&mut self, event: TimedEvent) {
+        let kind = discriminant(&event.event);
+        match self.events.iter_mut().rev().take(NEWEST_AMONG).find(|old| discriminant(&old.event) == kind) {
+            Some(old) => {
+                self.bytes = self.bytes - old.event.weight() + event.event.weight();
+                *old = event;
+            }
+            None => self.put(event),
+        }
+    }
+}
+
+/// An event of which the newest counts is looked for among so many.
+const NEWEST_AMONG: usize = 64;
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, QueuedEvents> {
+        self.waiting.lock().in_any_case()
+    }
+
+    fn put(&self, event: TimedEvent, is_over: &dyn Fn() -> bool) {
+        let (begin, weight) = (Instant::now(), event.event.weight());
+        let mut waiting = self.waiting();
+        match event.event.keeping() {
+            _ if waiting.is_over => return,
+            Retention::Newest => waiting.put_newest(event),
+            Retention::Always if waiting.bytes + weight <= self.bytes_max + ALWAYS_BYTES => {
+                waiting.put(event)
+            }
+            Retention::Each | Retention::Always => {
+                while waiting.bytes + weight > self.bytes_max && !waiting.is_over {
+                    // Once some were left out, nobody waits for the next ones.
+                    let is_late = is_over() || begin.elapsed() >= PATIENCE;
+                    if !waiting.is_read || waiting.left_out > 0 || is_late {
+                        waiting.left_out += 1;
+                        return;
+                    }
+                    (waiting, _) = self.taken.wait_timeout(waiting, LOOK_EVERY).in_any_case();
+                }
+                waiting.put(event);
+            }
+        }
+        drop(waiting);
+        self.come.notify_one();
+    }
+}
+
+/// All readers of one transfer.
+pub(crate) struct EventFeed {
+    start: Instant,
+    readers: Mutex<Vec<(EventLevel, Weak<Queue>)>>,
+    /// How many want to know of details.
+    detailed: AtomicUsize,
+    has_readers: AtomicBool,
+    is_over: AtomicBool,
+    /// Hears each event where it happens, but for details.
+    hearer: OnceLock<EventObserver>,
+}
+
+/// What is done with an event where it happens: at once, and without waiting for anything.
+pub(crate) type EventObserver = Box<dyn Fn(&Event) + Send + Sync>;
+
+impl EventFeed {
+    pub(crate) fn new() -> EventFeed {
+        EventFeed {
+            start: Instant::now(),
+            readers: Mutex::default(),
+            detailed: AtomicUsize::new(0),
+            has_readers: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            hearer: OnceLock::new(),
+        }
+    }
+
+    /// The first one stays.
+    pub(crate) fn set_hearer(&self, hearer: EventObserver) {
+        let _ = self.hearer.set(hearer);
+    }
+
+    pub(crate) fn start(&self) -> Instant {
+        self.start
+    }
+
+    pub(crate) fn read(&self, level: EventLevel) -> EventReader {
+        self.read_within(level, WAITING_BYTES_MAX)
+    }
+
+    /// As [`EventFeed::read`], for a reader of which no more than so many bytes of events wait.
+    pub(crate) fn read_within(&self, level: EventLevel, bytes_max: usize) -> EventReader {
+        let waiting =
+            QueuedEvents { is_over: self.is_over.load(Ordering::Acquire), ..QueuedEvents::default() };
+        let queue = Arc::new(Queue {
+            level,
+            bytes_max,
+            waiting: Mutex::new(waiting),
+            come: Condvar::default(),
+            taken: Condvar::default(),
+        });
+        let mut readers = self.readers.lock().in_any_case();
+        readers.push((level, Arc::downgrade(&queue)));
+        self.count(&mut readers);
+        EventReader { queue }
+    }
+
+    /// Forgets readers that have gone.
+    fn count(&self, readers: &mut Vec<(EventLevel, Weak<Queue>)>) {
+        readers.retain(|(_, queue)| queue.strong_count() > 0);
+        let detailed = readers.iter().filter(|(level, _)| *level >= EventLevel::Detail).count();
+        self.detailed.store(detailed, Ordering::Release);
+        self.has_readers.store(!readers.is_empty(), Ordering::Release);
+    }
+
+    /// Whether anybody wants to know of details.
+    pub(crate) fn wants_details(&self) -> bool {
+        self.detailed.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn put(&self, event: Event, is_over: &dyn Fn() -> bool) {
+        if let Some(hear) = self.hearer.get() {
+            hear(&event);
+        }
+        if !self.has_readers.load(Ordering::Acquire) {
+            return;
+        }
+        let readers: Vec<Arc<Queue>> = {
+            let mut readers = self.readers.lock().in_any_case();
+            self.count(&mut readers);
+            readers.iter().filter_map(|(_, queue)| queue.upgrade()).collect()
+        };
+        let seconds = self.start.elapsed().as_secs_f64();
+        for queue in readers.iter().filter(|queue| queue.level >= event.level()) {
+            queue.put(TimedEvent { seconds, event: event.clone() }, is_over);
+        }
+    }
+
+    /// Nothing more happens.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        for (_, queue) in self.readers.lock().in_any_case().iter() {
+            if let Some(queue) = queue.upgrade() {
+                queue.waiting().is_over = true;
+                queue.come.notify_all();
+                queue.taken.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warning(byte: char, len: usize) -> Event {
+        Event::warning(byte.to_string().repeat(len))
+    }
+
+    #[test]
+    fn events_that_nobody_takes_are_counted_and_not_kept() {
+        let feed = EventFeed::new();
+        let events = feed.read(EventLevel::Notice);
+        let line = warning('x', 1 << 20);
+        let count = 2 * WAITING_BYTES_MAX / line.weight();
+        (0..count).for_each(|_| feed.put(line.clone(), &|| false));
+        assert!(events.queue.waiting().bytes <= WAITING_BYTES_MAX);
+        // The end is told in any case.
+        feed.put(Event::Ended { ok: true, error: None, code: None, exit_code: 0 }, &|| false);
+        feed.end();
+        let taken = events.take();
+        let (last, shown) = taken.split_last().unwrap();
+        assert_eq!(last.event, Event::LeftOut { count: (count - shown.len()) as u64 });
+        assert!(events.is_over() && events.take().is_empty() && feed.read(EventLevel::Trace).is_over());
+    }
+
+    #[test]
+    fn who_has_much_to_tell_waits_for_who_reads() {
+        let feed = EventFeed::new();
+        let events = feed.read(EventLevel::Detail);
+        assert!(events.take().is_empty(), "somebody reads");
+        let (line, count) = (warning('y', 1 << 20), (3 * WAITING_BYTES_MAX) >> 20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|_| feed.put(line.clone(), &|| false)));
+            for _ in 0..count {
+                assert_eq!(events.next(Duration::from_secs(60)).map(|event| event.event), Some(line.clone()));
+            }
+        });
+    }
+
+    #[test]
+    fn each_reader_gets_what_it_wants_to_know() {
+        let feed = EventFeed::new();
+        let (people, program) = (feed.read(EventLevel::Notice), feed.read(EventLevel::Trace));
+        assert!(feed.wants_details());
+        feed.put(Event::Resumed, &|| false);
+        for limit in ["network", "rate"] {
+            feed.put(Event::StageVerdict { limit: limit.into(), text: String::new() }, &|| false);
+        }
+        feed.put(warning('z', 1), &|| false);
+        assert_eq!(people.take().len(), 1);
+        let taken: Vec<Event> = program.take().into_iter().map(|event| event.event).collect();
+        assert!(
+            matches!(&taken[..], [Event::Resumed, Event::StageVerdict { limit, .. }, Event::Warning { .. }] if limit == "rate")
+        );
+        drop(program);
+        feed.put(Event::Resumed, &|| false);
+        assert!(!feed.wants_details());
+    }
+}

@@ -1,0 +1,272 @@
+//! Blocks on their way out: taken from the queue that all flows share, and given back at the end when another flow is faster.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use farhaul_proto::{BlockClass, Segment};
+
+use super::super::BLOCK_BYTES;
+use super::super::block_content::{BlockContent, OverflowRoom, cannot_park};
+use super::super::flow_thread::FlowLoop;
+use super::super::meter::Meter;
+use super::super::packets::SegmentPayload;
+use super::super::shared::{FilledBlock, FlowState};
+use crate::error::Error;
+
+/// At the end a block goes by another flow if that takes at most so much of the time.
+const SOONER: f64 = 0.8;
+/// Longest segment that is fetched ahead. In a longer one the processor soon does it of itself.
+pub(super) const PREFETCH_MAX: u32 = 2048;
+/// Fewer free blocks than this are none to a reader soon.
+const FREE_MIN: usize = 2;
+/// Room in the overflow is taken for so many blocks at once.
+const PARKED_STEP: u32 = 16;
+
+impl FlowLoop {
+    /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
+    pub(super) fn take_blocks(&mut self) -> Result<(), Error> {
+        if !self.thread.shared.sends.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.queue_blocks();
+        self.make_room()?;
+        self.thread.own.backlog.store(self.thread.flow.backlog(), Ordering::Relaxed);
+        self.give_back();
+        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
+        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+        Ok(())
+    }
+
+    /// What is on its way and has to be kept for repairs goes beside memory where readers have none for what could be sent.
+    fn make_room(&mut self) -> Result<(), Error> {
+        let shared = &self.thread.shared;
+        let is_wanted = self.thread.flow.block_room() > 0
+            && shared.filled.is_empty()
+            && shared.unread.load(Ordering::Acquire) > 0
+            && shared.pool.available() < FREE_MIN;
+        if is_wanted { self.outgoing.park_oldest(|| shared.overflow_room()) } else { Ok(()) }
+    }
+
+    /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
+    /// for which everybody waits.
+    fn give_back(&mut self) {
+        while self.is_sooner_elsewhere(0)
+            && let Some(number) = self.thread.flow.take_back()
+        {
+            if let Some(filled) = self.outgoing.take_last(number) {
+                self.thread.shared.content_sent.fetch_sub(u64::from(filled.content), Ordering::Relaxed);
+                self.thread.shared.returned.push(filled);
+            }
+            self.thread.shared.wake_flows();
+            self.tell_pace();
+        }
+    }
+
+    /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
+    fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
+        let (shared, own) = (&self.thread.shared, &self.thread.own);
+        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {
+            return false;
+        }
+        let flows = shared.flow_list();
+        let here = own.arrival(self.thread.flow.backlog() + bytes);
+        flows.iter().any(|flow| {
+            let is_other = flow.index != own.index && !flow.retire.load(Ordering::Acquire);
+            let is_used = flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
+            let there = flow.arrival(flow.backlog.load(Ordering::Relaxed) + BLOCK_BYTES as u64);
+            is_other && is_used && there < SOONER * here
+        })
+    }
+
+    /// Tells the other flows how long a block takes here.
+    pub(super) fn tell_pace(&self) {
+        let (flow, own) = (&self.thread.flow, &self.thread.own);
+        let rate = match own.is_stream {
+            true => self.stream_rate,
+            false => self.thread.shared.controller(own.path).rate_of(flow.index()),
+        };
+        own.backlog.store(flow.backlog(), Ordering::Relaxed);
+        own.rate.store(rate as u64, Ordering::Relaxed);
+        own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
+    }
+
+    /// Gives up what belongs to requests that have ended.
+    pub(super) fn let_go(&mut self) {
+        let cancellations = self.thread.shared.cancellations.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.cancellations, cancellations) != cancellations {
+            for number in self.outgoing.of_ended() {
+                self.thread.flow.give_up(number);
+            }
+        }
+    }
+
+    fn queue_blocks(&mut self) {
+        while self.thread.flow.room_for(BlockClass::Urgent) > 0
+            && let Some(filled) = self.thread.shared.urgent.pop()
+        {
+            self.queue(filled);
+        }
+        while self.thread.flow.block_room() > 0 && !self.thread.shared.is_held() {
+            let shared = &self.thread.shared;
+            let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
+                return;
+            };
+            // Those with a deadline have a queue of their own in the flow.
+            let has_room = self.thread.flow.room_for(filled.class) > 0;
+            if !has_room || self.is_sooner_elsewhere(u64::from(filled.len)) {
+                shared.returned.push(filled);
+                return;
+            }
+            self.queue(filled);
+        }
+    }
+
+    /// What belongs to a request that has ended is dropped.
+    fn queue(&mut self, filled: FilledBlock) {
+        if filled.request.is_stopped() {
+            return;
+        }
+        let queued = self.thread.flow.queue_block_as(filled.class, filled.len);
+        let number = queued.expect("for which there is room was asked just before");
+        self.thread.shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+        self.outgoing.put(number, filled);
+    }
+}
+
+/// The blocks that this flow has queued, by number; numbers are dense.
+pub(super) struct QueuedBlocks {
+    base: u64,
+    blocks: VecDeque<Option<FilledBlock>>,
+    /// What has a smaller number is beside memory, or was never to be.
+    parked_to: u64,
+    parked: u32,
+    beside: Option<OverflowRoom>,
+    /// A segment that was read back.
+    again: Vec<u8>,
+    meter: Arc<Meter>,
+}
+
+impl QueuedBlocks {
+    pub(super) fn new(meter: Arc<Meter>) -> QueuedBlocks {
+        QueuedBlocks {
+            base: 0,
+            blocks: VecDeque::new(),
+            parked_to: 0,
+            parked: 0,
+            beside: None,
+            again: Vec::new(),
+            meter,
+        }
+    }
+
+    pub(super) fn put(&mut self, number: u64, filled: FilledBlock) {
+        if self.blocks.is_empty() {
+            self.base = number;
+        }
+        debug_assert_eq!(
+            number,
+            self.base + self.blocks.len() as u64,
+            "the transport numbers blocks densely"
+        );
+        self.parked += u32::from(matches!(filled.block, BlockContent::Away(_)));
+        self.blocks.push_back(Some(filled));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The numbers of blocks whose request has ended.
+    fn of_ended(&self) -> Vec<u64> {
+        let is_ended =
+            |filled: &Option<FilledBlock>| filled.as_ref().is_some_and(|filled| filled.request.is_stopped());
+        (self.base..)
+            .zip(&self.blocks)
+            .filter(|(_, filled)| is_ended(filled))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    pub(super) fn take(&mut self, number: u64) -> Option<FilledBlock> {
+        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let filled = self.blocks.get_mut(index)?.take()?;
+        while matches!(self.blocks.front(), Some(None)) {
+            self.blocks.pop_front();
+            self.base += 1;
+        }
+        self.parked -= u32::from(matches!(filled.block, BlockContent::Away(_)));
+        Some(filled)
+    }
+
+    /// The newest block, if it has this number.
+    pub(super) fn take_last(&mut self, number: u64) -> Option<FilledBlock> {
+        let is_last = number + 1 == self.base + self.blocks.len() as u64;
+        let filled = if is_last { self.blocks.pop_back().flatten() } else { None }?;
+        self.parked -= u32::from(matches!(filled.block, BlockContent::Away(_)));
+        self.parked_to = self.parked_to.min(number);
+        Some(filled)
+    }
+
+    /// Writes the oldest block in memory to the overflow, if there is one with room.
+    fn park_oldest(&mut self, room: impl FnOnce() -> Option<OverflowRoom>) -> Result<(), Error> {
+        if self.beside.is_none() {
+            self.beside = room();
+        }
+        let Some(beside) = &mut self.beside else { return Ok(()) };
+        if self.parked >= beside.slots() && !beside.grow(self.parked + PARKED_STEP) {
+            return Ok(());
+        }
+        let from = self.parked_to.saturating_sub(self.base) as usize;
+        for (index, filled) in self.blocks.iter_mut().enumerate().skip(from) {
+            self.parked_to = self.base + index as u64 + 1;
+            let Some(filled) = filled else { continue };
+            let BlockContent::Here(block) = &filled.block else { continue };
+            let bytes = &block[..filled.len as usize];
+            match self.meter.time(|| beside.park(bytes)) {
+                Ok(parked) => filled.block = BlockContent::Away(parked),
+                // What a flow that has ended gave back may still lie where its room was. Nothing is lost by waiting.
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(cannot_park(error)),
+            }
+            self.parked += 1;
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn block(&self, number: u64) -> &FilledBlock {
+        self.blocks[(number - self.base) as usize]
+            .as_ref()
+            .expect("the transport plans only blocks that it has not reported as acknowledged")
+    }
+
+    /// What [`payload`](Self::payload) is asked for next.
+    pub(super) fn prefetch(&self, segment: &Segment) {
+        if segment.len <= PREFETCH_MAX
+            && let BlockContent::Here(block) = &self.block(segment.block).block
+        {
+            block.prefetch(segment.offset as usize, segment.len as usize);
+        }
+    }
+
+    pub(super) fn payload(&mut self, segment: &Segment) -> Result<SegmentPayload<'_>, Error> {
+        let Segment { block, offset, len, .. } = *segment;
+        let mut again = std::mem::take(&mut self.again);
+        if let BlockContent::Away(parked) = &self.block(block).block {
+            again.resize(len as usize, 0);
+            self.meter.time(|| parked.read_at(&mut again, offset as usize)).map_err(cannot_park)?;
+        }
+        self.again = again;
+        let filled = self.block(block);
+        let bytes = match &filled.block {
+            BlockContent::Here(block) => &block[offset as usize..][..len as usize],
+            BlockContent::Away(_) => &self.again,
+        };
+        Ok(match offset + len <= filled.content {
+            true => SegmentPayload::Content(bytes),
+            false => SegmentPayload::Sealed(bytes),
+        })
+    }
+}

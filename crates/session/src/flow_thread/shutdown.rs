@@ -1,0 +1,77 @@
+//! How a flow ends: it says so, and hands over what others must carry on with.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_proto::BlockClass;
+
+use super::super::flow_thread::FlowLoop;
+use super::super::shared::FlowState;
+use crate::error::Error;
+use crate::messages::Complaint;
+
+/// At its end a flow looks this often for memory that the writers have given back.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const GOODBYES: u32 = 4;
+/// Of the transport's time, not of ours.
+const GOODBYE_INTERVAL: Duration = Duration::from_secs(10);
+
+impl FlowLoop {
+    /// Hands over what others must carry on with.
+    pub(super) fn end(&mut self) {
+        let thread = &mut self.thread;
+        // A stream in use reaches the peer before it is up; without a word the peer would have to guess why we went.
+        let is_up = thread.own.state() == FlowState::Up;
+        let is_stream = thread.own.is_stream && thread.own.active.load(Ordering::Acquire);
+        if thread.shared.is_stopped() && (is_up || is_stream) {
+            self.say_goodbye();
+        }
+        let thread = &mut self.thread;
+        let unacked = thread.flow.abandon(&mut thread.shared.control.lock());
+        if !thread.shared.is_stopped() {
+            for (number, _) in unacked {
+                if let Some(filled) = self.outgoing.take(number) {
+                    thread.shared.content_resent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+                    let queue = if filled.class == BlockClass::Urgent {
+                        &thread.shared.urgent
+                    } else {
+                        &thread.shared.returned
+                    };
+                    queue.push(filled);
+                }
+            }
+            thread.shared.wake_flows();
+        }
+        self.publish_figures();
+        // What was granted and not begun does not come any more.
+        let unused = self.granted.saturating_sub(self.used());
+        self.thread.shared.rate_shares.give_back_blocks(unused);
+    }
+
+    /// What is complete has been acknowledged: the writers get it, whatever becomes of the flow.
+    pub(super) fn hand_over_rest(&mut self) -> Result<(), Error> {
+        self.incoming.drop_open();
+        while self.incoming.is_waiting() && !self.thread.shared.is_stopped() {
+            self.incoming.set_released(self.thread.own.released.load(Ordering::Acquire));
+            let ready = self.incoming.next()?;
+            if ready.is_none() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            self.collect(ready)?;
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    /// A close frame spares the peer the wait for a path that will not speak again.
+    fn say_goodbye(&mut self) {
+        let Complaint { code, reason, .. } = self.thread.shared.goodbye();
+        self.thread.flow.close(code, &reason);
+        self.send_batch.clear();
+        let now = self.thread.shared.now();
+        // Said several times, as nobody is left to repeat it; the transport repeats a close when time has passed.
+        for round in 0..GOODBYES {
+            let _ = self.transmit(now + GOODBYE_INTERVAL * round);
+        }
+    }
+}

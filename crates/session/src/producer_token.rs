@@ -1,0 +1,24 @@
+//! What content may still come from the sender's readers: when none can, the flows repair their tails ahead of feedback.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::shared::SessionShared;
+
+/// Held for whatever may still bring a block: the scan, a file that the receiver has not decided on, one being read.
+pub struct ProducerToken(Arc<SessionShared>);
+
+impl ProducerToken {
+    pub fn new(shared: &Arc<SessionShared>) -> ProducerToken {
+        shared.unread.fetch_add(1, Ordering::AcqRel);
+        ProducerToken(shared.clone())
+    }
+}
+
+impl Drop for ProducerToken {
+    fn drop(&mut self) {
+        if self.0.unread.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.wake_flows();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The named caps of sessions that have begun for the same thing, which can be changed while these run.
+//!
+//! Always true: a session is in the caps of the moment at which it begins, and from then on in those that were said last.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use farhaul_handover::Held as _;
+
+use super::balance::with;
+use super::{CapMembership, RateShares, RateUsedUp, Share, seats};
+
+/// Named caps, and the sessions that are in them. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct CapMemberships(Arc<Mutex<MembershipTable>>);
+
+/// Lets go of nothing: for whoever changes the caps as long as somebody is in them.
+#[derive(Debug, Clone)]
+pub struct WeakCapMemberships(Weak<Mutex<MembershipTable>>);
+
+#[derive(Debug, Default)]
+struct MembershipTable {
+    places: Vec<CapMembership>,
+    sessions: Vec<Weak<Share>>,
+}
+
+impl From<Vec<CapMembership>> for CapMemberships {
+    fn from(places: Vec<CapMembership>) -> CapMemberships {
+        CapMemberships(Arc::new(Mutex::new(MembershipTable { places, sessions: Vec::new() })))
+    }
+}
+
+impl CapMemberships {
+    /// The caps as they were said last.
+    pub fn get(&self) -> Vec<CapMembership> {
+        self.0.lock().in_any_case().places.clone()
+    }
+
+    /// From now on these, also for sessions that run. One that has more than it may have there is told so at once; what it may
+    /// still be using is nobody else's until it has confirmed that.
+    pub fn set(&self, places: Vec<CapMembership>, now: Instant) {
+        let mut placed = self.0.lock().in_any_case();
+        placed.places = places;
+        let MembershipTable { places, sessions } = &mut *placed;
+        sessions.retain(|session| match session.upgrade() {
+            Some(session) => {
+                session.move_to(places, now);
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// For whoever changes them.
+    pub fn downgrade(&self) -> WeakCapMemberships {
+        WeakCapMemberships(Arc::downgrade(&self.0))
+    }
+
+    /// Another session, which is in `own` besides.
+    pub(super) fn join(&self, own: Option<CapMembership>, now: Instant) -> Result<RateShares, RateUsedUp> {
+        let mut placed = self.0.lock().in_any_case();
+        let MembershipTable { places, sessions } = &mut *placed;
+        let Some(first) = own.as_ref().or(places.first()) else { return Ok(RateShares::default()) };
+        let balance = first.cap.0.balance.clone();
+        let (ids, caps) = seats(&balance, own.as_ref(), places);
+        let id = with(&balance, |balance| balance.join(&ids, now))?;
+        let named = self.clone();
+        let share = Share { id, balance, own, caps: Mutex::new(caps), _named: named, news: Arc::default() };
+        let share = Arc::new(share);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&share));
+        Ok(RateShares(Some(share)))
+    }
+}
+
+impl WeakCapMemberships {
+    /// None if nobody is in them, and nobody will be.
+    pub fn upgrade(&self) -> Option<CapMemberships> {
+        self.0.upgrade().map(CapMemberships)
+    }
+}

@@ -1,0 +1,294 @@
+//! Whole chunks past the page cache: a second descriptor of a file with O_DIRECT, used where it is measured to be faster.
+//!
+//! Always true: the second descriptor is of the same file; a way that the kernel refuses once is not tried again with that
+//! file. Depth comes from the threads, each of which has one chunk in hand (docs/design/data-path.md has what a ring of requests
+//! was measured to gain).
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use rustix::fs::{self, Advice, Mode, OFlags};
+
+use crate::CHUNK;
+use crate::io_choice::{FIRST, IoChoice, IoMode, READING, WRITING};
+use crate::sys::cached_bytes;
+
+/// What every usual disk and file system takes as the alignment of memory.
+const ALIGN: usize = 4096;
+/// Through the cache, so many bytes are asked for before they are wanted.
+const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
+
+/// The second descriptor of a file.
+#[derive(Debug)]
+pub(crate) struct DirectFile {
+    file: File,
+    choice: Arc<IoChoice>,
+    is_refused: AtomicBool,
+    /// Where what was asked for ahead ends.
+    ahead: AtomicU64,
+}
+
+impl DirectFile {
+    /// Opens the file called `name` (nothing, if it has no name) once more, if it is `file` and can be written past the cache. None
+    /// for a file of a few chunks, which is not worth a second descriptor.
+    pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<DirectFile> {
+        if chunks <= FIRST {
+            return None;
+        }
+        let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let second = match name {
+            // The link that stands for the descriptor has to be followed.
+            [] => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                fs::open(path, flags.difference(OFlags::NOFOLLOW), Mode::empty()).ok()?
+            }
+            name => fs::openat(dir, name, flags, Mode::empty()).ok()?,
+        };
+        let (ours, found) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
+        let is_same = (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino);
+        let choice = IoChoice::of_device(&WRITING, ours.st_dev);
+        is_same.then(|| DirectFile::new(second, choice))
+    }
+
+    /// Opens a file that is read once more, if it can be read past the cache.
+    pub(crate) fn of_source(file: &File) -> Option<DirectFile> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let second = fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()?;
+        // What the cache holds tells nothing about the disk. Where it cannot be asked for, each file is one case.
+        let choice = match cached_bytes(file, 0, 1) {
+            Ok(_) => IoChoice::of_device(&READING, fs::fstat(file).ok()?.st_dev),
+            Err(_) => Arc::new(IoChoice::new(&READING)),
+        };
+        // The kernel's own reading ahead feeds itself from what it has brought into the cache. Advice only.
+        let _ = fs::fadvise(file, 0, None, Advice::Random);
+        Some(DirectFile::new(second, choice))
+    }
+
+    fn new(second: OwnedFd, choice: Arc<IoChoice>) -> DirectFile {
+        let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
+        DirectFile { file: second.into(), choice, is_refused, ahead }
+    }
+
+    /// Whether `data` may go this way at all.
+    pub(crate) fn takes(data: &[u8]) -> bool {
+        data.len() as u64 == CHUNK && (data.as_ptr() as usize).is_multiple_of(ALIGN)
+    }
+
+    /// Writes a chunk that this takes, past the cache or with `buffered`, whichever is the faster.
+    pub(crate) fn write(
+        &self,
+        data: &[u8],
+        offset: u64,
+        buffered: impl Fn(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.is_refused.load(Relaxed) {
+            return buffered(data, offset);
+        }
+        let way = self.way(false);
+        let busy = self.enter();
+        match way {
+            IoMode::Buffered => buffered(data, offset)?,
+            IoMode::Direct => match self.file.write_at(data, offset) {
+                Ok(len) if len == data.len() => {}
+                // What is left need not be aligned. It is rare, and says nothing about speed.
+                Ok(len) => return buffered(&data[len..], offset + len as u64),
+                Err(error) if self.is_refusal(&error) => return buffered(data, offset),
+                Err(error) => return Err(error),
+            },
+        }
+        busy.took(way);
+        Ok(())
+    }
+
+    /// Reads into a chunk that this takes, past the cache or with `buffered`, whichever is the faster; what is in the cache
+    /// is copied from there. Fewer bytes only at the end of `source`, the file's first descriptor.
+    pub(crate) fn read(
+        &self,
+        source: &File,
+        data: &mut [u8],
+        offset: u64,
+        buffered: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.is_refused.load(Relaxed) {
+            return buffered(data, offset);
+        }
+        let ahead = self.ahead.load(Relaxed);
+        let is_asked_for = offset < ahead && ahead - offset <= AHEAD.get();
+        let is_cached = || cached_bytes(source, offset, CHUNK).is_ok_and(|cached| cached >= CHUNK);
+        if !is_asked_for && is_cached() {
+            return buffered(data, offset);
+        }
+        // Asked also where there is nothing to choose: nothing more is asked for when the other way's turn has come.
+        let wanted = self.way(is_asked_for);
+        let way = if is_asked_for { IoMode::Buffered } else { wanted };
+        let busy = self.enter();
+        let len = match way {
+            IoMode::Buffered => {
+                if wanted == IoMode::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
+                    self.ask_ahead(source, offset + CHUNK);
+                }
+                buffered(data, offset)?
+            }
+            IoMode::Direct => match self.file.read_at(data, offset) {
+                Ok(len) if len == data.len() => len,
+                Ok(len) => return Ok(len + buffered(&mut data[len..], offset + len as u64)?),
+                Err(error) if self.is_refusal(&error) => {
+                    if self.is_refused.load(Relaxed) {
+                        let _ = fs::fadvise(source, 0, None, Advice::Sequential);
+                    }
+                    return buffered(data, offset);
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        busy.took(way);
+        Ok(len)
+    }
+
+    fn ask_ahead(&self, source: &File, offset: u64) {
+        // Advice only.
+        let _ = fs::fadvise(source, offset, Some(AHEAD), Advice::WillNeed);
+        self.ahead.fetch_max(offset + AHEAD.get(), Relaxed);
+    }
+
+    /// The cache looks faster to whoever is not waited for: the disk has read ahead meanwhile, or has not got to writing yet. It
+    /// takes more of the processor, and what it has put off is to be waited for in the end.
+    fn way(&self, is_asked_for: bool) -> IoMode {
+        match self.choice.is_buffered_faster() || self.choice.load.is_waited_for() {
+            true => self.choice.next(is_asked_for),
+            false => IoMode::Direct,
+        }
+    }
+
+    fn enter(&self) -> BusyGuard<'_> {
+        let begin = Instant::now();
+        self.choice.load.enter(begin);
+        BusyGuard { choice: &self.choice, begin }
+    }
+
+    /// Whether the error says that this file or disk does not go this way, now or ever.
+    fn is_refusal(&self, error: &io::Error) -> bool {
+        let refused = is_refusal(error);
+        self.is_refused.fetch_or(refused, Relaxed);
+        refused || error.kind() == io::ErrorKind::Interrupted
+    }
+}
+
+/// One who reads or writes a chunk.
+struct BusyGuard<'a> {
+    choice: &'a IoChoice,
+    begin: Instant,
+}
+
+impl BusyGuard<'_> {
+    /// The chunk went that way as a whole.
+    fn took(&self, way: IoMode) {
+        if self.choice.load.is_settled() {
+            let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.choice.took(way, nanos);
+        }
+    }
+}
+
+impl Drop for BusyGuard<'_> {
+    fn drop(&mut self) {
+        self.choice.load.leave(self.begin, Instant::now());
+    }
+}
+
+/// Whether the error says that this file or disk does not go this way.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTTY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_disk_takes_goes_past_the_cache() {
+        for (code, refused) in
+            [(libc::EINVAL, true), (libc::EOPNOTSUPP, true), (libc::ENOTTY, true), (libc::ENOSPC, false)]
+        {
+            assert_eq!(is_refusal(&io::Error::from_raw_os_error(code)), refused);
+        }
+        let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + ALIGN).unwrap().take();
+        assert!(DirectFile::takes(&block[..CHUNK as usize]) && DirectFile::takes(&block[ALIGN..]));
+        assert!(!DirectFile::takes(&block[1..][..CHUNK as usize]) && !DirectFile::takes(&block[..ALIGN]));
+    }
+
+    /// Whether memory that is not aligned is refused depends on the file system; the chunk is written in any case.
+    #[test]
+    fn a_refused_chunk_is_written_through_the_cache() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir: OwnedFd = File::open(temp.path()).unwrap().into();
+        let file = File::create(temp.path().join("name")).unwrap();
+        let Some(direct) = DirectFile::open(&dir, b"name", &file, 100) else { return };
+        let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
+        for index in 0..2 * FIRST {
+            direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().len(), 2 * FIRST * CHUNK);
+    }
+
+    /// What was measured in a bad moment must not decide for the rest of what is read, however far ahead the cache is filled, and
+    /// with whatever files in turns.
+    #[test]
+    fn files_that_are_read_ahead_are_tried_past_the_cache_again() {
+        for count in [1, 3, 8] {
+            let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let choice = IoChoice::new(&READING);
+            for _ in 0..2 * FIRST {
+                choice.took(choice.next(false), u64::MAX / 200);
+            }
+            choice.took(IoMode::Buffered, 0);
+            let choice = Arc::new(choice);
+            let each = 400 / count;
+            let files: Vec<_> = (0..count)
+                .filter_map(|index| {
+                    let path = temp.path().join(index.to_string());
+                    File::create(&path).unwrap().set_len(each * CHUNK).unwrap();
+                    let file = File::open(&path).unwrap();
+                    let mut direct = DirectFile::of_source(&file)?;
+                    direct.choice = choice.clone();
+                    Some((file, direct))
+                })
+                .collect();
+            assert!(choice.is_buffered_faster());
+            let mut block = farhaul_blocks::BlockPool::new(1, CHUNK as usize).unwrap().take();
+            for index in 0..each {
+                for (file, direct) in &files {
+                    let buffered = |data: &mut [u8], offset| file.read_at(data, offset);
+                    let len = direct.read(file, &mut block, index * CHUNK, buffered);
+                    assert_eq!(len.unwrap() as u64, CHUNK);
+                }
+            }
+            if files.is_empty() || files.iter().any(|(_, direct)| direct.is_refused.load(Relaxed)) {
+                return;
+            }
+            let nanos = choice.nanos_direct();
+            assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before, {count} files");
+        }
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_not_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir: OwnedFd = File::open(temp.path()).unwrap().into();
+        let file = File::create(temp.path().join("name")).unwrap();
+        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too short to choose");
+        std::fs::rename(temp.path().join("name"), temp.path().join("moved")).unwrap();
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
+        File::create(temp.path().join("name")).unwrap();
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
+        std::fs::remove_file(temp.path().join("name")).unwrap();
+        std::os::unix::fs::symlink("moved", temp.path().join("name")).unwrap();
+        assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! Which of two ways a whole chunk takes, past the page cache or through it: whichever is measured to be faster on its disk.
+//!
+//! Always true: what is known of a disk outlives the file it was measured on; the choice reads no clock. Where memory is
+//! touched for the first time, filling the page cache costs more than the disk; where the disk is slow and memory is
+//! there, less. So neither way is right for every machine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use farhaul_handover::Held as _;
+
+use crate::io_load::IoLoad;
+
+/// Chunks of each way before there is a choice.
+pub(crate) const FIRST: u64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum IoMode {
+    Buffered,
+    Direct,
+}
+
+impl IoMode {
+    fn other(self) -> IoMode {
+        match self {
+            IoMode::Buffered => IoMode::Direct,
+            IoMode::Direct => IoMode::Buffered,
+        }
+    }
+}
+
+/// How the ways are tried.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TrialRule {
+    first: IoMode,
+    /// While past the cache is the faster, and while through it is.
+    from_direct: TrialSchedule,
+    from_buffered: TrialSchedule,
+    /// Through the cache must take at most so many hundredths of the time past it.
+    buffered_percent: u64,
+}
+
+/// `run` chunks in `every` take the slower way, to notice when that has become the faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct TrialSchedule {
+    every: u64,
+    run: u64,
+}
+
+const ONE: TrialSchedule = TrialSchedule { every: 256, run: 1 };
+
+/// A write costs the same wherever it falls, so one at a time tells.
+pub(crate) const WRITING: TrialRule =
+    TrialRule { first: IoMode::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
+
+/// Reading ahead shows only in several chunks one behind another. A reader in the
+/// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter, which is looked at more often.
+pub(crate) const READING: TrialRule = TrialRule {
+    first: IoMode::Direct,
+    from_direct: TrialSchedule { every: 4096, run: FIRST },
+    from_buffered: TrialSchedule { every: 256, run: 3 * FIRST },
+    buffered_percent: 80,
+};
+
+/// What is known of a disk. Files on it share it.
+#[derive(Debug)]
+pub(crate) struct IoChoice {
+    manner: &'static TrialRule,
+    costs: Mutex<Costs>,
+    pub(crate) load: IoLoad,
+}
+
+#[derive(Debug, Default)]
+struct Costs {
+    asked: u64,
+    buffered: Cost,
+    direct: Cost,
+}
+
+impl IoChoice {
+    pub(crate) fn new(manner: &'static TrialRule) -> IoChoice {
+        IoChoice { manner, costs: Mutex::default(), load: IoLoad::default() }
+    }
+
+    /// That of the disk with this device number.
+    pub(crate) fn of_device(manner: &'static TrialRule, device: u64) -> Arc<IoChoice> {
+        type Known = HashMap<(&'static TrialRule, u64), Arc<IoChoice>>;
+        static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+        let mut known = KNOWN.lock().in_any_case();
+        let choice = known.get_or_insert_default().entry((manner, device));
+        choice.or_insert_with(|| Arc::new(IoChoice::new(manner))).clone()
+    }
+
+    /// The way of the next chunk. Several may be on their way before the first is known to have ended.
+    ///
+    /// One that was asked for ahead is read through the cache whatever is said; a look past it begins when nothing is left of that.
+    pub(crate) fn next(&self, is_asked_for: bool) -> IoMode {
+        let TrialRule { first, from_direct, from_buffered, buffered_percent } = *self.manner;
+        let mut costs = self.costs();
+        let way = match costs.asked {
+            number if number < FIRST => first,
+            number if number < 2 * FIRST => first.other(),
+            number => {
+                let faster = costs.faster(buffered_percent).unwrap_or(first);
+                let look = match faster {
+                    IoMode::Direct => from_direct,
+                    IoMode::Buffered => from_buffered,
+                };
+                if number % look.every >= look.every - look.run { faster.other() } else { faster }
+            }
+        };
+        if way == IoMode::Buffered || !is_asked_for {
+            costs.asked += 1;
+        }
+        way
+    }
+
+    /// Whether that is known.
+    pub(crate) fn is_buffered_faster(&self) -> bool {
+        self.costs().faster(self.manner.buffered_percent) == Some(IoMode::Buffered)
+    }
+
+    pub(crate) fn took(&self, way: IoMode, nanos: u64) {
+        let mut costs = self.costs();
+        match way {
+            IoMode::Buffered => costs.buffered.add(nanos),
+            IoMode::Direct => costs.direct.add(nanos),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn nanos_direct(&self) -> u64 {
+        self.costs().direct.nanos.expect("a chunk went past the cache")
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        // Plain numbers: whole at every point.
+        self.costs.lock().in_any_case()
+    }
+}
+
+impl Costs {
+    fn faster(&self, buffered_percent: u64) -> Option<IoMode> {
+        let (buffered, direct) = (self.buffered.nanos?, self.direct.nanos?);
+        Some(if buffered <= direct / 100 * buffered_percent { IoMode::Buffered } else { IoMode::Direct })
+    }
+}
+
+/// Smoothed nanoseconds of a chunk, None before the first.
+#[derive(Debug, Default)]
+struct Cost {
+    nanos: Option<u64>,
+}
+
+impl Cost {
+    fn add(&mut self, sample: u64) {
+        self.nanos = Some(self.nanos.map_or(sample, |old| old - old / 4 + sample / 4));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets `chunks` chunks choose, with these costs; how many of them went direct.
+    fn directs(choice: &IoChoice, chunks: u64, buffered: u64, direct: u64) -> u64 {
+        let mut count = 0;
+        for _ in 0..chunks {
+            let way = choice.next(false);
+            choice.took(way, if way == IoMode::Direct { direct } else { buffered });
+            count += u64::from(way == IoMode::Direct);
+        }
+        count
+    }
+
+    #[test]
+    fn both_ways_are_tried_before_the_faster_is_taken() {
+        let choice = IoChoice::new(&WRITING);
+        assert_eq!(directs(&choice, 4, 50_000, 10_000), 4);
+        assert_eq!(directs(&choice, 4, 50_000, 10_000), 0);
+        assert_eq!(directs(&choice, 2560, 50_000, 10_000), 2550);
+        let choice = IoChoice::new(&WRITING);
+        assert_eq!(directs(&choice, 8, 10_000, 50_000), 4);
+        assert_eq!(directs(&choice, 2560, 10_000, 50_000), 10);
+    }
+
+    #[test]
+    fn reading_begins_past_the_cache_and_stays_there_for_little() {
+        let choice = IoChoice::new(&READING);
+        assert_eq!(directs(&choice, 8, 9_000, 10_000), 4);
+        assert_eq!(directs(&choice, 4096 - 8, 9_000, 10_000), 4096 - 8 - 4);
+        let choice = IoChoice::new(&READING);
+        directs(&choice, 8, 7_000, 10_000);
+        assert_eq!(directs(&choice, 4096 - 8, 7_000, 10_000), 16 * 12);
+    }
+
+    #[test]
+    fn a_change_of_speed_is_noticed() {
+        let choice = IoChoice::new(&WRITING);
+        directs(&choice, 256, 10_000, 50_000);
+        directs(&choice, 2560, 90_000, 20_000);
+        assert_eq!(directs(&choice, 256, 90_000, 20_000), 255);
+    }
+
+    #[test]
+    fn a_reader_leaves_the_cache_when_the_disk_has_become_fast() {
+        let choice = IoChoice::new(&READING);
+        directs(&choice, 8, 7_000, 100_000);
+        assert_eq!(directs(&choice, 256 - 8, 7_000, 5_000), 12);
+        assert_eq!(directs(&choice, 256, 7_000, 5_000), 256);
+    }
+
+    #[test]
+    fn what_was_asked_for_does_not_take_the_disk_s_turn() {
+        let choice = IoChoice::new(&READING);
+        directs(&choice, 256 - 12, 7_000, 10_000);
+        for _ in 0..100 {
+            assert_eq!(choice.next(true), IoMode::Direct);
+        }
+        assert_eq!(directs(&choice, 20, 7_000, 10_000), 12);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_chosen() {
+        let choice = IoChoice::new(&WRITING);
+        let ways: Vec<IoMode> = (0..12).map(|_| choice.next(false)).collect();
+        assert_eq!(ways[..4], [IoMode::Direct; 4]);
+        assert_eq!(ways[4..8], [IoMode::Buffered; 4]);
+        assert_eq!(ways[8..], [IoMode::Direct; 4]);
+    }
+
+    #[test]
+    fn files_on_one_disk_share_what_is_known_of_it() {
+        let device = u64::MAX;
+        directs(&IoChoice::of_device(&WRITING, device), 8, 50_000, 10_000);
+        assert_eq!(IoChoice::of_device(&WRITING, device).next(false), IoMode::Direct);
+        assert_eq!(IoChoice::of_device(&WRITING, device - 1).costs().asked, 0);
+        assert_eq!(directs(&IoChoice::of_device(&READING, device), 4, 1, 1), 4);
+    }
+}

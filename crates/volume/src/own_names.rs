@@ -1,0 +1,129 @@
+//! The names of our own files beside a target. A name alone says nothing: `own_files.rs` tells our files from those of users that are
+//! called in the same way.
+
+use crate::dir::Dir;
+
+const PART: &[u8] = b".fhpart";
+const JOURNAL: &[u8] = b".fhjournal";
+const TEMPORARY: &[u8] = b".fhtmp";
+const LINK: &[u8] = b".fhlink";
+const HEX: usize = 16;
+
+/// So many names are tried for a target's partial file; what is called so may belong to somebody else.
+pub(crate) const PART_NAMES: u32 = 4;
+
+/// What a file may be, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnNameForm {
+    /// A large file on its way in, with a journal beside it.
+    Part,
+    Journal,
+    /// A whole file that is about to replace another one, or one that nothing could resume.
+    Temporary,
+    /// A link that is about to replace something.
+    Link,
+}
+
+/// `.`, hexadecimal digits, a suffix.
+fn called(digits: &[&blake3::Hash], suffix: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(1 + digits.len() * HEX + suffix.len());
+    name.push(b'.');
+    digits.iter().for_each(|hash| name.extend_from_slice(&hash.to_hex().as_bytes()[..HEX]));
+    name.extend_from_slice(suffix);
+    name
+}
+
+/// The partial file of the target called `target`, and its journal: of this user, in this directory and in no copy of it.
+pub(crate) fn part(dir: &Dir, target: &[u8], number: u32) -> (Vec<u8>, Vec<u8>) {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&dir.inode().to_le_bytes());
+    hasher.update(&rustix::process::geteuid().as_raw().to_le_bytes());
+    hasher.update(&number.to_le_bytes());
+    let hash = hasher.update(target).finalize();
+    (called(&[&hash], PART), called(&[&hash], JOURNAL))
+}
+
+/// The journal beside the partial file called `part`.
+pub(crate) fn journal_of(part: &[u8]) -> Vec<u8> {
+    [part.strip_suffix(PART).unwrap_or(part), JOURNAL].concat()
+}
+
+/// The partial file beside the journal called `journal`.
+pub(crate) fn part_of(journal: &[u8]) -> Vec<u8> {
+    [journal.strip_suffix(JOURNAL).unwrap_or(journal), PART].concat()
+}
+
+/// The temporary name of the file with this inode.
+pub(crate) fn temporary(inode: u64) -> Vec<u8> {
+    called(&[&inode_hash(inode)], TEMPORARY)
+}
+
+fn inode_hash(inode: u64) -> blake3::Hash {
+    blake3::hash(&[b"farhaul temporary".as_slice(), &inode.to_le_bytes()].concat())
+}
+
+/// A link on its way into the place of the target called `target`. It can say of itself only by its name that it is ours: the second
+/// half of the digits is the hash of the first one.
+pub(crate) fn link(target: &[u8], number: u32) -> Vec<u8> {
+    let first = blake3::hash(&[&number.to_le_bytes(), target].concat());
+    let second = blake3::hash(&first.to_hex().as_bytes()[..HEX]);
+    called(&[&first, &second], LINK)
+}
+
+/// Whether a link's name is of our making.
+pub(crate) fn is_link(name: &[u8]) -> bool {
+    let Some((first, second)) = name.get(1..1 + 2 * HEX).and_then(|digits| digits.split_at_checked(HEX))
+    else {
+        return false;
+    };
+    blake3::hash(first).to_hex().as_bytes()[..HEX] == *second
+}
+
+/// None for a name that none of our files has.
+pub(crate) fn form(name: &[u8]) -> Option<OwnNameForm> {
+    // Nearly all names end here.
+    let name = name.strip_prefix(b".")?;
+    let forms = [
+        (PART, OwnNameForm::Part),
+        (JOURNAL, OwnNameForm::Journal),
+        (TEMPORARY, OwnNameForm::Temporary),
+        (LINK, OwnNameForm::Link),
+    ];
+    let (digits, form) =
+        forms.into_iter().find_map(|(suffix, form)| Some((name.strip_suffix(suffix)?, form)))?;
+    let len = if form == OwnNameForm::Link { 2 * HEX } else { HEX };
+    let is_hex = digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (digits.len() == len && is_hex).then_some(form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_names_are_told_from_others() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::new(std::fs::File::open(temp.path()).unwrap().into());
+        let (part, journal) = part(&dir, b"x", 0);
+        assert_eq!((form(&part), form(&journal)), (Some(OwnNameForm::Part), Some(OwnNameForm::Journal)));
+        assert_eq!((journal_of(&part), part_of(&journal)), (journal.clone(), part.clone()));
+        assert_eq!(
+            (form(&temporary(7)), form(&link(b"x", 0))),
+            (Some(OwnNameForm::Temporary), Some(OwnNameForm::Link))
+        );
+        assert!(is_link(&link(b"\xff", 1)) && !is_link(b".0123456789abcdef0123456789abcdef.fhlink"));
+        for other in [super::part(&dir, b"y", 0), super::part(&dir, b"x", 1)] {
+            assert_ne!(other.0, part);
+        }
+        for name in [
+            &b".fhpart"[..],
+            b"0123456789abcdef.fhpart",
+            b".0123456789abcdeF.fhpart",
+            b".0123456789abcdef.fhpar",
+            b".0123456789abcdef.fhlink",
+            b"a",
+        ] {
+            assert_eq!(form(name), None);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What of another version can serve: the file that has the target's name, and whatever an earlier run has left in the
+//! partial file. It is brought into the partial file, where nobody else writes, and compared and patched there.
+//!
+//! Always true: nothing of it counts before its value was found to be the one that the sender has; a chunk is brought in
+//! only while it is neither there nor in another thread's hand; the old file itself is only read.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Partial, SIZE_MAX, SourceIdentity, State};
+use crate::CHUNK;
+use crate::delta::{Marks, Patch};
+use crate::digest::{ChunkCv, chunk_cv};
+use crate::entry::Metadata;
+use crate::error::Error;
+use crate::rel_path::RelPath;
+use crate::room;
+use crate::root::Root;
+use crate::writeback::{FirstError, WriteOrdering};
+
+/// Where a chunk of another version is.
+pub(super) struct OldChunk {
+    /// None if it is the partial file itself, or a file beside which there is nothing else.
+    target: Option<File>,
+    /// Bytes that are worth a look.
+    len: u64,
+}
+
+/// What became of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchOutcome {
+    /// The chunk is there now.
+    Written,
+    /// It was there before, or another thread has it in hand.
+    There,
+    /// What came of it is not what the sender has.
+    Differs,
+}
+
+impl OldChunk {
+    /// None when there is nothing of at least a chunk. `left` bytes are in the partial file already.
+    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<OldChunk> {
+        let target = open_plain(dir, target, OFlags::RDONLY).ok().flatten();
+        let target = target.filter(|(_, meta)| meta.size >= CHUNK);
+        let mut len = target.as_ref().map_or(0, |(_, meta)| meta.size);
+        if let (0, Some((file, _))) = (left, &target)
+            // A clone shares the blocks of the old file until they are changed.
+            && fs::ioctl_ficlone(partial, file).is_ok()
+        {
+            return Some(OldChunk { target: None, len });
+        }
+        len = len.max(left);
+        (len >= CHUNK).then_some(OldChunk { target: target.map(|(file, _)| file), len })
+    }
+}
+
+/// None if it is no plain file; never through a symbolic link.
+fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(File, Metadata)>> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(fs::openat(dir, name, flags, Mode::empty())?);
+    let meta = Metadata::from(&fs::fstat(&file)?);
+    Ok(meta.is_file().then_some((file, meta)))
+}
+
+impl Partial {
+    /// The file under its own name, to be changed there; None if there is no plain file of at least a chunk. A run that is
+    /// interrupted leaves it half new, and says nothing of that to a later one but by its time. It is as it was until
+    /// [`Partial::begin_in_place`].
+    pub fn open_in_place(
+        root: &Root,
+        path: &RelPath,
+        identity: &SourceIdentity,
+    ) -> Result<Option<Partial>, Error> {
+        if identity.size > SIZE_MAX {
+            return Err(Error::io("create a file")(Errno::FBIG));
+        }
+        let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
+        let opened = match open_plain(&dir, target, OFlags::RDWR) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => {
+                opened.map_err(|source| Error::Io { what: "open it to be changed in place", source })?
+            }
+        };
+        let Some((file, meta)) = opened.filter(|(_, meta)| meta.size >= CHUNK) else { return Ok(None) };
+        dir.check_own(target).map_err(Error::io("change it in place"))?;
+        // As for a partial file: without locks, two transfers of one file are the user's to avoid.
+        if fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(Error::Locked);
+        }
+        Ok(Some(Partial {
+            target: target.to_vec(),
+            name: target.to_vec(),
+            journal_name: Vec::new(),
+            medium: WriteOrdering::of(&file),
+            file,
+            direct: None,
+            cache_turn: std::sync::Mutex::default(),
+            sync_turn: std::sync::Mutex::default(),
+            error: FirstError::default(),
+            identity: *identity,
+            ground_used: true.into(),
+            old: Some(OldChunk { target: None, len: meta.size }),
+            is_in_place: true,
+            state: State::new(identity).into(),
+            dir: Arc::clone(&dir),
+        }))
+    }
+
+    /// Gives a file that is to be changed in its place its new size; before that it is only looked at. Nothing to do for others.
+    pub fn begin_in_place(&self) -> Result<(), Error> {
+        if !self.is_in_place {
+            return Ok(());
+        }
+        // Its time is that of neither version until it is complete.
+        let set = room::resize(&self.file, self.identity.size, false);
+        set.map_err(|source| Error::Io { what: "set the file's size", source })
+    }
+
+    /// From this chunk on there is nothing of another version.
+    pub fn old_chunks(&self) -> u64 {
+        self.old.as_ref().map_or(0, |old| old.len.min(self.identity.size).div_ceil(CHUNK))
+    }
+
+    /// What the file holds of another version in the place of a chunk; None if the chunk is there, or in another thread's
+    /// hand. `buffer` is scratch.
+    pub fn marks(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Marks>> {
+        if index >= self.old_chunks() || self.is_kept(index) || !self.claim(index)? {
+            return Ok(None);
+        }
+        let brought = self.bring(index, buffer);
+        self.state().in_hand.remove(index);
+        brought?;
+        Ok(Some(Marks::of(buffer)))
+    }
+
+    /// Fills `buffer` with what the chunk's place holds, from the old file if it holds nothing yet.
+    fn bring(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let (start, len) = (index * CHUNK, self.chunk_len(index));
+        buffer.clear();
+        buffer.resize(len, 0);
+        let target = self.old.as_ref().and_then(|old| old.target.as_ref());
+        let is_empty = || match fs::seek(&self.file, fs::SeekFrom::Data(start)) {
+            Ok(data) => data >= start + len as u64,
+            Err(error) => error == Errno::NXIO,
+        };
+        let Some(target) = target.filter(|_| is_empty()) else {
+            return room::read_padded(&self.file, buffer, start);
+        };
+        room::read_padded(target, buffer, start)?;
+        self.write_buffered(buffer, start)
+    }
+
+    /// Books a chunk that holds what the sender has.
+    pub fn adopt(&self, index: u64, cv: ChunkCv) -> io::Result<PatchOutcome> {
+        if !self.claim(index)? {
+            return Ok(PatchOutcome::There);
+        }
+        {
+            let mut state = self.state();
+            state.in_hand.remove(index);
+            state.written.insert(index);
+        }
+        // It may have been brought in from the old file.
+        self.begin_sync(index * CHUNK, CHUNK)?;
+        self.mark(index, cv)?;
+        Ok(PatchOutcome::Written)
+    }
+
+    /// Makes of what a chunk holds what the sender has, and books it. `buffer` is scratch.
+    pub fn patch(
+        &self,
+        index: u64,
+        patch: &Patch<'_>,
+        cv: ChunkCv,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<PatchOutcome> {
+        if index >= self.identity.chunks() || !self.claim(index)? {
+            return Ok(PatchOutcome::There);
+        }
+        self.ground_used.store(true, Relaxed);
+        let written =
+            self.error.check().and_then(|()| self.error.note(self.write_patch(index, patch, cv, buffer)));
+        let mut state = self.state();
+        state.in_hand.remove(index);
+        if !written? {
+            return Ok(PatchOutcome::Differs);
+        }
+        state.written.insert(index);
+        drop(state);
+        self.mark(index, cv)?;
+        Ok(PatchOutcome::Written)
+    }
+
+    /// False, and nothing is written, if it would not make what the sender has.
+    fn write_patch(
+        &self,
+        index: u64,
+        patch: &Patch<'_>,
+        cv: ChunkCv,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let start = index * CHUNK;
+        buffer.clear();
+        buffer.resize(self.chunk_len(index), 0);
+        room::read_padded(&self.file, buffer, start)?;
+        for (at, part) in patch.parts() {
+            buffer[at..at + part.len()].copy_from_slice(part);
+        }
+        if chunk_cv(buffer) != cv.0 {
+            return Ok(false);
+        }
+        for (at, part) in patch.parts() {
+            self.write_buffered(part, start + at as u64)?;
+        }
+        self.begin_sync(start, CHUNK)?;
+        Ok(true)
+    }
+}

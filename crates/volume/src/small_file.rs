@@ -1,0 +1,343 @@
+//! Files that are written at once, or in the order of a stream: without a name, then linked; where something is to be replaced,
+//! linked under a temporary name, then renamed; under a temporary name from the beginning where there are no files without.
+//!
+//! Always true: the target's name shows the old file or the complete new one, whose data are on the disk as far as its file system
+//! needs that for its name not to come there first (`writeback`). Ten system calls a file that is renamed: open, look for a leftover,
+//! write, times, a second descriptor that is closed, look, link, rename, close.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::digest::whole_digest;
+use crate::dir::Dir;
+use crate::entry::FileTime;
+use crate::error::Error;
+use crate::fixed;
+use crate::metadata::{self, AttributeFailure};
+use crate::rel_path::RelPath;
+use crate::root::{Root, sync_dir};
+use crate::sparse_file::{self, PriorContent};
+use crate::temp_file::{self, CreatedTemp};
+use crate::writeback::{self, WriteOrdering, WritebackCase};
+
+/// How a file is to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Permission bits, 07777: who does not want setuid and setgid takes them out before.
+    pub mode: u32,
+    /// None: that of its writing.
+    pub mtime: Option<FileTime>,
+    /// The file and its name are on the disk when the call returns.
+    pub durable: bool,
+    /// The file system itself has said that its data are on the disk before it has its name, as of a large file it always does.
+    pub synced: bool,
+    /// Pages of zeros become holes.
+    pub sparse: bool,
+    /// What it gets of the kinds given. If these, its mode or its time cannot be set, the file gets its name
+    /// all the same, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
+    pub attributes: Attributes,
+    pub attribute_kinds: AttributeKinds,
+}
+
+impl Default for WriteOptions {
+    /// A plain file, mode 0644.
+    fn default() -> WriteOptions {
+        WriteOptions {
+            mode: 0o644,
+            mtime: Some(FileTime::default()),
+            durable: false,
+            synced: false,
+            sparse: false,
+            attributes: Attributes::new(),
+            attribute_kinds: AttributeKinds::default(),
+        }
+    }
+}
+
+/// Writes a whole file. What was at `path` is replaced, unless it is a directory.
+pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+    UnnamedFile::replacing(root, path, data, options)?.finish()
+}
+
+/// As [`write_whole`], for a name that nothing has ([`UnnamedFile::new`]).
+pub fn write_new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+    UnnamedFile::new(root, path, data, options)?.finish()
+}
+
+/// A whole small file that has its content, mode and time, and not yet its name. Dropped unfinished, it is gone.
+#[derive(Debug)]
+pub struct UnnamedFile {
+    at: TempLocation,
+    size: u64,
+    options: WriteOptions,
+    dressed: io::Result<()>,
+}
+
+#[derive(Debug)]
+enum TempLocation {
+    /// It has no name at all.
+    Nowhere {
+        file: File,
+        dir: Arc<Dir>,
+        target: Vec<u8>,
+    },
+    Beside(TempFile),
+}
+
+impl UnnamedFile {
+    /// Writes a file for a name that nothing has: until it is whole it has no name at all, so that nobody else can have it in
+    /// hand and nothing is left of it after a crash. Seven system calls a file in the usual case: open, write, times, a second
+    /// descriptor that is closed, link, close; one more before Linux 6.10 for who may not read everything, and one where the disk is
+    /// waited for.
+    pub fn new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<UnnamedFile> {
+        let (dir, name) = root.place(path)?;
+        // Attributes can be set only while we may write, whatever the mode is to be.
+        let writable = if options.attribute_kinds.is_none() { 0 } else { 0o600 };
+        let initial = (options.mode & 0o777) | writable;
+        let Some((file, mode)) = dir.create_nameless(initial) else {
+            return UnnamedFile::replacing(root, path, data, options);
+        };
+        write(&file, data, options)?;
+        let dressed = dress(&file, dir.medium(), mode, options)?;
+        let at = TempLocation::Nowhere { file, dir, target: name.to_vec() };
+        Ok(UnnamedFile { at, size: data.len() as u64, options: options.clone(), dressed })
+    }
+
+    /// Writes a file that is to take the place of whatever is called so, unless that is a directory.
+    pub fn replacing(
+        root: &Root,
+        path: &RelPath,
+        data: &[u8],
+        options: &WriteOptions,
+    ) -> io::Result<UnnamedFile> {
+        let temp = TempFile::create_with(root, path, options.mode)?;
+        temp.write(data, options)?;
+        let dressed = dress(&temp.file, temp.dir.medium(), temp.mode, options)?;
+        Ok(UnnamedFile {
+            at: TempLocation::Beside(temp),
+            size: data.len() as u64,
+            options: options.clone(),
+            dressed,
+        })
+    }
+
+    /// Whether its name has to wait for a disk.
+    pub fn needs_a_disk(&self) -> bool {
+        self.size > 0 && self.case().medium != WriteOrdering::Memory
+    }
+
+    /// Hands its content to the disk.
+    pub fn begin(&self) -> io::Result<()> {
+        writeback::begin(self.file(), 0, 0)
+    }
+
+    /// Waits until the disk has its content.
+    pub fn wait(&self) -> io::Result<()> {
+        writeback::wait(self.file())
+    }
+
+    /// Whether what the disk has of it has this digest.
+    pub fn reads_back(&self, digest: &[u8; 32]) -> io::Result<bool> {
+        let file = self.file();
+        writeback::sync(file)?;
+        writeback::forget_cached(file);
+        let mut back = vec![0; self.size as usize];
+        file.read_exact_at(&mut back, 0)?;
+        Ok(whole_digest(&back) == *digest)
+    }
+
+    /// Gives it its name. An error about its metadata ([`is_about_metadata`](crate::is_about_metadata))
+    /// leaves it there.
+    pub fn finish(self) -> io::Result<()> {
+        let case = self.case();
+        let UnnamedFile { at, size, options, dressed } = self;
+        match at {
+            TempLocation::Beside(temp) => temp.place(case, &options).and(dressed),
+            TempLocation::Nowhere { file, dir, target } => {
+                on_the_disk(&file, case, &options)?;
+                match dir.make(&target, || temp_file::link(&file, &dir, &target)) {
+                    Ok(kept) => kept?,
+                    Err(error) => {
+                        if error != Errno::EXIST {
+                            dir.refuse_nameless();
+                        }
+                        // Something has its name after all, or the file system takes none for a file without one.
+                        let mut data = vec![0; size as usize];
+                        file.read_exact_at(&mut data, 0)?;
+                        let temp = TempFile::create_in(dir, &target, options.mode)?;
+                        temp.write(&data, &options)?;
+                        return temp.finish(&options);
+                    }
+                }
+                if options.durable {
+                    sync_dir(&dir)?;
+                }
+                dressed
+            }
+        }
+    }
+
+    fn file(&self) -> &File {
+        match &self.at {
+            TempLocation::Nowhere { file, .. } => file,
+            TempLocation::Beside(temp) => &temp.file,
+        }
+    }
+
+    fn case(&self) -> WritebackCase {
+        match &self.at {
+            TempLocation::Nowhere { dir, .. } => case(dir, self.size, self.options.synced),
+            TempLocation::Beside(temp) => case(&temp.dir, self.size, true),
+        }
+    }
+}
+
+fn case(dir: &Dir, size: u64, is_strict: bool) -> WritebackCase {
+    WritebackCase { medium: dir.medium(), size, is_strict }
+}
+
+/// Makes sure that the file may have its name.
+fn on_the_disk(file: &File, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
+    if case.size > 0 {
+        writeback::settle(file, case)?;
+    }
+    if options.durable {
+        file.sync_all()?;
+    }
+    writeback::close_check(file)
+}
+
+fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+    if options.sparse {
+        sparse_file::write(file, data, 0, PriorContent::Fresh)?;
+        return file.set_len(data.len() as u64);
+    }
+    if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
+}
+
+/// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could
+/// not be set.
+fn dress(
+    file: &File,
+    medium: WriteOrdering,
+    has: Option<u32>,
+    options: &WriteOptions,
+) -> io::Result<io::Result<()>> {
+    let mode = options.mode & 0o7777;
+    let mut unset = AttributeFailure::default();
+    // Before the mode, which may forbid it.
+    attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
+    // An access control list may have changed it.
+    let mode = Some(mode).filter(|_| !options.attribute_kinds.is_none() || has != Some(mode));
+    metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
+    Ok(unset.done())
+}
+
+/// A file on its way, without a name or under a temporary one; removed when dropped unfinished.
+#[derive(Debug)]
+pub struct TempFile {
+    dir: Arc<Dir>,
+    name: Option<Vec<u8>>,
+    target: Vec<u8>,
+    file: File,
+    /// The mode that the file has, if we know it.
+    mode: Option<u32>,
+}
+
+impl TempFile {
+    /// Makes the temporary file of `path`, empty.
+    pub fn create(root: &Root, path: &RelPath) -> io::Result<TempFile> {
+        TempFile::create_with(root, path, 0o600)
+    }
+
+    fn create_with(root: &Root, path: &RelPath, mode: u32) -> io::Result<TempFile> {
+        let attempt = || -> Result<TempFile, Error> {
+            let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
+            TempFile::create_in(dir, target, mode)
+        };
+        match attempt() {
+            // The directory whose descriptor we kept may have been removed and made again.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                root.forget_parents();
+                Ok(attempt()?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
+        fixed::check(&dir, target).map_err(Error::io("replace it"))?;
+        // Ours to write in any case, as attributes may have to be set.
+        let CreatedTemp { file, name, mode } = temp_file::create(&dir, (mode & 0o777) | 0o600)?;
+        // What is left may be of a version that was larger; nothing more is to come of that.
+        let _ = temp_file::remove_left(&dir, target);
+        Ok(TempFile { dir, name, target: target.to_vec(), file, mode })
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes the whole content; only once.
+    pub fn write(&self, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+        write(&self.file, data, options)
+    }
+
+    /// Whether its name has to wait for a disk.
+    pub fn needs_a_disk(&self) -> bool {
+        self.dir.medium() != WriteOrdering::Memory
+    }
+
+    /// Hands a part of it that was written to the disk.
+    pub fn begin(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.needs_a_disk() {
+            true => writeback::begin(&self.file, offset, len),
+            false => Ok(()),
+        }
+    }
+
+    /// Brings what was written to the disk, and makes sure that what is read from now on is what that has.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        writeback::sync(&self.file)?;
+        writeback::forget_cached(&self.file);
+        Ok(())
+    }
+
+    /// Gives the file its mode, time and name.
+    pub fn finish(self, options: &WriteOptions) -> io::Result<()> {
+        let dressed = dress(&self.file, self.dir.medium(), self.mode, options)?;
+        let size = self.file.metadata()?.len();
+        let case = case(&self.dir, size, true);
+        self.place(case, options).and(dressed)
+    }
+
+    /// Gives the file, which has everything else, its name.
+    fn place(mut self, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
+        on_the_disk(&self.file, case, options)?;
+        // Whatever becomes of it, nothing is left under the temporary name.
+        let name = self.name.take();
+        temp_file::put(&self.file, name.as_deref(), &self.dir, &self.target)?;
+        if options.durable {
+            sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // If it cannot be removed, it is known for a leftover.
+            let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

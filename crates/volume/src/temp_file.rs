@@ -1,0 +1,244 @@
+//! The file that a target is written to before it gets its name. What can be resumed has a name that a later run finds, and a lock;
+//! the rest has none where that can be had, so that nothing is left of it whatever happens.
+//!
+//! Always true: whoever may write to a partial file holds its lock, and only the holder renames or removes its name; a file
+//! that is not a plain file of our own user, with this one name, and known to be ours, is never touched.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::SystemTime;
+
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::entry::{FileKind, Metadata};
+use crate::error::Error;
+use crate::{fixed, own_files, own_names};
+
+/// Rounds of a race with another transfer that keeps finishing under our hands.
+const TRIES: u32 = 16;
+
+/// An open and locked partial file.
+pub(crate) struct OpenedPartial {
+    pub(crate) file: File,
+    pub(crate) name: Vec<u8>,
+    pub(crate) journal_name: Vec<u8>,
+    /// Left by an earlier run; its content is whatever that wrote.
+    pub(crate) was_there: bool,
+    pub(crate) meta: Metadata,
+}
+
+/// Opens the partial file of the target called `target`. What has its name and is not ours is left alone: there are other names.
+pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error> {
+    for number in 0..own_names::PART_NAMES {
+        let (name, journal_name) = own_names::part(dir, target, number);
+        if let Some((file, was_there, meta)) = open(dir, &name)? {
+            return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
+        }
+    }
+    // No later run will find it.
+    for _ in 0..TRIES {
+        let (name, journal_name) = own_names::part(dir, target, random());
+        if let Some((file, was_there, meta)) = open(dir, &name)? {
+            return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
+        }
+    }
+    Err(Error::InTheWay("somebody else's file in the place of each partial one".into()))
+}
+
+/// None if there is something else.
+fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error> {
+    let common = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..TRIES {
+        match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return lock_new(file).map(Some),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(Error::io("create a file")(error)),
+        }
+        match fs::openat(dir, name, common | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(file) => match take_over(dir, name, file)? {
+                LockOutcome::Over(file, meta) => return Ok(Some((file, true, meta))),
+                LockOutcome::Foreign => return Ok(None),
+                LockOutcome::Gone => {}
+            },
+            Err(Errno::NOENT) => {}
+            Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::TXTBSY) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::io("open the partial file")(error)),
+        }
+    }
+    Err(Error::Locked)
+}
+
+fn lock_new(file: OwnedFd) -> Result<(File, bool, Metadata), Error> {
+    lock(&file)?;
+    let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the partial file"))?);
+    // Between our making and our locking it, another transfer may have taken it for a leftover, and used it.
+    if meta.size > 0 || meta.nlink == 0 {
+        return Err(Error::Locked);
+    }
+    Ok((file.into(), false, meta))
+}
+
+enum LockOutcome {
+    Over(File, Metadata),
+    /// It is not ours.
+    Foreign,
+    /// The name went to another file meanwhile.
+    Gone,
+}
+
+fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<LockOutcome, Error> {
+    let look = |error: Errno| Error::io("look at the partial file")(error);
+    let meta = Metadata::from(&fs::fstat(&file).map_err(look)?);
+    let is_mine =
+        meta.kind == FileKind::File && meta.uid == rustix::process::geteuid().as_raw() && meta.nlink <= 1;
+    // An empty one is of a run that was killed before it had made the journal.
+    if !is_mine || meta.size > 0 && !own_files::is_ours(dir, name) {
+        return Ok(LockOutcome::Foreign);
+    }
+    lock(&file)?;
+    // Whoever had the lock before may have given the file its final name.
+    let named = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Metadata::from(&named),
+        Err(Errno::NOENT) => return Ok(LockOutcome::Gone),
+        Err(error) => return Err(look(error)),
+    };
+    if (named.dev, named.ino) != (meta.dev, meta.ino) {
+        return Ok(LockOutcome::Gone);
+    }
+    let meta = Metadata::from(&fs::fstat(&file).map_err(look)?);
+    Ok(LockOutcome::Over(file.into(), meta))
+}
+
+/// Removes what an earlier run has left of the target called `target`, unless somebody has it in hand.
+pub(crate) fn remove_left(dir: &Dir, target: &[u8]) -> io::Result<()> {
+    for number in 0..own_names::PART_NAMES {
+        let (name, _) = own_names::part(dir, target, number);
+        match fs::statat(dir, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => drop(own_files::remove(dir, &name)?),
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+// ---- files that nothing could resume ---------------------------------------------------------------------------------
+
+/// One of those.
+pub(crate) struct CreatedTemp {
+    pub(crate) file: File,
+    /// One that says that it is ours, where there are no files without names.
+    pub(crate) name: Option<Vec<u8>>,
+    /// If it is known.
+    pub(crate) mode: Option<u32>,
+}
+
+/// Makes an empty file.
+pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
+    // Where no name can be taken away again none is tried.
+    if !dir.is_append_only() {
+        dir.try_nameless();
+    }
+    if let Some((file, mode)) = dir.create_nameless(mode) {
+        return Ok(CreatedTemp { file, name: None, mode });
+    }
+    if dir.is_append_only() {
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, fixed::APPEND_ONLY);
+        return Err(Error::Io { what: "create a temporary file", source });
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    for _ in 0..TRIES {
+        let first = own_names::temporary(u64::from(random()) << 32 | u64::from(random()));
+        let file = match fs::openat(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => file,
+            Err(Errno::EXIST) => continue,
+            Err(error) => return Err(Error::io("create a file")(error)),
+        };
+        lock(&file)?;
+        let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
+        let name = own_names::temporary(meta.ino);
+        fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
+        return Ok(CreatedTemp { file: file.into(), name: Some(name), mode: Some(meta.mode) });
+    }
+    Err(Error::Locked)
+}
+
+/// Does something with a file that has a name of ours for as long as that takes. None if there can be none.
+pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) -> Option<T> {
+    let CreatedTemp { file, name, .. } = create(dir, 0o600).ok()?;
+    let done = work(&file);
+    if let Some(name) = name {
+        // If it cannot be removed, it is known for a leftover.
+        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+    }
+    done
+}
+
+/// Puts such a file in the place of its target, whatever is there; in an append-only directory only where
+/// nothing is.
+pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
+    let name = match name {
+        Some(name) => name.to_vec(),
+        None if dir.is_append_only() => {
+            return match dir.make(target, || link(file, dir, target)) {
+                Ok(made) => made,
+                Err(Errno::EXIST) => fixed::check(dir, target).and(Err(Errno::EXIST.into())),
+                Err(error) => Err(error.into()),
+            };
+        }
+        None => give_name(file, dir)?,
+    };
+    dir.look(&name);
+    dir.place(target, || fs::renameat(dir, &name[..], dir, target)).inspect_err(|_| {
+        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+    })
+}
+
+/// Gives a file without a name its temporary one.
+pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
+    let name = own_names::temporary(fs::fstat(file)?.st_ino);
+    match link(file, dir, &name) {
+        // Left by a run that was killed just there; the inode is ours now.
+        Err(Errno::EXIST) => {
+            fs::unlinkat(dir, &name[..], AtFlags::empty())?;
+            link(file, dir, &name)?;
+        }
+        linked => linked?,
+    }
+    Ok(name)
+}
+
+/// Gives an open file a name. From: open(2), O_TMPFILE.
+pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()> {
+    match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
+        // Before Linux 6.10 only for those who may read everything.
+        Err(Errno::NOENT) => {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        linked => linked,
+    }
+}
+
+/// Differs from one call to the next, and between processes.
+pub(crate) fn random() -> u32 {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let seed = format!("{:?} {} {}", SystemTime::now(), std::process::id(), CALLS.fetch_add(1, Relaxed));
+    let [a, b, c, d, ..] = *blake3::hash(seed.as_bytes()).as_bytes();
+    u32::from_le_bytes([a, b, c, d]) | 1 << 31
+}
+
+fn lock(file: &OwnedFd) -> Result<(), Error> {
+    match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked),
+        // Without locks (some network file systems), two transfers of one file are the user's to avoid.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+        Err(error) => Err(Error::io("lock the partial file")(error)),
+    }
+}

@@ -244,7 +244,7 @@ def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, 
     idle = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
     outcome = cp(net.alpha, "--rate", "500M", *ends, env=fault if whose == "client's" else None, timeout=30,
                  expect=EXIT_LOST if whose == "daemon's" else EXIT_INTERNAL)
-    assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "a fault on purpose")
+    assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "panics on purpose")
     assert ("this is a fault of farhaul itself" in daemon.log_text()) == (whose == "daemon's")
     assert not (daemon.root / "copy").exists() and not (near / "copy").exists()
     wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/task")) <= idle, what="the session's threads have ended")

@@ -1,5 +1,5 @@
-//! A generator whose numbers nobody can foresee from those before, unless he has the seed: SHA-256 of seed and count. A peer sees what
-//! is drawn here, as packet numbers that are left out.
+//! A generator: SHA-256 of a seed and a count. A peer sees what is drawn here, as packet numbers that are
+//! left out, and without the seed cannot predict the next ones.
 
 use sha2::{Digest, Sha256};
 

@@ -3,6 +3,8 @@ on over TCP or the ssh channel."""
 
 import contextlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -155,7 +157,25 @@ def test_path_mtu_shrinks_in_the_middle(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
-def test_port_of_ssh_range_is_taken(own_net):
+def test_a_port_of_the_range_that_somebody_has_is_passed_over(own_net):
+    source = make_file(own_net.folder("near") / "file", MIB)
+    far = own_net.folder("far")
+    script = ("import socket, time\n"
+              "held = [socket.socket(socket.AF_INET6, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM)]\n"
+              "[one.bind(('::', 40100)) for one in held]\n"
+              "print('held', flush=True)\n"
+              "time.sleep(300)")
+    holder = own_net.beta.start([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"held\n"
+    report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/one").report
+    assert report["transport"] == "udp"
+    failed = cp(own_net.alpha, "--udp-ports", "40100-40100", "--udp-only", source, f"beta:{far}/two", check=False)
+    assert failed.code != 0 and "40100" in failed.stderr, failed
+    holder.kill()
+    holder.wait()
+
+
+def test_a_range_of_ports_that_is_blocked_leaves_the_channel_of_ssh(own_net):
     """`--udp-ports` gives the range. TCP uses it, too; if both are blocked there, the ssh channel carries the
     copy."""
     source = make_file(own_net.folder("near") / "file", MIB)

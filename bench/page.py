@@ -49,7 +49,6 @@ class Visitor:
         metrics = {metric["name"]: metric["value"] for metric in self.meter.send("Performance.getMetrics")["metrics"]}
         return metrics["TaskDuration"]
 
-<<<<<<< HEAD
     @contextlib.contextmanager
     def main_thread(self):
         """A list that has, at the end, of each task of the main thread the milliseconds that it took and those in which it had
@@ -63,16 +62,6 @@ class Visitor:
         tasks += [(one["dur"] / 1e3, one["tdur"] / 1e3) for one in events
                   if (one["pid"], one["tid"]) in main and one["ph"] == "X" and "tdur" in one]
         assert tasks, "the browser has not traced its tasks"
-=======
-    def long_tasks(self):
-        """From now on, the page notes the milliseconds of long tasks of the main thread."""
-        self.page.evaluate("""() => {
-            window.longTasks = [];
-            new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.longTasks.push(entry.duration)))
-                .observe({type: 'longtask'});
-        }""")
-        return lambda: self.page.evaluate("window.longTasks")
->>>>>>> words2
 
 
 def paint(results, chosen, playwright):

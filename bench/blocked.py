@@ -1,7 +1,8 @@
-"""Links that UDP does not pass, or hardly: rows of `./x bench sharing --only blocked`.
+"""Links on which UDP is blocked or policed: rows of `./x bench sharing --only blocked`.
 
-All figures are what arrives at the receiving host's interface from the tenth second on. The peers' TCP has the same congestion
-control as ours, which its route names and keeps (`congctl lock`), and they run in turns with us over the same link.
+All figures are rates at the receiving host's interface from the tenth second on. The TCP of the peers has the
+same congestion control as ours, as the route fixes it (`congctl lock`). Peers run in turns with us over the
+same link.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from harness.ssh import SshServer
 RTT_MS = 100
 RATE = 1e9
 SETTLE_SECONDS = 10
-#: Longer runs say no more: what TCP brings is settled.
+#: The longest run: the rate of TCP has settled by then.
 SECONDS_MAX = 30
 POLICED_BYTES = 2_500_000
 RULES = {
@@ -68,11 +69,11 @@ class Blocked:
                 self.peers.append(peer)
             except HarnessError as error:
                 print(f"not measured: {peer.name}: {error}")
-        # More than any of them moves; a hole, which costs no disk to read.
+        # More content than any tool moves. It is a hole, so reading takes no time of the disk.
         self.source = lab.root / "hole"
         with open(self.source, "wb") as file:
             file.truncate(64 * GIB)
-        # The peers are not root.
+        # Some peers run as another user than root.
         lab.root.chmod(0o755)
         (lab.root / "memory").mkdir()
         self.memory = lab.link.pair.mount_memory(lab.root / "memory", 8000)
@@ -96,7 +97,7 @@ class Blocked:
         return Runner(f"farhaul {road}", argv, self.lab.b, {})
 
     def peer(self, peer):
-        """A folder in memory takes what arrives."""
+        """The command of a peer; it receives into a folder in memory."""
         into = self.memory / f"into{time.monotonic_ns()}"
         into.mkdir()
         into.chmod(0o777)
@@ -105,7 +106,8 @@ class Blocked:
         return Runner(peer.name, peer.command(self.site, job), self.lab.a if peer.pulls else self.lab.b, peer.environment(self.site))
 
     def measure(self, make):
-        """Bits a second from the tenth second on, and whether the emulator kept up: once more if it did not."""
+        """Bits a second from the tenth second on, and the emulator's limit, if any. A limited measurement is
+        made again, once."""
         rate, limited = self.measure_once(make())
         return self.measure_once(make()) if limited else (rate, limited)
 
@@ -127,7 +129,7 @@ class Blocked:
         return rate, limited
 
     def rest(self):
-        """What TCP has in flight leaves the link; half-open ends of killed peers go, too."""
+        """Ends the TCP connections of killed peers, and waits until their packets have left the link."""
         for host in self.hosts:
             with contextlib.suppress(HarnessError):
                 call("ip", "netns", "exec", host.netns, "ss", "-K", "-t", "state", "established", "sport", "!=", ":22")
@@ -158,18 +160,19 @@ class Blocked:
         with ruled(self.hosts, "both policed"):
             alone, alone_limit = self.measure(lambda: self.ours("daemon", "--udp-only"))
             rate, own_limit = self.measure(lambda: self.ours("daemon"))
-            # What arrives at the interface is counted before the policer: more than it lets through says nothing.
+            # The interface counts bytes before the policer, so only what the policer lets through counts
+            # here.
             self.row(f"TCP policed like UDP, {where}", min(rate, 8 * POLICED_BYTES) >= 0.95 * min(alone, 8 * POLICED_BYTES),
                      f"{rate / 1e6:.4g} Mbit/s, {alone / 1e6:.4g} without TCP", "0.95 of the same without TCP", own_limit or alone_limit,
                      rate_bps=rate, udp_only_bps=alone)
 
     def remembered(self):
-        """The second transfer to a place that UDP does not reach: until content arrives."""
+        """Measures how soon the content of a second transfer arrives if a note says that UDP was blocked."""
         self.set(0.001, "bbr")
         with ruled(self.hosts, "blocked"):
             for road in ("daemon", "ssh"):
                 first, again = self.first_content(road), self.first_content(road)
-                # The time in which ssh lets its user in is ssh's own.
+                # The log-in of ssh is not Farhaul's time, so it is taken off.
                 begin = time.monotonic()
                 if road == "ssh":
                     self.lab.a.run(["ssh", "beta", "true"], check=True)
@@ -181,7 +184,7 @@ class Blocked:
         begun = self.lab.b.counter("rx_bytes")
         process = self.lab.a.start(self.ours(road).argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         begin = time.monotonic()
-        # Handshakes are shorter than this.
+        # Handshakes have fewer bytes than this.
         while self.lab.b.counter("rx_bytes") - begun < 200_000 and time.monotonic() - begin < 30:
             time.sleep(0.02)
         took = time.monotonic() - begin

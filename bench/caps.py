@@ -4,8 +4,8 @@
 `jobs` are those of a `farhaul serve`, through a named cap with a schedule; the bench sets the service's clock. `keys` are
 clients' own transfers at a daemon, through the max-rate of their key.
 
-Always true: bytes are those of the daemon's network device, both ways, less link headers, so that no end tells its own
-figure; the device gets each packet by itself, as a cable would.
+Always true: bytes are those of the daemon's network device, both ways, without link headers, so that no end
+reports its own figure; the device gets each packet by itself, as a cable would.
 """
 
 import argparse
@@ -33,35 +33,36 @@ PORT, FAR_PORT = 33701, 33702
 LINK_RATE = 1_000_000_000
 SECONDS = 60
 SLOTS = 10
-#: Mean over so many seconds, and how much of the cap may be exceeded.
+#: (seconds of the mean, the share by which that mean may exceed the cap).
 WINDOWS = ((1, 0.10), (5, 0.02))
 USED_FROM, USED_OVER, USED = 3, 5, 0.95
 SAMPLES = 4
-#: Bytes of a transfer: a second to ten at a tenth of the cap.
+#: The smallest and the largest transfer in bytes: one to ten seconds at a tenth of the cap.
 SIZES = (2_000_000, 25_000_000)
 
-#: The cap of the jobs: its rate, that of nine to six, and the seconds at which the clock gets there.
+#: The cap of the jobs: its rate, its rate from nine to six, and the seconds at which the clock reaches these
+#: hours.
 CAP, CAP_BY_DAY = 200e6, 100e6
 MORNING, EVENING = 20, 40
-#: Whoever sends at the far end hears of less half a round trip later, and what is under way then arrives all the same. A session
-#: looks at its part every 50 ms.
+#: How long a lower rate takes to hold: the sender at the far end hears of it half a round trip later, packets
+#: in flight still arrive, and a session looks at its share every 50 ms.
 HEARD_WITHIN = 0.1
 
-#: What the daemon may move in all, and what its one key may from these seconds on.
+#: The most that the daemon may move in all, and (second, the rate of its one key from then on).
 DAEMON_RATE = 200e6
 KEY_STEPS = ((0, 100e6), (20, 200e6), (40, 120e6))
-#: A key whose rate has become less loses its sessions within a second; until then it has what it had.
+#: A key whose rate was lowered loses its sessions within a second; until then they keep the old rate.
 KEY_LESS_WITHIN = 1.0
 
 
 class Device:
-    """What a network device has moved, sampled by a thread."""
+    """The bytes that a network device has moved, sampled by a thread."""
 
     def __init__(self, host, pid):
         self.path = pathlib.Path(f"/proc/{pid}/net/dev")
         self.name = host.interface
         kind = int(host.run(["cat", f"/sys/class/net/{self.name}/type"], check=True).stdout)
-        # Ethernet; a tun has no header.
+        # Ethernet has a header of 14 bytes, a tun device has none.
         self.header = 14 if kind == 1 else 0
         self.samples = []
         self.packets = 0
@@ -94,7 +95,7 @@ class Device:
             thread.join()
 
     def windows(self, seconds, begin, end):
-        """Bits a second of each window of so many seconds between two times, with the times of each."""
+        """The windows of this length between two times: (begin, end, bits a second) of each."""
         times = [at for at, _ in self.samples]
         for first in range(bisect.bisect_left(times, begin), len(times)):
             last = first + seconds * SAMPLES
@@ -105,7 +106,7 @@ class Device:
 
 
 class Cap:
-    """The cap as it was set, and as it held: one that has become less holds after `less_within` at the latest."""
+    """The cap over time. A lower rate counts from `less_within` seconds after it was set."""
 
     def __init__(self, less_within):
         self.less_within = less_within
@@ -124,7 +125,7 @@ class Cap:
 
 
 class Clock:
-    """The clock of a service, which a file sets."""
+    """The clock of a service, which reads it from a file."""
 
     DAY = datetime.datetime(2026, 11, 27, tzinfo=datetime.timezone.utc).timestamp()
 
@@ -132,9 +133,9 @@ class Clock:
         self.file = file
 
     def set(self, seconds_before, hour):
-        """It is the hour so many seconds from now; yields when."""
+        """Sets the clock so that it shows this hour in `seconds_before` seconds; returns that time."""
         at = time.time() + seconds_before
-        # A reader sees the old one or the new one.
+        # A rename: a reader sees the old file or the new one.
         fresh = self.file.with_suffix(".new")
         fresh.write_text(str(self.DAY + 3600 * hour - at))
         fresh.rename(self.file)
@@ -155,14 +156,15 @@ def lab(chosen, rtt_ms):
 
 
 def transfers(numbers):
-    """Size and way of one after the other."""
+    """An endless sequence of (size, whether it is sent)."""
     while True:
         yield numbers.randint(*SIZES), numbers.random() < 0.5
 
 
 @contextlib.contextmanager
 def slots(chosen, until, transfer):
-    """Ten threads, each of which makes one transfer after the other until then; yields the exit codes."""
+    """Ten threads, each of which makes one transfer after the other until `until`; yields the list of exit
+    codes."""
     done = []
 
     def slot(number):
@@ -187,7 +189,7 @@ def sleep_until(at):
 
 
 def jobs(results, chosen, rtt_ms):
-    """A service's jobs, to and from another daemon."""
+    """Jobs of a service, to and from another daemon."""
     with lab(chosen, rtt_ms) as link:
         far = product.Daemon(link.pair, link.a, [], port=FAR_PORT)
         folder = link.pair.folder("clock")
@@ -222,7 +224,7 @@ def jobs(results, chosen, rtt_ms):
 
 
 def keys(results, chosen, rtt_ms):
-    """Clients' own transfers, at a daemon that knows their key."""
+    """Transfers of clients, at a daemon that knows their key."""
     with lab(chosen, rtt_ms) as link:
         key = product.keygen(link.a)
         line = lambda rate: f"max-rate={int(rate)} {key}"  # noqa: E731
@@ -241,7 +243,7 @@ def keys(results, chosen, rtt_ms):
             with slots(chosen, until, transfer) as done:
                 for at, rate in KEY_STEPS[1:]:
                     sleep_until(begin + at * chosen.seconds / SECONDS)
-                    # As an editor does: no reader sees half a line.
+                    # A rename, as editors do it: a reader never sees half a line.
                     fresh = daemon.keys.with_suffix(".new")
                     fresh.write_text(line(rate))
                     fresh.rename(daemon.keys)
@@ -269,13 +271,13 @@ def judge(results, case, device, cap, whole, done):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     parser.add_argument("--dir", default="/var/tmp", help="where the lab's files lie (default /var/tmp)")
     parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how long each takes (default {SECONDS})")
     parser.add_argument("--rtt", type=lambda text: [float(part) for part in text.split(",")], default=[20.0, 100.0],
                         help="round trips in ms (default 20,100)")
     parser.add_argument("--loss", type=float, default=0, help="loss in per cent each way (default 0)")
-    parser.add_argument("--seed", type=int, default=1, help="of the sizes and ways of the transfers")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sizes and directions of the transfers")
     chosen = parser.parse_args()
     install_signal_handlers()
     results = Results("caps")

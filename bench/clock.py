@@ -1,6 +1,7 @@
-"""Runs commands in turns and tells how long each took, whole processes: what the harness itself costs stays outside.
+"""Runs commands in turns and measures how long each process took, without the costs of the harness itself.
 
-Reads {"runs", "commands": {name: argv}, "env"} on stdin; `{run}` in a word or a variable is the number of the run. Writes {name: [seconds]}.
+Reads {"runs", "commands": {name: argv}, "env"} on stdin; `{run}` in a word or a variable becomes the number
+of the run. Writes {name: [seconds]}.
 """
 
 import json

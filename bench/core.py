@@ -13,7 +13,7 @@ import tempfile
 
 from ground import ROOT, Results
 
-#: Nanoseconds a segment, at either end.
+#: The most nanoseconds for a segment, at either end.
 GOAL_NS = 50
 ENDS = ("sender", "receiver")
 
@@ -23,7 +23,7 @@ def cargo(*arguments):
 
 
 def bench_binary():
-    """The benchmark, built; it can run by itself."""
+    """Builds the benchmark; returns the binary, which can run by itself."""
     done = subprocess.run(["cargo", "bench", "-q", "--locked", "-p", "farhaul-proto", "--bench", "core", "--no-run",
                            "--message-format=json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     messages = (json.loads(line) for line in done.stdout.splitlines())

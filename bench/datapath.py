@@ -1,10 +1,12 @@
-"""The data path beside what its parts can do: raw datagrams, iperf3, fio, cp, scp. `./x bench datapath`.
+"""Compares the data path with what its parts can do: raw datagrams, iperf3, fio, cp, scp. `./x bench
+datapath`.
 
 Prints one PASS or MISS line a row, then saves bench/results/datapath.json; `--docs` writes the table of docs/design/data-path.md from
 that file and measures nothing. Exits 0 when it could measure.
 
-Rates are payload. What a row compares is measured in turns, in the same rounds. CPU time of a tool is that of all its processes
-at both ends, as the kernel tells when they have ended: what a machine does in interrupts is on nobody's account.
+Rates are those of payload. The tools that a row compares are measured in turns, in the same rounds. The CPU
+time of a tool is that of all its processes at both ends, as the kernel reports it when they have ended; time
+in interrupts counts for no tool.
 """
 
 import argparse
@@ -29,13 +31,13 @@ from harness.hosts import HarnessError, Pair, call, install_signal_handlers, wai
 from harness.ssh import SshServer
 
 SEED = 20261121
-#: Header, tag and frame of a sealed datagram; header of a plain one (crates/bench).
+#: Bytes of header, tag and frame of a sealed datagram; bytes of the header of a plain one (crates/bench).
 SEALED_OVERHEAD, PLAIN_OVERHEAD = 34, 8
 IPERF_PORT = 5201
-#: A run that takes longer is ended, and its row fails.
+#: How long a run may take: a longer one is ended, and its row fails.
 RUN_SECONDS_MAX = 900
 BEGIN, END = "<!-- datapath: begin, written by bench/datapath.py --docs -->", "<!-- datapath: end -->"
-#: Flows of one transfer, where the machine has cores for them.
+#: Numbers of flows to measure, if the machine has enough cores for them.
 FLOWS = (2, 4, 8)
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -57,7 +59,7 @@ class Samples:
 
 @dataclasses.dataclass
 class Ran:
-    """A tool that has ended: seconds, processor seconds at both ends, what it said."""
+    """A tool that has ended: seconds, processor seconds at both ends, its output."""
 
     seconds: float
     cpu: float
@@ -71,7 +73,7 @@ def cpu_seconds(pid):
 
 
 class Site:
-    """Two hosts with sshd on `b`, whatever joins them."""
+    """Two hosts over any link, with sshd on `b`."""
 
     def __init__(self, pair, stack, ports=(22,)):
         self.pair = pair
@@ -81,8 +83,9 @@ class Site:
         self.server = None
 
     def run(self, *argv, server=None):
-        """Runs a tool on `a` to its end; `server` is what it talks to on `b`, if that is not sshd and ends by itself."""
-        # What sshd starts is on its account once it has been waited for.
+        """Runs a tool on `a` to its end. `server` is the process on `b` that it talks to, unless that is
+        sshd; it ends by itself."""
+        # sshd's account has the time of its child processes once it has waited for them.
         before = cpu_seconds(self.sshd.pid)
         begin = time.monotonic()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -114,7 +117,8 @@ class Site:
         return {**report, "cpu": ran.cpu}
 
     def raw(self, packet, seconds, rate=None, flows=1):
-        """Payload that datagrams without a protocol carry, plain and sealed, and what their sender's core would."""
+        """The payload rates of datagrams without a protocol, plain and sealed, and the rates at which a
+        sender's core is full."""
         more = ["--rate", str(int(rate))] if rate else []
         ran = self.run("farhaul", "bench", "link", "--json", "--direction", "to", "--flows", str(flows), "--packet", str(packet),
                        "--seconds", str(seconds), *more, "beta")
@@ -127,7 +131,7 @@ class Site:
         return found
 
     def iperf(self, seconds):
-        """One TCP stream in the clear: bits a second at the receiver, processor seconds of a GiB."""
+        """One TCP stream without encryption: bits a second at the receiver, processor seconds for a GiB."""
         server = self.b.start(["iperf3", "-s", "-1", "-p", str(IPERF_PORT)], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: is_listening(self.b, IPERF_PORT), what="iperf3 listens")
@@ -145,7 +149,7 @@ def is_listening(host, port):
 
 
 def in_turns(rounds, tools):
-    """Every tool once a round: name -> list of what they returned."""
+    """Runs every tool once in each round: name -> list of the results."""
     found = {name: [] for name in tools}
     for _ in range(rounds):
         for name, tool in tools.items():
@@ -154,7 +158,7 @@ def in_turns(rounds, tools):
 
 
 def connected(tool, tries=3):
-    """Again where ssh did not connect: at 30 % loss its TCP may not come through in the time that sshd gives it."""
+    """Runs a tool again if ssh could not connect: at 30 % loss its TCP may need longer than sshd waits."""
     for left in reversed(range(tries)):
         try:
             return tool()
@@ -183,7 +187,7 @@ class Datapath:
         return self._sites[mtu]
 
     def lab(self, rate, rtt_ms, loss):
-        """The lab's link like this, with a queue of one BDP: its site and the link."""
+        """Sets the lab's link, with a queue of one BDP; returns its site and the link."""
         if not self._labs:
             link = LabLink(self.chosen.dir)
             self.stack.callback(link.close)
@@ -203,7 +207,7 @@ class Datapath:
         return self._source
 
     def cold(self, tool):
-        """Runs `tool` on the source when the disk has come to rest and the file is out of the cache."""
+        """A tool that first syncs the disk and takes the source out of the page cache."""
         def run():
             settle()
             chill(self.source())
@@ -211,7 +215,7 @@ class Datapath:
         return run
 
     def memory(self, site, *options, size=None):
-        # As raw datagrams and iperf3, whose senders fill no buffers: zeros are the cheapest to make.
+        # The senders of raw datagrams and iperf3 fill no buffers, so the copy sends zeros, which cost least.
         return lambda: site.cp(f"zero:{size or self.size}", "beta:null:", *options)
 
     def row(self, case, passed, figure, goal, samples, **detail):
@@ -221,7 +225,7 @@ class Datapath:
 
     def against_raw(self, case, mtu, which, goal, *options):
         site = self.site(mtu)
-        # About as long as what it is compared with, so that its start weighs as little.
+        # The copy takes about as long as the other tools, so that its start counts as little as theirs.
         found = in_turns(self.rounds, {
             "ours": self.memory(site, *options, size=4 * self.size),
             "raw": lambda: site.raw(mtu, self.seconds),
@@ -247,7 +251,8 @@ class Datapath:
         self.against_raw("memory to memory, AES-128-GCM, MTU 9000, digest off", 9000, "sealed", 0.85, "--verify", "transit")
 
     def flows(self):
-        """More flows than one, as far as there is a core for either end of each: reported, with what digests leave of it."""
+        """Several flows, as many as there are cores for at both ends. Reported without a goal, also with
+        digests."""
         counts = [count for count in FLOWS if 2 * count <= len(os.sched_getaffinity(0))]
         if not counts:
             return self.results.note("flows: two flows want four cores, so there is nothing to measure here")
@@ -275,7 +280,7 @@ class Datapath:
         self.results.note(f"digest on, AES-128-GCM: {gbit(digest.median)}")
 
     def fio_shapes(self, tool, after=lambda: None):
-        """fio's runs of every shape, as tools to be taken in turns."""
+        """The runs of fio for every shape, as tools for `in_turns`."""
         def once(shape):
             def run():
                 settle()
@@ -286,7 +291,8 @@ class Datapath:
         return {label(shape): once(shape) for shape in SHAPES}
 
     def beside_fio(self, case, ours, fio):
-        """The smaller of 0.92 of fio at its best and 0.9 of memory to memory, both with digests."""
+        """A row whose goal is the smaller of 0.92 of fio's best shape and 0.9 of memory to memory with
+        digests."""
         site = self.site()
         found = in_turns(self.rounds, {"ours": ours, "memory": self.memory(site), **fio})
         mine, memory = of(found["ours"], "goodput_bps"), of(found["memory"], "goodput_bps")
@@ -341,7 +347,7 @@ class Datapath:
                 return {"bps": self.cold(lambda: Fio(source, self.size).both(scratch, shape))()}
             return run
         found = in_turns(self.rounds, {"cp": copy, "ours": ours, **{label(shape): fio(shape) for shape in SHAPES}})
-        # What is there is ours, by the order of the turns.
+        # The order of the turns makes our copy the last one before this.
         if trees.sha256(source) != trees.sha256(target):
             raise SystemExit("the copy differs from its source")
         mine, cp = of(found["ours"], "bps"), of(found["cp"], "bps")
@@ -403,7 +409,8 @@ class Datapath:
         remove(target)
 
     def peak(self):
-        """Resident memory of either process. The program itself counts as 64 MiB, as where no budget is given."""
+        """The peak of resident memory of either process. The goals allow 64 MiB for the program itself, also
+        with a budget."""
         rate, rtt = 1e9, 100
         bdp = rate / 8 * rtt / 1000
         size = int(rate / 8 * self.seconds)
@@ -420,7 +427,7 @@ class Datapath:
                          goodput_bps=[run["goodput_bps"] for run in runs])
 
     def budget(self):
-        """A budget of half a BDP."""
+        """The rate with a memory budget of half a BDP."""
         rate, rtt = 4e9, 500
         size = int(rate / 8 * max(10, 3 * self.seconds))
         site, link = self.lab(rate, rtt, 0.01)
@@ -439,7 +446,8 @@ class Datapath:
                  peak_bytes=peak, emulator=limited)
 
     def emulator(self):
-        """Content of six times the time of raw datagrams, start included, which takes a second of it."""
+        """Over the emulated link. The copy lasts six times as long as the raw datagrams; its start takes
+        about a second."""
         for rate, goal in ((2e9, 0.95), (5e9, 0.95), (10e9, None)):
             site, link = self.lab(rate, 100, 0.01)
             size = int(rate / 8 * 6 * self.seconds)
@@ -457,7 +465,8 @@ class Datapath:
                      raw_bps=raw.values, emulator=limited, bottleneck=found["ours"][-1]["bottleneck"])
 
     def neighbour(self):
-        """A busy loop on one core: the rate falls by no more than the share of the cores that is gone, and a tenth."""
+        """Beside a busy loop on one core: the rate may fall by the share of that core, and by a tenth
+        more."""
         site = self.site()
         cores = len(os.sched_getaffinity(0))
 
@@ -509,7 +518,7 @@ def spin(core):
 
 
 def write_docs():
-    """The table of docs/design/data-path.md, from what was saved."""
+    """Writes the table of docs/design/data-path.md from the saved results."""
     saved = json.loads((RESULTS / "datapath.json").read_text())
     machine = saved["machine"]
     lines = [
@@ -535,7 +544,7 @@ def main():
                         help=f"only these: {', '.join(ROWS)}")
     parser.add_argument("--size", type=int, default=4096, metavar="MIB",
                         help="content of a run in MiB, four times that beside raw datagrams (default 4096)")
-    parser.add_argument("--seconds", type=int, default=5, help="of raw datagrams and iperf3 (default 5)")
+    parser.add_argument("--seconds", type=int, default=5, help="seconds of raw datagrams and iperf3 (default 5)")
     parser.add_argument("--dir", default="/var/tmp", help="where the data lie (default /var/tmp)")
     parser.add_argument("--no-save", action="store_true", help="leave bench/results/datapath.json as it is")
     parser.add_argument("--docs", action="store_true", help="measure nothing, write the table of docs/design/data-path.md")

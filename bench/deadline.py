@@ -1,8 +1,8 @@
-"""Jobs with `--finish-by`, each alone over a link in the lab: how much of the time they use, and how soon one that cannot be finished
-says so. `./x bench deadline`; one PASS or MISS line a row.
+"""Jobs with `--finish-by`, each alone on a link of the lab: how much of their time they use, and how soon a
+job that cannot make it says so. `./x bench deadline`; one PASS or MISS line a row.
 
-Always true: what the link needs is measured in the same run, by the same job without a deadline; times are those of the
-service's own record.
+Always true: the same run measures the time that the link needs, by the same job without a deadline; times are
+those in the service's records.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from harness.service import Service
 
 PORT, FAR_PORT = 33701, 33702
 LATE, TIMES = 0.8, (1.2, 2, 10)
-#: A job that cannot be finished says so within so many seconds.
+#: How many seconds a job that cannot be finished in time may take to say so.
 SAID_WITHIN = 10
 USED = (0.85, 1.0)
 

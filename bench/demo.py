@@ -71,8 +71,8 @@ class Demo:
             self.run(file_label, "pull", road, self.size, (here, back), back, lambda: trees.sha256(back) == self.digest)
             remove(back)
             remove(stored)
-        # Copies of the tree stay until the end: ext4 passes over inodes that were freed within the last minutes, one
-        # by one, so that whatever runs after tens of thousands of files were removed would look two to four times slower.
+        # Copies of the tree stay until the end: ext4 skips inodes that were freed within the last minutes one
+        # by one, so a run after the removal of tens of thousands of files would look much slower.
         for road in ("ssh", "daemon", "scp"):
             stored = self.far / f"tree-{road}"
             there = f"beta:{stored}" if road == "scp" else self.url(road, stored.name)

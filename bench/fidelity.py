@@ -1,8 +1,8 @@
-"""Whether the lab's links are what they claim to be: round trip, loss, rate, TCP as theory has it, and how fast the emulator
-is. `./x bench fidelity`; one PASS or MISS line a row.
+"""Whether the lab's links do what they claim: round trip, loss, rate, TCP as theory predicts it, and how fast
+the emulator is. `./x bench fidelity`; one PASS or MISS line a row.
 
-A measurement during which the emulator was itself the bottleneck (it says so in its statistics) is repeated; if it stays
-so, the row is marked and is a MISS, whatever its figure.
+A measurement is repeated if the emulator itself was the bottleneck, as its statistics say. If that does not
+help, the row is marked and is a MISS, whatever its figure.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from ground import Results, gbit, ground, parts
 
 from harness import lab
 
-#: Packets of a loss row, and the 99 % confidence interval of a binomial share in standard deviations.
+#: The packets of a loss row, and the width of the 99 % confidence interval in standard deviations.
 LOSS_PACKETS = 1_000_000
 SIGMAS_99 = 2.576
-#: Runs of a measurement until the emulator was not the bottleneck.
+#: How often a measurement is tried until the emulator is not the bottleneck.
 TRIES = 3
 PARTS = ("rtt", "loss", "rate", "moving", "tcp", "speed")
 
@@ -32,7 +32,7 @@ class Fidelity:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="farhaul-fidelity-"))
 
     def probe(self, link, what, *arguments):
-        """Figures of a probe, with what the emulator says about itself. What does not count is measured again."""
+        """The figures of a probe, with those of the emulator. A probe that does not count is made again."""
         for tries in range(1, TRIES + 1):
             figures = self.probe_once(link, what, *arguments)
             figures["tries"] = tries
@@ -46,7 +46,7 @@ class Fidelity:
         lines = [json.loads(line) for line in stats.read_text().splitlines()]
         total = lines[-1]["links"][0]
         forward = total["forward"]
-        # Set-up and the end are no part of the measurement: the worker's processor time is that of its busiest second.
+        # The worker's processor time is that of its busiest second, so that set-up and end do not count.
         busiest = max(line["links"][0]["forward"]["cpu_share"] for line in lines)
         figures["emulator"] = {"overloaded": forward["overloaded"] + total["backward"]["overloaded"],
                                "cpu_share": busiest, "faults": forward["faults"], "dropped": forward["dropped"],
@@ -54,7 +54,8 @@ class Fidelity:
         return figures
 
     def offered(self, link, seconds, bps):
-        """A quarter more than the link's rate. A sender that stood still meanwhile did not measure the link: again."""
+        """Offers a quarter more than the link's rate. A sender that offered less was stalled, so the probe is
+        made again."""
         for _ in range(TRIES):
             figures = self.probe(link, "udp", seconds, 1.25 * bps)
             if figures["sent_bps"] >= 1.2 * bps:
@@ -71,7 +72,8 @@ class Fidelity:
             self.results.note(f"does not count: {reason}")
 
     def rtt(self):
-        """What the link adds: the hosts' own time, to send and to wake up for an answer, is measured over a plain pair of devices."""
+        """The round trip that the link adds. The hosts' own time, to send and to wake up, is measured over a
+        plain pair of devices and taken off."""
         count = 20 if self.quick else 100
         with ground(self.folder) as net:
             done = net.alpha.run([sys.executable, lab.PROBE, "rtt", str(count)], env={"FARHAUL_LAB_B": "beta"}, check=True)
@@ -98,14 +100,15 @@ class Fidelity:
             seconds = 2 if self.quick else 5
             runs = [self.offered(["--rate", name, "--rtt", "10ms", "--queue", "100ms"], seconds, bps)
                     for _ in range(self.runs)]
-            # What the receiver's socket had to drop had come through the link.
+            # Datagrams that the receiver's socket dropped came through the link, so they count.
             got = statistics.median(run["received_bps"] * (1 + run["receiver_dropped"] / max(run["received"], 1))
                                     for run in runs)
             self.row(f"rate {name}", abs(got / bps - 1) <= 0.01, f"{got / 1e6:.2f} Mbit/s", "within 1 %", runs,
                      {"bps": got, "share": got / bps}, spread(run["received_bps"] for run in runs))
 
     def moving(self):
-        """Delays and rates that move by themselves: what a seed says, whatever the machine does beside it."""
+        """Delays and rates that move by themselves: they depend on the seed only, not on the load of the
+        machine."""
         count = 1000 if self.quick else 5000
         once, again = (self.probe(["--rtt", "20ms"], "delays", count, 1, "--jitter", "walk:20:50") for _ in range(2))
         apart = statistics.median(abs(one - other) for one, other in zip(once["delays_ms"], again["delays_ms"]))
@@ -114,7 +117,7 @@ class Fidelity:
         for jitter, least, most in (("10ms:reorder", 0, 20), ("white:10:reorder", 10, 20)):
             run = self.probe(["--rtt", "20ms"], "delays", count, 1, "--jitter", jitter)
             mean, middle = statistics.fmean(run["delays_ms"]), (least + most) / 2
-            # Three deviations of the mean, and what the hosts add.
+            # Three standard deviations of the mean, and what the hosts add.
             bound = 3 * (most - least) / (12 * count) ** 0.5 + 0.4
             self.row(f"mean delay under {jitter} over 10 ms", abs(mean - middle) <= bound, f"{mean:.3f} ms",
                      f"{middle:g} within {bound:.2f} ms", without_lists([run]), {"mean_ms": mean})
@@ -147,7 +150,8 @@ class Fidelity:
 
     def speed(self):
         for percent, goal in ((1, 16e9), (10, 8e9)):
-            # Offered a little more than the goal after loss: a sender without any limit takes the processor from the rest.
+            # The sender offers a little more than the goal after loss. Without a limit it would take the
+            # processor from the rest.
             runs = [self.probe(["--loss", f"{percent}%"], "udp", 5, 1.1 * goal / (1 - percent / 100))
                     for _ in range(self.runs)]
             got = statistics.median(run["received_bps"] for run in runs)
@@ -173,7 +177,7 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="runs of each rate, TCP and speed row (default 3)")
-    parser.add_argument("--quick", action="store_true", help="little data, one run: tries the measurement itself")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: only tries the measurement")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"comma-separated: {', '.join(PARTS)}")
     chosen = parser.parse_args()
     results = Results("fidelity")

@@ -1,4 +1,5 @@
-"""Millions of small files, and trees kept in step, beside the tools that people use for them. `./x bench files`.
+"""Millions of small files, and trees that are kept in sync, compared with the tools that people use. `./x
+bench files`.
 
 Prints one PASS or MISS line a row, then saves bench/results/files.json. Exits 0 when it could measure. A tool that is not
 installed is left out of its rows; `./x bench install` brings them.
@@ -40,12 +41,13 @@ class Tree:
 
     @property
     def manifest(self):
-        """Bytes of the entries on the wire: names, and 16 for the numbers."""
+        """An estimate of the manifest's bytes on the wire: the names, and 16 bytes of numbers for each
+        entry."""
         return sum(len(path) + 16 for path in trees.listing(self.root))
 
 
 def make_tree(root, files, size):
-    """Files that do not compress, a thousand a folder."""
+    """Makes files that do not compress, a thousand in each folder."""
     chance = random.Random(SEED)
     root.mkdir(parents=True)
     content = chance.randbytes(min(size, MIB) + 4096)
@@ -67,7 +69,8 @@ class Bench:
         self.runs = chosen.runs
 
     def turns(self, tools, clean):
-        """Runs the tools in turns, each after one unmeasured round if there are several. Returns name -> Series."""
+        """Runs the tools in turns. With several runs, the first round is not measured. Returns name ->
+        Series."""
         seconds = {name: [] for name in tools}
         first = 0 if self.runs > 1 else 1
         for number in range(first, self.runs + 1):
@@ -80,7 +83,7 @@ class Bench:
         return {name: Series(values) for name, values in seconds.items()}
 
     def ratio(self, case, ours, theirs, goal, **detail):
-        """How many times as fast as a peer."""
+        """A row that says how many times as fast as a peer we are."""
         ratio = theirs.median / ours.median
         self.results.row(case, ratio >= goal, f"{ratio:.2f} x ({ours.median:.2f} s : {theirs.median:.2f} s)",
                          f"at least {goal:g} x", f"{ours.spread:.0%}/{theirs.spread:.0%}", ratio=ratio,
@@ -108,7 +111,8 @@ class Bench:
         turn = iter(range(10**6))
 
         def clean():
-            # ext4 is slow at making files for minutes after many were deleted: the next run would pay for it.
+            # ext4 makes files slowly for minutes after many were deleted, and the next run would pay for
+            # that.
             if into.exists():
                 into.rename(aside / str(next(turn)))
             if storage == "tmpfs":
@@ -162,7 +166,7 @@ class Bench:
 
     @contextlib.contextmanager
     def lab(self):
-        """The emulated link, with sshd, and a folder in memory."""
+        """The emulated link with sshd, and a folder in memory."""
         link = links.LabLink(self.chosen.dir)
         with contextlib.closing(link):
             SshServer(link.pair, (link.ssh_port,))
@@ -172,7 +176,7 @@ class Bench:
             yield link, room
 
     def session_seconds(self, host, tree, into):
-        """Of each run, from the moment at which the session stands."""
+        """The seconds of each run, from the moment at which the session is established."""
         values = []
         for _ in range(self.runs):
             remove(into) if into.exists() else None
@@ -224,7 +228,7 @@ class Bench:
         with self.lab() as (link, room):
             found, files, size = real_tree(link.pair)
             source = room / "source"
-            # A copy in memory: one per cent of it will be changed.
+            # The source is a copy in memory, as one per cent of its files will be changed.
             call("cp", "-a", f"{found}/.", str(source))
             self.results.note(f"{found}: {files} files, {size / MIB:.0f} MiB")
             lan = None
@@ -233,7 +237,8 @@ class Bench:
                 lan = self.stages(link, room, source, files, profile, lan)
 
     def stages(self, link, room, source, files, profile, lan):
-        """To an empty place, unchanged, after one per cent of the files changed. Returns our seconds of the second."""
+        """Syncs to an empty destination, then without a change, then after a change of one per cent of the
+        files. Returns our seconds of the second stage."""
         into = {name: room / name for name in ("ours", "theirs")}
         tools = {
             "ours": lambda: farhaul(link.a, f"{source}/", f"beta:{into['ours']}/", verb="sync"),
@@ -314,7 +319,8 @@ class Bench:
             whole = 8 * tree.size / 400e6
             done = 0
             while done < kills:
-                # The rate leaves a share of the files for each kill; what is there already is gone over quickly.
+                # The rate leaves a share of the files for each kill. Files that are there already take little
+                # time.
                 process = product.start_cp(net.alpha, *ends)
                 time.sleep(0.3 + chance.random() * max(0.05, 1.5 * whole / kills))
                 ended = process.poll() is not None
@@ -329,7 +335,7 @@ class Bench:
                     self.results.note(f"all had arrived before kill {done}")
                     break
             farhaul(net.alpha, *ends)
-            # Each restart says the names again; that is no content.
+            # Each restart sends the manifest again, which does not count as content.
             received = counted() - begin
             again = max(0, received - once - done * tree.manifest)
             found = trees.differences(tree.root, target)
@@ -359,7 +365,7 @@ class PipelinedGridFtp(peers.gridftp.GridFtp):
 
 
 def farhaul(host, *arguments, verb="cp"):
-    """The report, and the seconds that the user waits."""
+    """Runs a copy; returns its report and the seconds that the user waits."""
     box = []
     seconds = timed(lambda: box.append(product.cp(host, *arguments, verb=verb, timeout=1800).report))
     return box[0], seconds
@@ -383,7 +389,7 @@ def main():
     parser.add_argument("--files", type=int, default=100_000, help="small files in a tree (default 100,000)")
     parser.add_argument("--entries", type=int, default=10_000_000, help="empty files (default ten million)")
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--no-save", action="store_true", help="leave no result: tries the measurement itself")
+    parser.add_argument("--no-save", action="store_true", help="save no result: only tries the measurement")
     chosen = parser.parse_args()
     pathlib.Path(chosen.dir).mkdir(parents=True, exist_ok=True)
     results = Results("files")

@@ -1,11 +1,11 @@
-"""fio on one file, past the page cache: what a disk gives at each block size and depth."""
+"""fio on one file, past the page cache: how fast a disk is at each block size and queue depth."""
 
 import json
 import os
 import pathlib
 import subprocess
 
-#: Block size and depth. More of either has not been seen to give more.
+#: (block size, queue depth). Larger ones have not been faster.
 SHAPES = [("1M", 1), ("1M", 2), ("1M", 8), ("4M", 4)]
 
 
@@ -20,7 +20,7 @@ def chill(path):
 
 
 class Fio:
-    """Rates in bits a second. Writes count with the sync at their end."""
+    """Rates in bits a second. A write includes the sync at its end."""
 
     def __init__(self, path, size):
         self.path = pathlib.Path(path)
@@ -33,7 +33,7 @@ class Fio:
         return self._run([self._job("write", self.path, shape)])
 
     def both(self, target, shape):
-        """Reads this file and writes another one at the same time: the rate of the slower."""
+        """Reads this file and writes another one at the same time; returns the rate of the slower one."""
         return self._run([self._job("read", self.path, shape), self._job("write", target, shape)])
 
     def _job(self, way, path, shape):
@@ -48,6 +48,6 @@ class Fio:
             done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             if done.returncode == 0:
                 found = json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
-                # A write's own figure leaves the sync out.
+                # fio's own rate of a write leaves the sync out, so it is computed from the job's run time.
                 return min(8 * self.size / (job["job_runtime"] / 1000) for job in found)
         raise SystemExit(f"{' '.join(argv)}: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,8 +1,8 @@
 """Where the processor time of sender and receiver goes: a flame graph of each, memory to memory over a veth pair. `./x bench flame`.
 
-Writes docs/design/plots/flame-sender.svg and flame-receiver.svg, and prints what each thread took and its dearest functions. The
-lowest row is the thread. Stacks of the kernel are whole; of the program there is the innermost function, as it is built without
-frame pointers.
+Writes docs/design/plots/flame-sender.svg and flame-receiver.svg, and prints the share of each thread and its
+most expensive functions. The lowest row is the thread. Stacks of the kernel are complete; of the program they
+have only the innermost function, as it is built without frame pointers.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from harness import product
 from harness.hosts import Pair, install_signal_handlers, wait_until
 from harness.ssh import SshServer
 
-#: Frames that every system call and interrupt passes.
+#: Frames that every system call and interrupt has; they are left out.
 DOORS = ("[unknown]", "entry_", "do_syscall_64", "asm_", "x64_sys_call")
 WIDTH, ROW, SHARE_MIN = 1200, 17, 0.001
 
 
 def record(hosts, source, options, seconds):
-    """Samples of both ends in the middle of a transfer: end -> list of stacks, outermost frame first."""
+    """Samples both ends in the middle of a transfer: end -> list of stacks, the outermost frame first."""
     sender, receiver = hosts
     process = product.start_cp(sender, "--udp-only", *options, source, "beta:null:")
     far = wait_until(lambda: receiver.pids("farhaul"), what="the far end runs")[0]

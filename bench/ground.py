@@ -1,4 +1,4 @@
-"""What measurements share: hosts with a daemon and sshd, rows with a verdict, medians, results on disk.
+"""What all measurements share: hosts with a daemon and sshd, rows with a verdict, medians, results on disk.
 
 Always true: peers run over the same link, on the same data, in the same run, in turns with us.
 """
@@ -50,7 +50,7 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(base):
-    """`base` is where the data lie; everything made there is removed at the end."""
+    """Makes the hosts. `base` is the folder for all data; what is made there is removed at the end."""
     install_signal_handlers()
     with Pair(product.binary(), base=base) as pair:
         SshServer(pair)
@@ -67,7 +67,7 @@ def arguments(description, runs):
 
 
 def parts(known):
-    """Reads `--only`: a comma-separated list of what a measurement consists of."""
+    """Reads `--only`: a comma-separated list of a measurement's parts."""
     def read(text):
         chosen = tuple(text.split(","))
         unknown = [part for part in chosen if part not in known]
@@ -88,7 +88,7 @@ def run_peer(host, argv, cwd=None, check=True):
 
 
 def end(process):
-    """As Ctrl-C does; with force after 20 s."""
+    """Ends a process as Ctrl-C does, and kills it after 20 s."""
     process.send_signal(signal.SIGINT)
     try:
         process.communicate(timeout=20)
@@ -106,14 +106,14 @@ def remove(path):
 
 
 def settle():
-    """Lets the disk come to rest, so that one run does not pay for another's writes."""
+    """Syncs all disks, so that one run does not pay for another's writes."""
     os.sync()
     time.sleep(0.2)
 
 
 @dataclasses.dataclass
 class Series:
-    """Seconds of the runs of one tool on one case."""
+    """The seconds of all runs of one tool on one case."""
 
     seconds: list
 
@@ -153,7 +153,8 @@ class Results:
 
     @contextlib.contextmanager
     def saved(self, all_rows):
-        """Saves at the end. What was measured before an interruption replaces its own rows, as when only some are asked for."""
+        """Saves at the end. After an interruption, or if not all rows are measured, new rows replace only the
+        rows of their name."""
         try:
             yield
         except BaseException:
@@ -163,7 +164,8 @@ class Results:
         self.save(keep_others=not all_rows)
 
     def save(self, keep_others=False):
-        """Writes the file anew, or `keep_others`: only the rows measured now, in their places; each row names its commit."""
+        """Writes the file. With `keep_others`, rows that were not measured now stay; each row names its
+        commit."""
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         if keep_others and path.exists():
@@ -176,7 +178,7 @@ class Results:
 
 @functools.cache
 def commit():
-    """What was measured; marked when the tree has changes that are not in it."""
+    """The commit that is measured, with a + if the working tree has changes that are not committed."""
     git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], stdout=subprocess.PIPE).stdout.decode().strip()  # noqa: E731
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "crates", "Cargo.lock")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
@@ -197,7 +199,7 @@ def machine():
 
 
 def count_files(root):
-    """Number and size of the real files below a folder."""
+    """The number and the total size of the regular files below a folder."""
     files = size = 0
     for folder, _, names in os.walk(root):
         for name in names:
@@ -210,9 +212,9 @@ def count_files(root):
 
 
 def real_tree(pair, least=20_000):
-    """A tree of this machine with at least `least` real files, their number and their size.
+    """A tree of this machine with at least `least` regular files, their number and their size.
 
-    A small machine has no single folder with so many: there, a copy of several is taken together.
+    If no single folder has so many files, as on a small machine, copies of several folders make up the tree.
     """
     for candidate in ("/usr/share", "/usr/lib"):
         files, size = count_files(candidate)

@@ -1,9 +1,9 @@
 """Links: what joins the two hosts of a measurement.
 
-A `Link` is anything with these: `a` and `b` (harness hosts, each with `v4`, `run`, `start` and `interface`), `pair` (for
-folders and clean-up), `set(profile)`, `state()` and `close()`. `state()` tells what carried the packets and, under
-`limited`, in words, whether that itself was the bottleneck since the last `state`: such a figure says nothing
-about the tool and never counts.
+A `Link` is anything with these: `a` and `b` (harness hosts, each with `v4`, `run`, `start` and `interface`),
+`pair` (for folders and clean-up), `set(profile)`, `state()` and `close()`. `state()` describes what carried
+the packets. Its `limited` says in words if the link itself was the bottleneck since the last `state`: such a
+figure says nothing about the tool and never counts.
 
 Always true: the hosts stay the same for the life of a link; only what lies between them changes.
 """
@@ -29,7 +29,7 @@ from harness.hosts import NETNS_ETC, HarnessError, Pair, call, wait_until  # noq
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What lies between the hosts. `rate_bps` is that of the bottleneck, None: as fast as it goes."""
+    """The path between the hosts. `rate_bps` is the rate of the bottleneck; None means as fast as it goes."""
 
     name: str
     rtt_ms: float = 0.0
@@ -44,7 +44,7 @@ class Profile:
 
 
 class VethLink:
-    """A veth pair: no delay, no loss, as fast as the machine. For trying the tools themselves."""
+    """A veth pair without delay and loss, as fast as the machine. It serves to try the tools."""
 
     kind = "veth"
     ssh_port = 22
@@ -57,7 +57,7 @@ class VethLink:
         name_themselves(self.pair.hosts)
 
     def can(self, profile):
-        """Why this link cannot be like the profile, or None."""
+        """Why this link cannot have the profile, in words; None if it can."""
         if profile.rtt_ms or profile.loss or profile.rate_bps:
             return "a plain veth pair has no delay, loss or rate"
         return None if profile.mtu == self.mtu else f"its MTU is {self.mtu}"
@@ -84,7 +84,7 @@ class LabPair(Pair):
         self.statistics = self.directory / "statistics"
         self.program = product.binary()
         with open(self.directory / "lab.log", "wb") as log:
-            # The lab ends with us, however we end.
+            # The lab ends with this process, however that ends.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", self.program, "lab", "up", "--json", "-q", "--lab", self.lab,
                  "--mtu", str(mtu), "--stats", self.statistics],
@@ -101,7 +101,7 @@ class LabPair(Pair):
             self._adopt(host, letter)
 
     def _adopt(self, host, letter):
-        """Gives the namespace of a host of the lab the name by which ip(8) knows it."""
+        """Names the namespace of a host of the lab, so that ip(8) finds it."""
         holder = subprocess.Popen([self.program, "lab", "exec", "--lab", self.lab, letter, "sleep", "60"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -126,7 +126,7 @@ class LabPair(Pair):
 
 
 def child_in_other_network(parent):
-    """A child of the process that is in another network namespace than it is, or None."""
+    """A child of the process that is in another network namespace than the process itself, or None."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -137,7 +137,7 @@ def child_in_other_network(parent):
 
 
 class LabLink:
-    """`farhaul lab`: the emulated link. What it did is read from its statistics, a line a second."""
+    """`farhaul lab`: the emulated link. Its statistics, one line a second, say what it did."""
 
     kind = "lab"
     ssh_port = 2222
@@ -161,7 +161,7 @@ class LabLink:
         self.profile = profile
 
     def state(self):
-        """What the emulator did since the last call; waits for the end of its current second."""
+        """What the emulator did since the last call. Waits for the end of its current second."""
         lines, more = self._lines(), []
         while not more:
             if self.pair.process.poll() is not None:
@@ -171,7 +171,7 @@ class LabLink:
         return {"kind": self.kind, **fold([json.loads(line) for line in lines + more])}
 
     def _lines(self):
-        """What was written since the last call."""
+        """The lines that were written since the last call."""
         with open(self.pair.statistics, "rb") as file:
             file.seek(self._read)
             whole, end, _ = file.read().rpartition(b"\n")
@@ -182,15 +182,15 @@ class LabLink:
         self.pair.close()
 
 
-#: More than this share of late packets spoils a figure: the lab's own measure.
+#: The largest share of late packets with which a figure counts; the lab judges by the same share.
 LATE_SHARE_MAX = 0.01
 
 
 def fold(records):
-    """Intervals of the lab's statistics as one: counts are added up, of everything else the largest is kept.
+    """Joins intervals of the lab's statistics: counts are added up; of all other figures the largest is kept.
 
-    The lab judges each second by itself. One in which few packets were under way and some were late says little, so
-    lateness is judged again over all of them, by the same measure.
+    The lab judges each second by itself. A second with few packets, some of them late, says little. So
+    lateness is judged again over all seconds, by the same share.
     """
     folded, reasons = {}, []
     for record in records:
@@ -209,7 +209,7 @@ def fold(records):
 
 
 def flat(value, path=""):
-    """(name, number) of everything in nested objects."""
+    """(name, number) of all numbers in nested objects."""
     for name, part in value.items():
         if isinstance(part, dict):
             yield from flat(part, f"{path}{name}.")
@@ -217,7 +217,8 @@ def flat(value, path=""):
             yield f"{path}{name}", part
 
 
-#: What fasterdata.es.net (Host Tuning, Linux) recommends for long paths, as far as it is a host's own here.
+#: What fasterdata.es.net (Host Tuning, Linux) recommends for long paths, as far as a namespace has such
+#: settings.
 BUFFERS = {
     "net.ipv4.tcp_rmem": "4096 131072 268435456",
     "net.ipv4.tcp_wmem": "4096 65536 268435456",
@@ -227,13 +228,15 @@ BUFFERS = {
 
 
 def tune(host):
-    """Sets a host's TCP buffers. net.core.rmem_max and wmem_max are the machine's, not the namespace's: left alone."""
+    """Sets a host's TCP buffers. net.core.rmem_max and wmem_max belong to the machine, not to the namespace,
+    so they stay."""
     for name, value in BUFFERS.items():
         sysctl(host, name, value)
 
 
 def name_themselves(hosts):
-    """Each host finds itself under the machine's name, as servers that ask for their own address expect."""
+    """Lets each host find itself under the machine's name, as servers that look up their own address
+    expect."""
     for host in hosts:
         with open(NETNS_ETC / host.netns / "hosts", "a") as names:
             names.write(f"{host.v4} {socket.gethostname()}\n")
@@ -250,8 +253,8 @@ def congestion_controls(host):
 
 
 def set_congestion(hosts, name):
-    """TCP's congestion control between the hosts: that of the route, as a namespace may set as its own default only what
-    the machine allows to everybody, and to allow more would change the machine."""
+    """Sets TCP's congestion control between the hosts, by their routes: a namespace's own default may only be
+    one that the machine allows to everybody, and to allow more would change the machine."""
     for host, other in (hosts, reversed(hosts)):
         call("ip", "-n", host.netns, "route", "replace", f"{other.v4}/32", "dev", host.interface, "src", host.v4,
              "congctl", name)

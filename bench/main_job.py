@@ -18,7 +18,8 @@ SEED = 20261121
 
 
 def race(runs, tools, clean, settle_first=True):
-    """Runs the tools in turns, `runs` times each after one unmeasured round. Returns name -> (Series, last value)."""
+    """Runs the tools in turns: one round that is not measured, then `runs` rounds. Returns name -> (Series,
+    last value)."""
     seconds = {name: [] for name in tools}
     last = {}
     for round_number in range(runs + 1):
@@ -50,14 +51,14 @@ class MainJob:
         return lambda: run_peer(self.net.alpha, argv)
 
     def retire(self, folder):
-        """Puts a folder aside until the end: for minutes after many files were deleted, ext4 is slow at making new
-        ones, and the next run would pay for it."""
+        """Puts a folder aside until the end: for minutes after many files were deleted, ext4 makes new ones
+        slowly, and the next run would pay for that."""
         if folder.exists():
             self.retired += 1
             folder.rename(self.aside / str(self.retired))
 
     def compare(self, case, size, tools, clean, factor):
-        """One race and its rows: against scp by `factor`, against rsync by at least its own rate."""
+        """One race and its rows: at least `factor` times as fast as scp, and faster than rsync."""
         outcome = race(self.runs, tools, clean)
         ours = {name: series for name, (series, _) in outcome.items() if name.startswith("farhaul")}
         for name, series in ours.items():
@@ -161,7 +162,8 @@ class MainJob:
         remove(copy)
 
     def flood(self, size, rate):
-        """Forged packets with the right addresses, ports and flow id, 100,000 a second, against every other run."""
+        """Every other run is attacked with 100,000 forged packets a second, with the right addresses, ports
+        and flow."""
         pair = self.net.pair
         pair.plain_link()
         tool = build_flooder(pair.folder("tool"))
@@ -193,7 +195,8 @@ class MainJob:
         remove(copy)
 
     def kills(self, end, size, rate, kills=10):
-        """kill -9 at random moments of one transfer; what is sent twice is told by the link's own byte counter."""
+        """kill -9 at random moments of one transfer. The link's own byte counter shows how much is sent
+        twice."""
         source = trees.make_file(self.near / "killed", size, SEED)
         copy = self.far / "killed"
         beta = self.net.beta
@@ -235,7 +238,7 @@ class MainJob:
 
 def main():
     parser = arguments(__doc__, runs=5)
-    parser.add_argument("--quick", action="store_true", help="small data, one run: tries the measurement itself")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: only tries the measurement")
     parser.add_argument("--only", help="comma-separated: file, loss, kill, small, tree, flood")
     chosen = parser.parse_args()
     runs, shrink = (1, 16) if chosen.quick else (chosen.runs, 1)
@@ -258,7 +261,7 @@ def main():
         if "tree" in wanted:
             job.real_tree()
         if "flood" in wanted:
-            # Last: it leaves the link without the offloads that the others use.
+            # This comes last, as it turns off the link's offloads, which the others use.
             job.flood(GIB // shrink, 1_000_000_000)
 
 

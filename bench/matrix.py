@@ -1,7 +1,8 @@
-"""Everybody's tools on the same link, on the same data, in the same run. `./x bench`.
+"""Compares many tools on the same link, with the same data, in the same run. `./x bench`.
 
-Tools take turns: each round starts with another one. Every run is verified after its clock has stopped; time-outs and
-failures are figures, too. Writes bench/results/DATE.json, an HTML report beside it and the table in docs/design/benchmarks.md.
+Tools take turns, and each round starts with another tool. Every run is verified after its clock has stopped;
+time-outs and failures are results, too. Writes bench/results/DATE.json, an HTML report beside it and the
+table in docs/design/benchmarks.md.
 """
 
 import argparse
@@ -63,14 +64,14 @@ def arguments():
     parser.add_argument("--profiles", metavar="NAME,...", help=f"only these links: {links_known}")
     parser.add_argument("--scenarios", metavar="NAME,...", help="only these: distance, file sizes, clients, all to all")
     parser.add_argument("--congestion", metavar="NAME,...", default="cubic,bbr",
-                        help="TCP's congestion controls (default cubic,bbr)")
+                        help="congestion controls of TCP (default cubic,bbr)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds a run may take (default 20, with --full 60)")
     parser.add_argument("--tries", type=int, default=2, help="runs until the emulator was not the bottleneck (default 2)")
-    parser.add_argument("--size", type=int, metavar="MIB", help="move so much in each run")
+    parser.add_argument("--size", type=int, metavar="MIB", help="how much each run moves")
     parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
-    parser.add_argument("--veth", action="store_true", help="over a plain veth pair, not the emulator: tries the tools")
-    parser.add_argument("--no-save", action="store_true", help="leave no result and no report")
+    parser.add_argument("--veth", action="store_true", help="use a plain veth pair, not the emulator: only tries the tools")
+    parser.add_argument("--no-save", action="store_true", help="save no result and no report")
     parser.add_argument("--json", action="store_true", help="each run as a line of JSON on stdout")
     parser.add_argument("--list", action="store_true", help="show tools, their options and what would be run")
     parser.add_argument("--missing-packages", action="store_true", help=argparse.SUPPRESS)
@@ -109,7 +110,7 @@ def cases(chosen):
 
 
 def entries(case, chosen, available):
-    """(peer, congestion control or None) of one case."""
+    """The tools of one case: (peer, congestion control or None)."""
     wanted = [text.strip().lower() for text in chosen.only.split(",")] if chosen.only else None
     found = []
     for peer in catalogue.PEERS:
@@ -144,7 +145,7 @@ class Matrix:
     def all(self):
         todo = cases(self.chosen)
         while todo:
-            # Cases that can share a link and its hosts do: the MTU is the link's own.
+            # Cases with the same MTU share a link and its hosts, as a link cannot change its MTU.
             mtu = todo[0].profile.mtu
             group, todo = ([case for case in todo if (case.profile.mtu == mtu) is same] for same in (True, False))
             with contextlib.closing(self.open_link(mtu)) as link:
@@ -189,7 +190,7 @@ class Matrix:
             shutil.rmtree(root / "data", ignore_errors=True)
 
     def ready(self, peer, site):
-        """Whether the peer can take part; starts its servers."""
+        """Starts the servers of a peer; returns whether it can take part."""
         reason = peer.missing()
         if reason is None:
             try:

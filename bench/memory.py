@@ -1,7 +1,7 @@
 """Memory over time: a sparse file of 1 TiB, and a generated tree of ten million entries. `./x bench memory`.
 
-The tree lies on file systems of its own, made in image files, so that the machine needs no ten million free inodes.
-Saves bench/results/memory.json; with --docs also the curve as docs/design/memory.md.
+The tree lies on file systems of its own in image files, so that the machine does not need ten million free
+inodes. Saves bench/results/memory.json; with --docs also writes the curves to docs/design/memory.md.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ LIMIT = 512 * MIB
 
 
 def make_tree(root, entries):
-    """`entries` empty files and their folders."""
+    """Makes empty files with their folders, `entries` in all."""
     root.mkdir()
     top = os.open(root, os.O_RDONLY)
     made = number = 0
@@ -40,7 +40,7 @@ def make_tree(root, entries):
 
 @contextlib.contextmanager
 def roomy_disk(pair, inodes):
-    """A file system with enough inodes, in a sparse image file."""
+    """Mounts a file system with enough inodes, in a sparse image file."""
     image = pair.folder("image") / "disk"
     with open(image, "wb") as out:
         out.truncate(max(inodes * 1024, 256 * MIB))
@@ -66,7 +66,7 @@ def watched(net, *ends, timeout):
 
 
 def curve(title, watch):
-    """The larger of the two ends over time, as a table with bars."""
+    """The memory of the larger of both ends over time, as a table with bars."""
     lines = [f"### {title}", "", "```", "seconds   MiB"]
     series = watch.series(40)
     top = max((largest for _, largest, _ in series), default=1)

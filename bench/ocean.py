@@ -9,16 +9,17 @@ from ground import GIB, MIB, remove
 
 from harness import lab, trees
 
-#: Cubic is what Linux comes with; with another default, the kernel of this machine would flatter or harm scp.
+#: Cubic is the default of Linux. Another default of this machine's kernel would make scp look better or
+#: worse.
 LINK = ["--rtt", "100ms", "--loss", "1%", "--rate", "1g", "--tcp", "cubic"]
 LINK_NAME = "100 ms, 1 % loss, 1 Gbit/s"
-#: At about 1 Mbit/s scp would need hours; what it has moved by then tells its rate.
+#: How long scp runs. At about 1 Mbit/s it would need hours; what it has moved by then shows its rate.
 SCP_SECONDS = 30
 
 
 @dataclasses.dataclass
 class Crossing:
-    """What one tool has brought across."""
+    """How much one tool has moved across, and how long that took."""
 
     tool: str
     seconds: float
@@ -31,7 +32,7 @@ class Crossing:
 
 
 def cross(folder, source, digest):
-    """Both tools over a link of their own each, with the same losses. `folder` is host B's home."""
+    """Runs both tools, each over a link of its own with the same losses. `folder` is the home of host B."""
     folder = pathlib.Path(folder)
     return [by_farhaul(folder, source, digest), by_scp(folder, source)]
 

@@ -1,8 +1,8 @@
-"""What the page costs: how soon it is there, how it scrolls through 10,000 records, and what an open page costs a transfer. `./x bench
-page`; one PASS or MISS line a row.
+"""What the page costs: how soon it appears, how it scrolls through 10,000 records, and how much an open page
+costs a transfer. `./x bench page`; one PASS or MISS line a row.
 
-Always true: the browser is Debian's Chromium on this host, over loopback; what the main thread did is what the browser itself
-has measured.
+Always true: the browser is Debian's Chromium on this host, over loopback; figures of the main thread are the
+browser's own measurements.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PARTS = ("paint", "scroll", "idle", "steer", "watching")
 PORT = 33080
 BASE = f"http://127.0.0.1:{PORT}"
 API = f'listen = ["127.0.0.1:{PORT}"]\n'
-#: What counts as a long task, by the browsers' own definition.
+#: From this length on a task is a long task, by the browsers' definition.
 LONG_MS = 50
 
 
@@ -41,7 +41,8 @@ class Visitor:
         self.page.get_by_role("heading", name="Now", exact=True).wait_for()
 
     def busy_seconds(self):
-        """What the main thread has worked since it was asked first: the browser counts for as long as one session asks."""
+        """How long the main thread has worked since the first call. The browser counts as long as the same
+        session asks."""
         if not self.meter:
             self.meter = self.page.context.new_cdp_session(self.page)
             self.meter.send("Performance.enable")
@@ -70,7 +71,7 @@ def paint(results, chosen, playwright):
         for _ in range(5):
             visitor.page.reload()
             visitor.page.get_by_role("heading", name="Now", exact=True).wait_for()
-            # What is in the document is painted a little later.
+            # The browser paints a little later than the document has the content.
             painted = visitor.page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
             times.append(painted.json_value())
         visitor.browser.close()
@@ -114,7 +115,7 @@ def idle(results, chosen, playwright):
 
 
 def steer(results, chosen, playwright):
-    """A job's rate is changed on its page: when the page says so, and when the rate that it shows is the new one."""
+    """Changes a job's rate on its page: how soon the page confirms it, and how soon it shows the new rate."""
     told, followed = [], []
     with Service(config=API) as service:
         visitor = Visitor(playwright, service)
@@ -143,7 +144,7 @@ def steer(results, chosen, playwright):
 
 
 def watching(results, chosen, playwright):
-    """The same job with the page open on it and with nobody there, in turns: processor seconds of the service."""
+    """The same job with an open page and without one, in turns: processor seconds of the service."""
     ratios = []
     with Service(config=API) as service:
         visitor = Visitor(playwright, service)
@@ -167,9 +168,9 @@ def watching(results, chosen, playwright):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seconds", type=int, default=60, help="seconds of what is measured over time (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of the measurement of an idle page (default 60)")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of jobs (default 15)")
-    parser.add_argument("--gib", type=int, default=8, help="GiB of each (default 8)")
+    parser.add_argument("--gib", type=int, default=8, help="GiB of each job (default 8)")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     chosen = parser.parse_args()
     os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"

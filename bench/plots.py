@@ -1,4 +1,4 @@
-"""Plots of the report, as SVG to be put into a page. matplotlib draws; without it there are none."""
+"""Plots of the report, as SVG for the page. matplotlib draws them; without it there are no plots."""
 
 import io
 
@@ -49,7 +49,8 @@ def _bars(document, rows, values, unit, title, whiskers=None, link=None):
 
 
 def curves(document, rows, over, unit, title):
-    """A line a tool over `over(row)`: share of the link, or the rate where the link has none."""
+    """One line for each tool over `over(row)`: the share of the link, or the rate if the link has no
+    limit."""
     lines = {}
     for row in rows:
         if row["rate"] is not None:

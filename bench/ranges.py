@@ -1,7 +1,9 @@
-"""Random ranges of one file, as the tools do it that are measured beside `farhaul bench read`: JSON on stdout.
+"""Reads random ranges of one file over HTTP or XRootD, to compare with `farhaul bench read`: JSON on stdout.
 
-    ranges.py http HOST PORT PATH SIZE CONNECTIONS BYTES SECONDS         one range a request, HTTP/1.1, a request a connection at a time
-    ranges.py xrootd HOST PORT PATH SIZE THREADS VECTOR BYTES SECONDS    vector reads of VECTOR ranges, a request a thread at a time
+    ranges.py http HOST PORT PATH SIZE CONNECTIONS BYTES SECONDS
+        HTTP/1.1: one range in a request, one request at a time on a connection
+    ranges.py xrootd HOST PORT PATH SIZE THREADS VECTOR BYTES SECONDS
+        vector reads of VECTOR ranges, one request at a time in a thread
 
 The figure is the bytes that came in each second.
 """

@@ -1,4 +1,4 @@
-"""Reads of files where they are, in the lab, beside XRootD and HTTP: one PASS or MISS line a row.
+"""Reads of files where they are, in the lab, compared with XRootD and HTTP: one PASS or MISS line a row.
 
 Always true: peers read the same file over the same link in the same run, in turns with us; figures are of content.
 """
@@ -25,7 +25,7 @@ READ = 64 << 10
 
 
 class Lab(contextlib.AbstractContextManager):
-    """A lab whose folder is in memory, and what runs in it."""
+    """A lab whose folder is in memory, and the processes in it."""
 
     def __init__(self, *link):
         self.home = tempfile.TemporaryDirectory(prefix="farhaul-read-", dir="/dev/shm")
@@ -72,7 +72,7 @@ class Lab(contextlib.AbstractContextManager):
 
 
 def steady(by_second):
-    """Bits a second from the second second on, without the last, which is no whole one."""
+    """Bits a second, without the first second and without the last, which is not a whole one."""
     whole = by_second[1:-1]
     return 8 * sum(whole) / max(1, len(whole))
 
@@ -126,7 +126,7 @@ def randoms(results, chosen):
     for case, name in (("single", "512 reads at a time"), ("vectors", "512 reads at a time, vectors of 32")):
         results.row(name, middle[case] >= 0.85, f"{middle[case]:.2f} of the link", "0.85", spread(found[case]),
                     http=found["http"], xrootd=found["xrootd"], shares=found[case])
-    # What 32 reads a round trip would bring.
+    # The share of the link that 32 reads in each round trip would fill.
     full = 32 * READ * 8 / 0.1 / rate
     shares = [share / full for share in found["few"]]
     results.row("32 reads at a time", statistics.median(shares) >= 0.9, f"{statistics.median(shares):.2f} of 32 a round trip", "0.9",
@@ -182,7 +182,7 @@ def listing(results, chosen):
             out, seconds = place.run("farhaul", "ls", "-RU", *place.options, place.url + "names")
             assert out.count(b"\n") == 1_001_000
             lists.append(seconds)
-    # What comes over the wire is about 20 bytes a name.
+    # Each name takes about 20 bytes on the wire.
     allowed = 8 * 0.2 + 1_001_000 * 20 * 8 / 1e9 + statistics.median(scans)
     seconds = statistics.median(lists)
     results.row("ls -R of a million names", seconds <= allowed, f"{seconds:.2f} s", f"{allowed:.2f} s (8 RTT, bytes, scan)", spread(lists),

@@ -23,7 +23,7 @@ figure{margin:1rem 0;overflow-x:auto}.scroll{overflow-x:auto}.ours td:first-chil
 
 
 def table(head, lines):
-    """A table; lines that begin with Farhaul stand out."""
+    """An HTML table; lines that begin with Farhaul stand out."""
     def row(line):
         mark = " class=ours" if str(line[0]).startswith("farhaul") else ""
         return f"<tr{mark}>" + "".join(f"<td>{html.escape(str(part))}</td>" for part in line) + "</tr>"
@@ -126,7 +126,7 @@ def page(document, name):
 
 
 def put_between_marks(path, text):
-    """Replaces what stands between the marks of a file that has them."""
+    """Replaces the text between the marks of a file."""
     if not path.exists():
         return False
     old = path.read_text()
@@ -138,7 +138,8 @@ def put_between_marks(path, text):
 
 
 def write(document, path, in_document):
-    """The HTML report beside the JSON, and, if wanted, the table in docs/design/benchmarks.md."""
+    """Writes the HTML report beside the JSON, and the table in docs/design/benchmarks.md if `in_document` is
+    set."""
     page_path = path.with_suffix(".html")
     page_path.write_text(page(document, path.name))
     print(f"saved {page_path}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""One run of one tool: the user's command, its clock, what it cost, what arrived.
+"""One run of one tool: the user's command, its time, its cost, and what arrived.
 
-Always true: what arrived is verified after the clock has stopped, against digests made from the source by sha256sum;
-a run ends as `ok`, `timeout`, `failed` or `wrong`, and only `ok` has a time; when it is over nothing of it still runs,
-and nothing of it is still on the link.
+Always true: files that arrived are verified after the clock has stopped, against digests of the source by
+sha256sum; a run ends as `ok`, `timeout`, `failed` or `wrong`, and only `ok` has a time; after a run none of
+its processes still runs, and none of its packets is still on the link.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 @dataclasses.dataclass
 class Data:
-    """What is moved: a file, or a tree of files of one size."""
+    """The data of a run: a file, or a tree of files of one size."""
 
     name: str
     path: pathlib.Path
@@ -43,7 +43,8 @@ class Data:
 
 
 def make_data(root, size, file_size=None, seed=20261121):
-    """One file of `size` bytes, or a tree of files of `file_size` that are as much together, 1000 in a folder."""
+    """Makes one file of `size` bytes, or a tree with `size` bytes in files of `file_size` bytes, 1000 in each
+    folder."""
     folder = root / "data"
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
@@ -66,7 +67,8 @@ def make_data(root, size, file_size=None, seed=20261121):
 
 
 class Watch:
-    """Looks at the processes of both hosts while it lasts: resident memory, and processor time of those that end."""
+    """While it lasts, samples resident memory and processor time of the processes of both hosts, also of
+    those that end."""
 
     def __init__(self, hosts, every=0.2):
         self._inodes = [os.stat(f"/run/netns/{host.netns}").st_ino for host in hosts]
@@ -81,7 +83,7 @@ class Watch:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 host = self._inodes.index(os.stat(f"/proc/{pid}/ns/net").st_ino)
                 fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                # Own time, and that of children that have ended and were waited for.
+                # The time of the process itself, and of its children that have ended and were waited for.
                 self.cpu[host][int(pid)] = sum(int(fields[number]) for number in (11, 12, 13, 14)) / TICKS
                 resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
                 self.memory[host][int(pid)] = max(resident, self.memory[host].get(int(pid), 0))
@@ -102,7 +104,7 @@ class Watch:
         self.look()
 
     def peak(self, host):
-        """Resident memory on a host at its highest, of the processes that did something."""
+        """The sum of the peaks of resident memory of those processes on a host that used processor time."""
         return sum(most for pid, most in self.memory[host].items()
                    if pid not in self.begin[host] or self.cpu[host][pid] > self.begin[host][pid])
 
@@ -136,7 +138,7 @@ class Client:
         os.close(self.watch)
 
     def signal(self, number):
-        """To the command and what it has started: it leads a session of its own."""
+        """Sends a signal to the command and its children, which form a process group of their own."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -147,7 +149,8 @@ class Client:
 
 
 def wait_for(clients, until):
-    """Waits for the clients, `until` at most; notes when each ended. Returns whether all did."""
+    """Waits for the clients until `until` at most, and notes when each ended. Returns whether all have
+    ended."""
     poll = select.poll()
     open_ones = {client.watch: client for client in clients if client.ended is None}
     for watch in open_ones:
@@ -165,7 +168,7 @@ def wait_for(clients, until):
 
 
 def execute(site, peer, data, limit, clients=1):
-    """One run. `clients` move the data at the same time, each its own copy."""
+    """One run, in which `clients` clients move the data at the same time, each to a target of its own."""
     jobs = [make_job(site, data, limit) for _ in range(clients)]
     record = {"bytes": data.size * clients, "files": data.files * clients}
     try:
@@ -217,7 +220,7 @@ def _execute(site, peer, data, jobs, limit):
     else:
         wrong = None if peer.yardstick else next(filter(None, (difference(data, run.job) for run in runs)), None)
         if wrong is None:
-            # A yardstick says itself what it has moved, in a time without start and end.
+            # A yardstick itself reports the bytes that it moved and the time, without its start and end.
             moved, took = peer.measured(runs[0].text(runs[0].out)) or (data.size * len(runs), seconds)
             result |= {"status": "ok", "seconds": seconds, "rate_bps": 8 * moved / took, "moved": moved,
                        "verified": not peer.yardstick}
@@ -232,7 +235,8 @@ def _execute(site, peer, data, jobs, limit):
 
 
 def _stop(peer, runs):
-    """Ends what did not end in time. Returns the bytes that had arrived by then, None if that cannot be told."""
+    """Ends the clients that did not end in time. Returns the bytes that had arrived by then; None if that is
+    not known."""
     arrived = [peer.arrived(run.job, b"") for run in runs]
     if peer.tells_when_interrupted:
         for run in runs:
@@ -246,7 +250,7 @@ def _stop(peer, runs):
 
 
 def difference(data, job):
-    """How what arrived differs from what was sent, None if it does not."""
+    """How the data that arrived differ from those that were sent, in words; None if they do not."""
     if not os.path.lexists(job.target):
         return "nothing has arrived under that name"
     if not data.is_tree:
@@ -256,7 +260,8 @@ def difference(data, job):
 
 
 def _clear(site, strangers, hard):
-    """Leaves the hosts and the link as they were: no server process of that run, no connection, nothing on its way."""
+    """Restores the state of hosts and link before the run: no process of it, no connection, no packet in
+    flight."""
     for pid in set(site.b.pids()) - strangers:
         if hard:
             with contextlib.suppress(ProcessLookupError):

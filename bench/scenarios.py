@@ -28,10 +28,10 @@ PROFILES = {profile.name: profile for profile in (
     Profile("50ms", 50, 0.0, GBIT), Profile("100ms", 100, 0.0, GBIT),
     Profile("LAN-jumbo", 0.5, 0.0, None, 9000), Profile("100ms-1%-jumbo", 100, 0.01, None, 9000))}
 
-#: The five tools that nearly everybody has or could have.
+#: The five tools that nearly everybody has or can install.
 STANDARD = ["farhaul daemon", "scp", "rsync ssh", "gridftp -p 4 -cc 4 -pp -fast", "nginx + aria2c -x16 -s16"]
 
-#: For the curves over file size and over clients: a tool of each kind.
+#: One tool of each kind, for the curves over file size and over the number of clients.
 CURVES = ["farhaul daemon", "farhaul ssh", "scp", "tar over ssh", "rsync ssh", "rsync daemon",
           "gridftp -p 4 -cc 4 -pp -fast", "xrdcp -S 15", "nginx + curl", "nginx + aria2c -x16 -s16",
           "squid + aria2c -x16 -s16", "rclone sftp", "uftp"]
@@ -46,7 +46,8 @@ class Case:
     size: int = 512 * MIB
     file_size: int | None = None
     clients: int = 1
-    #: Each client moves its data in as many parts at once as there are clients, as if to a server each.
+    #: Each client runs as many commands at once as there are clients, as if each of them went to another
+    #: server.
     all_to_all: bool = False
     storage: str = "memory"
     peers: tuple = ()  # all, if empty
@@ -58,7 +59,7 @@ class Case:
 
     @property
     def command_size(self):
-        """What each of them moves, in bytes."""
+        """How many bytes each command moves."""
         return self.size // self.clients if self.all_to_all else self.size
 
     @property
@@ -91,7 +92,8 @@ def full():
     cases += [Case("distance", PROFILES["LAN-fast"], 2048 * MIB, storage="disk")]
     sizes = (None, 64 * MIB, 8 * MIB, MIB, 64 * KIB, 8 * KIB)
     for name in ("LAN", "50ms", "100ms", "LAN-fast", "50ms-fast", "100ms-fast"):
-        # Small files are fewer: what counts is files a second, and 8 KiB files are at most 64 MiB in 8192 files.
+        # The smallest files are 64 MiB together, 8192 files: for them the files a second count, not the
+        # bytes.
         total = {8 * KIB: 64 * MIB}
         cases += [Case("file sizes", PROFILES[name], total.get(size, 256 * MIB), size, peers=tuple(CURVES)) for size in sizes]
     for name in ("LAN-fast", "50ms-0.1%"):

@@ -1,8 +1,8 @@
-"""What the service costs and how fast it answers: idle, with many jobs, with many readers of events. `./x bench service`; one PASS or
-MISS line a row.
+"""How much the service costs and how fast it answers: idle, with many jobs, with many readers of events.
+`./x bench service`; one PASS or MISS line a row.
 
-Always true: everything runs on this host over loopback; the service is a process of its own, and what it costs is read from the
-kernel's counters of that process.
+Always true: everything runs on this host over loopback; the service is a process of its own, and its costs
+are the kernel's counters of that process.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def idle(results, chosen):
 
 
 def many_jobs(service):
-    """10,000 jobs in the history, made from one that has run, and 200 that run."""
+    """Makes 10,000 jobs in the history, copied from one that has run, and 200 jobs that run."""
     service.run("submit", "zero:1000", "null:", "--wait", "-q")
     service.stop()
     alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -175,7 +175,7 @@ def events(results, chosen):
         resident = service.resident_mib()
         over.set()
         listener.join()
-    # Every second reader never reads a byte: it must cost nothing but its connection.
+    # Every second reader never reads a byte: it may cost only its connection.
     results.row("500 readers of events, half of them asleep, 50 requests a second: p99", p99(samples) < 0.1,
                 f"{1e3 * p99(samples):.1f} ms", "100 ms", f"median {1e3 * statistics.median(samples):.1f} ms", heard_bytes=heard[0])
     results.row("the same: resident memory that the readers take", resident - alone < 256, f"{resident - alone:.0f} MiB", "256 MiB",
@@ -183,7 +183,7 @@ def events(results, chosen):
 
 
 def watching(results, chosen):
-    """A job that is watched, against a plain copy of the same, in turns: processor seconds a GiB."""
+    """A job that is watched over the API, against a plain copy, in turns: processor seconds for a GiB."""
     ratios = []
     for _ in range(chosen.pairs):
         with Service() as service:
@@ -207,9 +207,9 @@ def watching(results, chosen):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seconds", type=int, default=60, help="seconds of what is measured over time (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of the measurements idle and events (default 60)")
     parser.add_argument("--pairs", type=int, default=15, help="pairs of a job and a copy (default 15)")
-    parser.add_argument("--gib", type=int, default=4, help="GiB of each (default 4)")
+    parser.add_argument("--gib", type=int, default=4, help="GiB of each job and copy (default 4)")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     chosen = parser.parse_args()
     os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"

@@ -1,9 +1,9 @@
 """Transfers and the kernel's TCP on one bottleneck of the lab, whole files over long links, starts, and paths whose delay
 moves. `./x bench sharing`; one PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3, curl).
 
-Shares are bytes that arrive at host B between the tenth second and the last, counted by nftables, so that neither side
-tells its own figure. A measurement during which the emulator was itself the bottleneck is repeated once, and does not
-count if it stays so.
+Shares are bytes that arrive at host B between the tenth second and the last, counted by nftables, so that no
+side reports its own figure. A measurement is repeated once if the emulator itself was the bottleneck, and
+does not count if it was again.
 """
 
 import argparse
@@ -27,24 +27,26 @@ from harness.hosts import call, install_signal_handlers, wait_until
 
 IPERF_PORTS = (5201, 5202)
 SHORT_TRANSFERS = pathlib.Path(__file__).with_name("short_transfers.py")
-#: What of a packet of 1500 bytes is content: without IP, UDP, header, tag and the segment's frame.
+#: The share of content in a packet of 1500 bytes: without IP, UDP, header, tag and the segment's frame.
 PAYLOAD_SHARE = (1500 - 28 - 34) / 1500
-#: Until then senders find their rates.
+#: How long senders take to find their rates; the measurement begins after that.
 SETTLE_SECONDS = 10
 CONTROLS = ("cubic", "bbr")
-#: Where host A serves zeros over HTTP, by congestion control.
+#: The ports at which host A serves zeros over HTTP, by congestion control.
 HTTP_PORTS = {"cubic": 8081, "bbr": 8082}
-#: What moves over 1 Gbit/s and 100 ms with a queue of 50 ms; what is sent over it, how often, and for how long at most.
+#: The motions of the delay on a path of 1 Gbit/s and 100 ms with a queue of 50 ms; the bytes to send, the
+#: number of runs, and the longest time of a run.
 MOTIONS = ("walk:5:10", "walk:10:10", "5ms")
 MOVING_SIZE = 256 * MIB
 MOVING_RUNS = 3
 MOVING_SECONDS_MAX = 30
-#: Rate, round trip in ms, queue in BDP of a transfer that comes to a Cubic, or to which one comes.
+#: (rate, round trip in ms, queue in BDP) for a transfer that joins a Cubic, and for a Cubic that joins a
+#: transfer.
 NEWCOMER_CASES = [(200e6, 20, 1), (200e6, 20, 2), (200e6, 40, 0.5), (200e6, 40, 1), (200e6, 40, 2), (200e6, 100, 1), (500e6, 40, 1)]
-#: Rate and round trip beside short transfers, and what these would take by themselves.
+#: (rate, round trip in ms) of the path with short transfers, and the shares of the rate that these offer.
 CROSS_PATH = (200e6, 50)
 CROSS_SHARES = (0.3, 0.5)
-#: Rate, round trip in ms, queue in BDP, loss; and who sends.
+#: (label, (rate, round trip in ms, queue in BDP, loss), the senders).
 MODEL_CASES = [
     ("Cubic alone, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("cubic",)),
     ("Cubic alone, 100 ms, 0.25 BDP", (100e6, 100, 0.25, 0), ("cubic",)),
@@ -73,7 +75,7 @@ class Sender:
 
 
 class Lab:
-    """The link with a daemon on two ports and two iperf3 servers at host B."""
+    """The link, with two daemons and two iperf3 servers at host B."""
 
     def __init__(self, link):
         self.link = link
@@ -95,7 +97,7 @@ class Lab:
         return [("udp", daemon.port) for daemon in self.daemons] + [("tcp", port) for port in IPERF_PORTS]
 
     def serve_zeros(self):
-        """Starts what curl and the short transfers fetch from, once."""
+        """Starts the server from which curl and the short transfers fetch, if it does not run yet."""
         if self.zeros is None:
             words = [f"{port}={control}" for control, port in HTTP_PORTS.items()]
             self.zeros = self.a.start([sys.executable, SHORT_TRANSFERS, "serve", *words], stdin=subprocess.DEVNULL)
@@ -112,7 +114,7 @@ class Lab:
         call(self.link.pair.program, "lab", "set", "--lab", self.link.pair.lab, *options)
 
     def passed_bits(self):
-        """What the link has let through from A to B since it stood."""
+        """The bits that the link has let through from A to B since it was made."""
         stats = json.loads(call(self.link.pair.program, "lab", "stats", "--lab", self.link.pair.lab))
         return 8 * stats["links"][0]["forward"]["passed_bytes"]
 
@@ -131,7 +133,7 @@ class Lab:
                                       stderr=subprocess.PIPE)
 
     def stop(self, sender):
-        """As Ctrl-C does; the server must be free for the next."""
+        """Ends a sender as Ctrl-C does, and waits, as its server must be free for the next one."""
         process = sender.process
         if process.poll() is not None:
             raise SystemExit(f"{sender.argv} ended by itself: {process.stderr.read().decode(errors='replace')}")
@@ -148,7 +150,7 @@ class Lab:
         return found
 
     def rates(self, senders, seconds, host=None):
-        """Bits a second of each sender over the next seconds, at host B if not said otherwise."""
+        """Bits a second of each sender over the next seconds, at host B if no other host is given."""
         host = host or self.b
         before, begin = self.counted(host), time.monotonic()
         time.sleep(seconds)
@@ -163,11 +165,13 @@ class Lab:
         wait_until(is_quiet, seconds=60, every=0.1, what="the link is empty")
 
     def wait_until_gone(self, sender):
-        """Until nothing of it arrives any more: what it had queued and in flight leaves the link after it has ended."""
+        """Waits until nothing of a sender arrives any more: packets in queues and in flight leave the link
+        after its end."""
         wait_until(lambda: self.rates([sender], 0.05) == [0.0], seconds=10, every=0, what=f"{sender.name} has left the link")
 
     def measured(self, measure):
-        """What a measurement returns, and whether the emulator kept up; where it did not, the second try counts."""
+        """The result of a measurement, and the emulator's limit, if any. If the first try was limited, the
+        second one counts."""
         for _ in range(2):
             self.quiet()
             self.link.state()
@@ -178,7 +182,7 @@ class Lab:
         return figures, limited
 
     def together(self, senders, seconds, host=None):
-        """Rates of senders that start together, and whether the emulator kept up."""
+        """The rates of senders that start together, and the emulator's limit, if any."""
         def measure():
             for sender in senders:
                 self.start(sender)
@@ -190,7 +194,8 @@ class Lab:
         return self.measured(measure)
 
     def one_after_the_other(self, first, second, seconds):
-        """Rates over the last half of the time of two senders, of which the second comes after a sixth of it."""
+        """The rates of two senders over the last half of the time. The second one starts after a sixth of
+        it."""
         def measure():
             self.start(first)
             time.sleep(seconds / 6)
@@ -213,7 +218,8 @@ class Sharing:
         self.results.row(case, passed and not limited, figure + (" (emulator full)" if limited else ""), goal, **detail)
 
     def tcp(self):
-        """One fair transfer beside one TCP flow, at each queue; the TCP flow beside a Cubic instead of us."""
+        """One fair transfer beside one TCP flow, at each queue; and the same TCP flow beside a Cubic in our
+        place."""
         for rate in self.rates:
             for rtt in (20, 100):
                 for queue in (0.5, 1, 2, 4):
@@ -234,7 +240,8 @@ class Sharing:
                  limited or baseline_limited, share=share, theirs_bps=theirs, mine_bps=mine, beside_cubic_bps=baseline)
 
     def baseline(self, rate, rtt, queue, control):
-        """What the TCP flow gets beside a Cubic. Which of two Cubics is ahead is chance, so of these it is half."""
+        """The rate of the TCP flow beside a Cubic. Which of two Cubics is faster is chance, so then it is
+        half of their sum."""
         key = (rate, rtt, queue, control)
         if key not in self.baselines:
             lab = self.lab
@@ -243,7 +250,7 @@ class Sharing:
         return self.baselines[key]
 
     def low(self):
-        """The scavenger gives way, and takes what is idle within 20 round trips."""
+        """The policy `low` yields to TCP, and fills an idle link within 20 round trips."""
         lab = self.lab
         for rtt in (20, 100):
             for control in CONTROLS:
@@ -280,7 +287,8 @@ class Sharing:
                      one_bps=one, four_bps=other)
 
     def fixed(self):
-        """`--rate` is in bits of UDP payload, counted where they leave. Counters see a train as one packet with one header."""
+        """`--rate` is in bits of UDP payload, counted at the sending host. Its counters see a train as one
+        packet with one header."""
         lab = self.lab
         lab.set(1e9, 50, 1, loss=0.10)
         sender = lab.ours("fixed", rate="800M")
@@ -289,14 +297,14 @@ class Sharing:
                  "800 within 1 %", limited, sent_bps=sent)
 
     def models(self):
-        """The simulator's Cubic and BBR against the kernel's: what each gets on twelve paths."""
+        """Compares the simulator's Cubic and BBR with the kernel's: the rate of each on twelve paths."""
         lab = self.lab
         for label, (rate, rtt, queue, loss), controls in MODEL_CASES:
             lab.set(rate, rtt, queue, loss)
             kernel, limited = lab.together([lab.tcp(control, port) for port, control in enumerate(controls)],
                                            self.chosen.seconds)
             model = simulate(rate, rtt, queue, loss, controls, self.chosen.seconds)
-            # Which of two equal senders is ahead is chance.
+            # Which of two equal senders is faster is chance, so their rates are added up.
             of = lambda rates, wanted: sum(rate for control, rate in zip(controls, rates, strict=True) if control == wanted)  # noqa: E731
             pairs = {control: (of(kernel, control), of(model, control)) for control in controls}
             worst = max(abs(ours / theirs - 1) for theirs, ours in pairs.values())
@@ -313,7 +321,8 @@ class Sharing:
             def both(motion=motion):
                 rates = []
                 for fetch in (self.by_curl, self.by_us):
-                    # Set anew, a walk begins anew with the next packet: both meet the same delays.
+                    # A walk that is set again begins again with the next packet, so both transfers meet the
+                    # same delays.
                     lab.change("--jitter", "0ms")
                     lab.quiet()
                     lab.change("--jitter", motion)
@@ -328,7 +337,8 @@ class Sharing:
                      curl_bps=[curl for (curl, _), _ in runs], ours_bps=[ours for (_, ours), _ in runs])
 
     def by_curl(self):
-        """Bits a second of a download from A to B over BBR; of one that is not done in time, of what had come."""
+        """Bits a second of a download from A to B over BBR. If it is not done in time, the bytes that had
+        come count."""
         done = self.lab.b.run(["curl", "-sS", "-o", "/dev/null", "-m", str(MOVING_SECONDS_MAX), "-w", "%{size_download} %{time_total}",
                                f"http://{self.lab.a.v4}:{HTTP_PORTS['bbr']}/{MOVING_SIZE}"])
         size, seconds = done.stdout.decode().split()
@@ -337,7 +347,7 @@ class Sharing:
         return 8 * int(size) / float(seconds)
 
     def by_us(self):
-        """The same by a transfer that has never seen the path."""
+        """The same for a transfer without a note of the path."""
         lab, sender = self.lab, self.lab.ours(size=MOVING_SIZE)
         (lab.a.home / ".local/state/farhaul/paths.json").unlink(missing_ok=True)
         before, begin = lab.counted(lab.b), time.monotonic()
@@ -356,7 +366,8 @@ class Sharing:
         return 8 * MOVING_SIZE / seconds
 
     def newcomer(self):
-        """One fair transfer that comes to a Cubic, or to which one comes; and a second Cubic in our place."""
+        """A fair transfer joins a Cubic, or a Cubic joins it; and the same with a second Cubic in our
+        place."""
         lab, shares = self.lab, []
         for rate, rtt, queue in NEWCOMER_CASES:
             for tcp_first in (True, False):
@@ -377,7 +388,7 @@ class Sharing:
         self.row("newcomer: median over the cases", 0.35 <= middle <= 0.65, f"share {middle:.2f}", "0.35 to 0.65", None, shares=shares)
 
     def cross(self):
-        """Beside short TCP transfers that come and go: how long these take, and how long beside one BBR in our place."""
+        """Short TCP transfers come and go: how long they take beside us, and beside one BBR in our place."""
         lab = self.lab
         lab.serve_zeros()
         rate, rtt = CROSS_PATH
@@ -414,7 +425,7 @@ class Sharing:
         return lab.measured(measure)
 
     def blocked(self):
-        """Where UDP is blocked or policed, beside tools that open many TCP connections."""
+        """UDP is blocked or policed: compares us with tools that open many TCP connections."""
         with contextlib.closing(Blocked(self.chosen, self.lab, self.results)) as blocked:
             blocked.run()
 
@@ -446,14 +457,15 @@ class Sharing:
 
 
     def start(self):
-        """How soon what is little is over, on the link and on loopback."""
+        """How long very short transfers take, on the link and on loopback."""
         starts = Starts(self.lab, self.results)
         starts.loopback(2 * self.chosen.starts + 10)
         starts.far(self.chosen.starts)
 
 
 def simulate(rate, rtt, queue, loss, controls, seconds):
-    """Bits a second of each control in the simulator, as the counters of the lab see them: packets with one header a train."""
+    """Bits a second of each sender in the simulator, counted as in the lab: a train is one packet with one
+    header."""
     argv = [str(pathlib.Path(product.binary()).with_name("farhaul-sim")), "run", "--ours=false", f"--rate={int(rate)}", f"--rtt-ms={rtt}", f"--loss={loss}",
             "--loss-back=0", f"--queue-bytes={int(max(rate / 8 * max(rtt * queue, 1) / 1000, 1514))}", f"--seconds={seconds}",
             f"--warmup={SETTLE_SECONDS}", f"--rivals={','.join(f'{control}:0:1:1:none' for control in controls)}", "--seeds=5"]

@@ -1,10 +1,11 @@
 """Real TCP transfers that come and go: a server of zeros over HTTP, and clients that arrive as the simulator's do.
 
     short_transfers.py serve PORT=CONTROL ...                           serves /SIZE, each port with its congestion control
-    short_transfers.py fetch HOST PORT SHARE RATE SECONDS SEED          fetches for so long; JSON on stdout
+    short_transfers.py fetch HOST PORT SHARE RATE SECONDS SEED          fetches for SECONDS; JSON on stdout
 
-Arrivals have no memory (Poisson), sizes are Pareto's (1.2, 10 kB to 10 MB): crates/sim/src/cross_traffic.rs has the same. `fetch`
-offers SHARE of RATE bit/s and prints for each transfer when it began, its bytes, its seconds and whether it had ended.
+Transfers begin at random (Poisson), and their sizes have a Pareto distribution (1.2, 10 kB to 10 MB), as in
+crates/sim/src/cross_traffic.rs. `fetch` offers SHARE of RATE bit/s. It prints for each transfer when it
+began, its bytes, its seconds and whether it had ended.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ import sys
 import time
 
 TAIL, LEAST_BYTES, MOST_BYTES = 1.2, 10e3, 10e6
-#: Bytes on the wire of one byte of content.
+#: How many bytes on the wire a byte of content takes.
 WIRE = 1500 / 1448
-#: What stands in memory to be sent; more is sent in turns.
+#: The size of the buffer of zeros; larger answers send it several times.
 ROOM = 1 << 20
 
 
 def size_bytes(part):
-    """The size that `part` of all transfers do not reach."""
+    """The quantile of the sizes: a share `part` of all transfers is smaller."""
     above = (LEAST_BYTES / MOST_BYTES) ** TAIL
     return int(LEAST_BYTES * (1 - part * (1 - above)) ** (-1 / TAIL))
 
@@ -77,7 +78,7 @@ async def serve(ports):
     def ended(task):
         tasks.discard(task)
         if error := task.exception():
-            # A client that has gone is no news.
+            # A client that has gone is not an error.
             if not isinstance(error, ConnectionError):
                 print(f"short_transfers: {error!r}", file=sys.stderr)
 
@@ -118,7 +119,7 @@ async def fetch(host, port, share, rate, seconds, seed):
     if failed:
         raise failed[0]
     for transfer in transfers:
-        # One that has not ended has taken so long at least.
+        # A transfer that has not ended has taken at least this long.
         transfer.setdefault("seconds", seconds - transfer["began"])
     print(json.dumps(transfers))
 

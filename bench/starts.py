@@ -1,8 +1,9 @@
-"""How soon a transfer is over that is hardly more than its start: a part of `./x bench sharing`.
+"""How long very short transfers take: a part of `./x bench sharing`.
 
-Over the lab's link figures are round trips, with what `farhaul --version` takes taken off. On loopback they are whole processes,
-into memory, since only one of these tools waits for a disk. Beside each in turns: curl over TLS 1.3, which fetches the same file
-from OpenSSL's server, and rsync, which sends it to its daemon without encryption.
+Over the lab's link figures are round trips, less the time of `farhaul --version`. On loopback they are the
+times of whole processes; files lie in memory, since only one of these tools waits for a disk. In turns with
+each: curl over TLS 1.3, which fetches the same file from OpenSSL's server, and rsync, which sends it to its
+daemon without encryption.
 """
 
 import json
@@ -22,7 +23,7 @@ RTT_MS = 100
 TLS_PORT, RSYNC_PORT = 8443, 8730
 DAEMON_PORT = 33030
 MIB = 1 << 20
-#: Case, bytes, whether the path's rate is known from before, and the goal in round trips.
+#: (case, bytes, whether a note has the path's rate, the goal in round trips).
 CASES = (
     ("1 kB", 1000, False, 4),
     ("10 MiB, cold", 10 * MIB, False, 8),
@@ -32,7 +33,7 @@ LOOPBACK_BYTES, LOOPBACK_GOAL = 100_000, 0.015
 
 
 class Starts:
-    """A daemon, OpenSSL's server and rsync's on host B, and files in memory on both."""
+    """A daemon, OpenSSL's server and rsync's daemon on host B, and files in memory on both hosts."""
 
     def __init__(self, lab, results):
         self.lab, self.results = lab, results
@@ -73,7 +74,7 @@ class Starts:
         return path
 
     def commands(self, source, address, options):
-        """What a user types for the same file, each into a new name."""
+        """The commands that a user would type to copy this file, each to a new name."""
         url = f"fh://{address}:{DAEMON_PORT}"
         return {
             "farhaul": ["farhaul", "cp", "-q", "--accept-new", *options, source, f"{url}/farhaul{source.name}-{{run}}"],
@@ -84,7 +85,7 @@ class Starts:
         }
 
     def seconds(self, host, commands, runs, state):
-        """Of each run of each command. `state` has what is known of the path."""
+        """The seconds of each run of each command. `state` is the folder with the notes of paths."""
         words = {name: [str(word) for word in argv] for name, argv in commands.items()}
         plan = {"runs": runs, "commands": words, "env": {"XDG_STATE_HOME": str(state)}}
         done = host.run([sys.executable, CLOCK], input=json.dumps(plan).encode(), timeout=600)
@@ -95,7 +96,7 @@ class Starts:
         return json.loads(done.stdout)
 
     def remembered(self):
-        """Where a transfer has noted what the path carries."""
+        """A folder in which a transfer has noted what the path carries."""
         state = self.folder / "remembered"
         product.cp(self.a, "-q", "--accept-new", "zero:1G", f"fh://{self.b.v4}:{DAEMON_PORT}/null:",
                    env={"XDG_STATE_HOME": str(state)})
@@ -107,7 +108,7 @@ class Starts:
         self.lab.set(1e9, RTT_MS)
         for case, size, is_remembered, goal in CASES:
             state = self.remembered() if is_remembered else self.folder / f"unknown-{size}-{{run}}"
-            # A key that was never seen, as at first use, and no note of the path.
+            # As at first use: the daemon's key is not known, and there is no note of the path.
             options = [] if is_remembered else ["--known-hosts", f"{self.folder}/known-{size}-{{run}}"]
             self.lab.link.state()
             seconds = self.seconds(self.a, self.commands(self.file(size), self.b.v4, options), runs, state)

@@ -1,7 +1,7 @@
-"""What many runs say together: medians and spread, in words and as a Markdown table.
+"""Sums up many runs: medians and spread, in words and as a Markdown table.
 
-Always true: a figure measured while the emulator was itself the bottleneck is in no median; a run that did not end in
-time counts with what had arrived by then, and says so.
+Always true: no median contains a figure that was measured while the emulator itself was the bottleneck; a run
+that did not end in time counts with the bytes that had arrived by then, and says so.
 """
 
 import statistics
@@ -39,7 +39,8 @@ def figure(record):
 
 
 def summarise(runs):
-    """One row for each case and tool: cases in the order in which they were run, within a case the fastest first."""
+    """One row for each case and tool: cases in the order in which they ran, within a case the fastest tool
+    first."""
     groups = {}
     for record in runs:
         groups.setdefault((record["scenario"], record["case"], label(record)), []).append(record)
@@ -75,7 +76,7 @@ def _rates(records):
 
 
 def cell(row):
-    """A row's figure: median, spread, what went wrong."""
+    """The figure of a row: median, spread, failures."""
     if row["rate"] is not None:
         spread = (row["high"] - row["low"]) / row["rate"] if row["rate"] else 0.0
         text = rate_text(row["rate"]) + (f" ±{spread / 2:.0%}" if row["rounds"] > 1 else "")
@@ -88,7 +89,7 @@ def cell(row):
 
 
 def columns(rows):
-    """Cases, tools (the fastest over all cases first) and (case, tool) -> row: what tables are made of."""
+    """The parts of a table: cases, tools (the fastest over all cases first) and (case, tool) -> row."""
     cases = list(dict.fromkeys(row["case"] for row in rows))
     total = {}
     for row in rows:

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Runs packed targets (`./x fuzz --pack DIR`) on a machine without a compiler.
 #
-#   ./run.sh TARGET|all SECONDS [JOBS]     each target for so long, so many at a time (default: as there are processors)
-#   ./run.sh TARGET FILE                   one input again
+#   ./run.sh TARGET|all SECONDS [JOBS]     run each target for SECONDS, JOBS at a time (default: one for each processor)
+#   ./run.sh TARGET FILE                   run one input again
 #
-# What is learnt is kept in corpora/, inputs that fail in crashes/, what libFuzzer says in logs/. Ends with 1 if anything failed.
+# Inputs that reach new code are kept in corpora/, inputs that fail in crashes/, the output of libFuzzer in logs/.
+# Exits with 1 if anything failed.
 set -u
 cd "$(dirname "$0")" || exit 1
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The API against its own description: a service is started in a folder of its own, and schemathesis asks it whatever the
-description allows, and much that it does not. No answer may be a 500, undocumented, or other than its schema says.
+"""Checks the API against its own description: starts a service in a folder of its own, and schemathesis sends
+it requests that the description allows, and many that it does not. No answer may be a 500, undocumented, or
+unlike its schema.
 
 usage: tests/api_check.py FOLDER-OF-SCHEMATHESIS [--long] [--seed N]
 """
@@ -15,13 +16,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-#: Its answers have no end.
+#: This route is left out: its answers have no end.
 ENDLESS = "/api/v1/events"
-#: Wrong tokens, of which it would be sent many, shut their sender out.
+#: This route is left out: it would get many wrong tokens, after which the service shuts their sender out.
 LOGS_IN = "/api/v1/login"
-#: Whatever it is asked for would be written on this host.
+#: This route is left out: it would write to any path on this host that a request names.
 WRITES = "/api/v1/store/backup"
-#: A description cannot say all that makes a request good or bad.
+#: These checks are left out: the description cannot state every rule for a valid request.
 NOT_SAID = "positive_data_acceptance,negative_data_rejection"
 
 

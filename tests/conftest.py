@@ -1,4 +1,4 @@
-"""What the tests share: one pair of hosts with sshd and a daemon, and the two roads to the far end."""
+"""What the tests share: a pair of hosts with sshd and a daemon, and the two roads to the far end."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     install_signal_handlers()
-    # What hands the tests to others starts them as it was started itself.
+    # The controller of a parallel run keeps its surroundings: it starts the workers with them, and each
+    # settles itself.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         surroundings.settle()
 
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
-#: Of daemons that are there for one test.
+#: Ports of daemons that one test starts for itself.
 FAILING_PORTS = itertools.count(33500)
 
 
@@ -79,8 +80,8 @@ def shared_net():
 
 @pytest.fixture
 def net(shared_net):
-    """Hosts that many tests use. None of them finds a note of another that UDP was blocked: a noted block gives TCP an even
-    start, and a short job may then end over TCP."""
+    """Hosts that many tests share. Notes that UDP was blocked are removed after each test: such a note gives
+    TCP an even start, and a short job of the next test could then end over TCP."""
     yield shared_net
     for host in shared_net.pair.hosts:
         (host.home / ".local/state/farhaul/blocked.json").unlink(missing_ok=True)
@@ -88,7 +89,7 @@ def net(shared_net):
 
 @pytest.fixture
 def own_net():
-    """Hosts of this test alone, for what kills daemons or changes the link."""
+    """Hosts of this test alone, for tests that kill daemons or change the link."""
     made = make_net()
     yield made
     made.pair.close()
@@ -102,7 +103,7 @@ class Road:
     net: Net
     far: pathlib.Path
     daemon: Daemon
-    #: Variables of the programs on `alpha`.
+    #: Environment variables of the programs on `alpha`.
     env: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -114,7 +115,7 @@ class Road:
         self.process = "farhaul"
 
     def url(self, relative="", host="beta"):
-        """How the command line names a path below the far folder."""
+        """A path below the far folder, as the command line names it."""
         path = f"{self.far}/{relative}" if relative else f"{self.far}"
         if self.name == "ssh":
             return f"{host}:{path}"
@@ -135,8 +136,8 @@ class Road:
 
     @contextlib.contextmanager
     def failing(self, fault=None, epoch_bits=None):
-        """The same road with both ends set up to go wrong. Neither tells the other: over ssh the variables travel as ssh is told
-        to, and a daemon of its own has them."""
+        """The same road with both ends set up to fail on purpose. The protocol does not carry this: ssh
+        passes the variables on, and over the other road a daemon of its own has them."""
         env = product.testing(fault, epoch_bits)
         if self.name == "ssh":
             yield dataclasses.replace(self, env=env)
@@ -159,7 +160,7 @@ def road(request, net):
 
 @pytest.fixture
 def road_of(net):
-    """For a test that chooses its roads."""
+    """A function that returns the road of a name, for tests that choose their roads."""
     return lambda name: road_to(net, name)
 
 
@@ -185,7 +186,7 @@ def near(net):
 
 
 class Way:
-    """A source and a destination, one of them here, the other at the far end."""
+    """A source and a destination: one of them on alpha, the other at the far end."""
 
     def __init__(self, direction, road, near):
         self.road = road

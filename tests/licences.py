@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks without a network that every crate we build with has a licence that fits Apache-2.0, comes from the
+"""Checks without a network that every crate in the build has a licence that fits Apache-2.0, comes from the
 registry, and is pinned with a checksum in Cargo.lock."""
 
 import json
@@ -21,7 +21,7 @@ def is_allowed(expression):
     if not words:
         return False
     python = [word if word in "()" else word.lower() if word in ("AND", "OR") else str(word in ALLOWED) for word in words]
-    return bool(eval(" ".join(python), {"__builtins__": {}}))  # only True, False, and, or, ( and ) can be in it
+    return bool(eval(" ".join(python), {"__builtins__": {}}))  # it can contain only True, False, and, or, ( and )
 
 
 def main():

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks without a network that links between pages lead somewhere: files, headings, pages that the code names, and the index."""
+"""Checks without a network that links between pages lead to files and headings that exist, that pages named
+in the code exist, and that the index has a link to every page."""
 
 import pathlib
 import re
@@ -8,20 +9,22 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INDEX = "docs/README.md"
-#: What was saved by old measurements keeps the names of its day; the test of this program names pages that are not there.
+#: Results of old measurements keep the page names of their time. The test of this program names pages that do
+#: not exist.
 LEFT_OUT = ("bench/results/", "tests/test_docs.py")
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 MENTION = re.compile(r"(?:^|[^\w/.-]|\.\./|/blob/main/)((?:docs|bench/notes)/[\w/.-]*\.(?:md|json|svg|png))(?:#([\w-]+))?")
 
 
 def slug(heading):
-    """The name that GitHub gives a heading, by which links reach it."""
+    """The anchor that GitHub gives a heading."""
     heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def prose(text):
-    """A page without its fenced blocks, in which brackets and # mean something else; lines keep their numbers."""
+    """A page without its fenced blocks, in which brackets and # mean something else. Lines keep their
+    numbers."""
     fenced, lines = False, []
     for line in text.splitlines():
         is_fence = line.lstrip().startswith("```")
@@ -58,7 +61,7 @@ def faults_of(page, texts, root):
 
 
 def mentions(path, text, texts, root):
-    """Pages that a file names in words, as a comment or a message does."""
+    """The faults of pages that a file names in its text, as a comment or a message does."""
     for number, line in enumerate(text.splitlines(), 1):
         for name, anchor in MENTION.findall(line):
             if not (root / name).exists():
@@ -88,7 +91,7 @@ def main():
             text = (ROOT / name).read_text()
         except UnicodeDecodeError:
             continue
-        # A page's links have been looked at already; what it says in words has not.
+        # The links of a page were checked above; here come the pages that its text names.
         faults += mentions(name, LINK.sub("](-)", text) if name in texts else text, texts, ROOT)
     faults += [f"{INDEX} has no link to {page}" for page in unlisted(texts)]
     for fault in faults:

@@ -1,4 +1,5 @@
-"""What a far end sends to an address that a client has named or written into a datagram, and to one that has fallen silent."""
+"""How much a far end sends to an address that a client has named or forged, and to an address that has fallen
+silent."""
 
 import contextlib
 import os
@@ -14,8 +15,8 @@ from harness.product import finish
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
-#: Another host beyond the client's link, that has asked for nothing. The client's kernel has its address, so that a client
-#: can send from it as one does who writes somebody else's address into his datagrams; nothing that goes there arrives.
+#: The address of another host, which has asked for nothing. It is set on the client's host, so that a client
+#: can send from it like an attacker who forges the source address; datagrams to it are dropped.
 VICTIM = "10.77.0.66"
 NAMED_MAX = 10 * 1200
 
@@ -34,7 +35,8 @@ def to_victim(frames, address=VICTIM):
 
 @contextlib.contextmanager
 def silent(host, address, passing=0):
-    """Of what `address` sends by UDP only so many datagrams get out, and nothing gets in."""
+    """While it lasts, only `passing` UDP datagrams from `address` get out of the host, and none to it gets
+    in."""
     limit = f"limit rate over 1/day burst {passing} packets" if passing else ""
     host.nft(f"""table ip silent {{
         chain out {{ type filter hook output priority 0; ip saddr {address} udp dport != 53 {limit} counter drop; }}
@@ -50,7 +52,8 @@ def silent(host, address, passing=0):
 @pytest.mark.parametrize("direction", ["push", "pull"])
 @pytest.mark.parametrize("name", ["ssh", "daemon"])
 def test_an_address_that_is_only_named_gets_little(victims_net, name, direction):
-    """Over ssh the far end begins to speak to where the client says that it is; at a daemon the first datagram leads there."""
+    """Over ssh the far end sends to the address that the client names. A daemon sends to the source of the
+    first datagram."""
     road = road_to(victims_net, name)
     near = victims_net.folder("near")
     source = make_file((near if direction == "push" else road.far) / "file", 3 * MIB)
@@ -64,25 +67,25 @@ def test_an_address_that_is_only_named_gets_little(victims_net, name, direction)
         got = to_victim(arriving())
     came = sum(len(Udp(frame).payload) for frame in leaving() if frame[26:30] == socket.inet_aton(VICTIM))
     sent = sum(map(len, got))
-    assert got, "there is something to be limited"
+    assert got, "something arrives, so there is something to limit"
     assert (came > 0) == (passing > 0) and sent <= (3 * came if came else NAMED_MAX), (len(got), sent, came)
 
 
 @pytest.mark.parametrize("name", ["ssh", "daemon"])
 def test_an_address_that_falls_silent_gets_little(victims_net, name):
-    """The client's network is gone in the middle of a pull; somebody else may have its address by now."""
+    """The client's network fails in the middle of a pull. Another host may have its address by then."""
     road = road_to(victims_net, name)
     near = victims_net.folder("near")
     make_file(road.far / "file", 60 * MIB)
     process = road.start("--rate", "100M", "--path", f"{VICTIM}={road.net.beta.v4}", road.url("file"), near / "copy")
     wait_until(lambda: any(near.iterdir()), what="content comes")
-    # All that the client says is held up, also over TCP and ssh, and so is what its kernel would say.
+    # Nothing that the client sends gets out, also not over TCP and ssh, and neither do errors of its kernel.
     with road.alpha.dropping(f"ip saddr {{ {VICTIM}, {road.alpha.v4} }}", hook="output"):
         before = start_capture(road.alpha, 4, count=100_000)
         before()
         after = to_victim(start_capture(road.alpha, 20, count=20_000)())
     assert sum(map(len, after)) <= NAMED_MAX and len(after) <= 10, (len(after), sum(map(len, after)))
-    # And it goes on when it comes back.
+    # The copy goes on when the network is back.
     outcome = finish(process, timeout=90)
     assert outcome.code == 0, outcome
     assert sha256(near / "copy") == sha256(road.far / "file")
@@ -103,7 +106,8 @@ STATEFUL = """table inet stateful {
 @pytest.mark.parametrize("flows", [1, 3])
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_a_start_through_two_stateful_firewalls(own_net, direction, flows):
-    """Neither end takes a datagram that it has not asked for; both send one first."""
+    """Each firewall drops datagrams of flows that its own host has not begun, so both ends have to send
+    first."""
     road = road_to(own_net, "ssh")
     for host in own_net.pair.hosts:
         host.nft(STATEFUL)

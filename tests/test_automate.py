@@ -1,4 +1,4 @@
-"""The commands of docs/guide/automate.md, run as they stand there, one after the other."""
+"""Runs the commands of docs/guide/automate.md as they stand there, one after the other."""
 
 import json
 import os
@@ -53,11 +53,11 @@ def test_the_page_does_what_it_says(own_net):
     assert len(repeated) == 3, jobs
     states = {job["id"]: job["state"] for job in service.json("jobs")}
     assert set(states.values()) <= {"done", "cancelled"}, states
-    # A key makes one job; the page has the service asked nine times.
+    # One idempotency key makes one job: the commands of the page make nine jobs.
     assert len(states) == 9, jobs
     events, later = ((work / name).read_text() for name in ("events", "later"))
     last = re.findall(r"^id: (\d+)$", events, re.M)[-1]
-    # Both begin with what the reader has: all that follows is new.
+    # The later stream begins with the last event that the reader has; all that follow are new.
     begin, *news = re.findall(r"^id: (\d+)$", later, re.M)
     assert begin == last and all(int(id) > int(last) for id in news), (events, later)
     assert "event: job" in events

@@ -1,4 +1,4 @@
-"""What the measurements make of their runs; the runs themselves are `./x bench`."""
+"""How the measurements evaluate their runs; `./x bench` makes the runs themselves."""
 
 import json
 import pathlib
@@ -92,7 +92,7 @@ def test_the_standard_matrix_is_five_tools_on_three_links(monkeypatch):
     for case in cases:
         found = matrix.entries(case, chosen, ["cubic", "bbr"])
         assert len({peer.name for peer, _ in found}) == 5
-        assert len(found) == 9  # the four over TCP with either congestion control
+        assert len(found) == 9  # Farhaul once, and four tools over TCP with two congestion controls each
 
 
 def test_a_tree_is_for_tools_that_know_trees(monkeypatch):

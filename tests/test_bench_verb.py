@@ -1,6 +1,7 @@
-"""`farhaul bench`: every part with tiny sizes, the shape of its JSON, and that nothing is left behind.
+"""`farhaul bench`: runs every part with tiny sizes, checks the shape of the JSON, and that nothing is left
+behind.
 
-No figure is judged here: how fast a part is depends on the machine and on what else it does.
+No test judges a figure: how fast a part is depends on the machine and on its other load.
 """
 
 import json
@@ -97,7 +98,7 @@ def test_disk_leaves_nothing_when_it_is_killed(net, near):
         wait_until(lambda: writes(process.pid) > MIB, what="something is written")
         process.send_signal(how)
         out, err = process.communicate(timeout=60)
-        # On a fast disk it may have been through already.
+        # On a fast disk it may have ended before the signal.
         assert process.returncode in (code, EXIT_OK), err
         assert files_below(near) == []
         if process.returncode == EXIT_INTERRUPTED:
@@ -119,7 +120,8 @@ def test_link_both_ways(net):
     cases = {(row["direction"], row["cipher"], row["flows"]) for row in findings["rows"]}
     assert cases == {(direction, cipher, flows) for direction in ("to", "from")
                      for cipher in (None, "aes-128-gcm") for flows in (1, 2)}
-    # Sealed ones are as long as a transfer's: whole blocks of the cipher between 8 bytes of header and 16 of tag.
+    # Sealed datagrams are as long as those of a transfer: 8 bytes of header, whole blocks of the cipher, 16
+    # of tag.
     assert {(row["packet_bytes"], bool(row["cipher"]), row["datagram_bytes"]) for row in findings["rows"]} in (
         {(1500, False, 1472), (1500, True, 1464)}, {(1500, False, 1452), (1500, True, 1448)})
     assert any("9000" in skipped["what"] for skipped in findings["skipped"])
@@ -132,7 +134,7 @@ def test_link_keeps_to_its_rate(net):
     before = net.alpha.counter("tx_bytes")
     bench(net.alpha, "link", "--seconds", "0.5", "--rate", "8M", "--direction", "to", "--flows", "1", "beta")
     sent = net.alpha.counter("tx_bytes") - before
-    # Two cases of half a second at 1 MB/s; beside them ssh, the first batch and headers.
+    # Two cases of half a second at 1 MB/s each; the rest is for ssh, the first batches and headers.
     assert sent < 3 * MIB, sent
 
 
@@ -163,7 +165,7 @@ def test_link_stops_when_the_near_end_is_gone(net):
 
 
 def no_processes(net):
-    """No far end stays behind on beta, beside the daemon."""
+    """Waits until no process of a far end is left on beta; the daemon stays."""
     daemons = {net.daemon.process.pid}
     wait_until(lambda: set(net.beta.pids("farhaul")) <= daemons, what="the far end ends")
 
@@ -210,7 +212,7 @@ def test_transfer_that_is_ended_leaves_nothing_at_the_far_end(net, near, how):
     far = net.folder("far")
     argv = ["farhaul", "bench", "transfer", "beta", "--write", "--here", near, "--there", far, "--size", "20M", "--rate", "16M"]
     process = net.alpha.start(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # Memory to memory comes first; then something lies in the far folder.
+    # The first case is memory to memory; after it a file appears in the far folder.
     wait_until(lambda: len(files_below(far)) > 1, seconds=60, what="a file arrives")
     process.send_signal(how)
     _, err = process.communicate(timeout=30)

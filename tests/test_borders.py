@@ -1,5 +1,6 @@
-"""What `sync` may not go into, and what it must not pass over: mounts below either end, trees deeper than a path is long, links to
-directories, things of another kind. Mounts are in folders of the pair of hosts, and go with them."""
+"""What `sync` must not enter, and what it must not skip in silence: mounts below either end, trees that are
+deeper than a path may be long, links to directories, entries of another kind. All mounts lie in the pair's
+folder and are removed with it."""
 
 import contextlib
 import os
@@ -12,7 +13,7 @@ from harness.trees import differences, fill, names
 
 
 def text_lines(outcome, start):
-    """The lines that begin so, in order."""
+    """The lines of stderr that begin with `start`, sorted."""
     return sorted(line for line in outcome.stderr.splitlines() if line.startswith(start))
 
 
@@ -32,7 +33,7 @@ def mounted(net, folder, of=None, size=16):
 
 @pytest.fixture(params=["another file system", "a bind mount"])
 def mount(request, net, way):
-    """Mounts something at a folder: what lies there is then on another mount, of the same file system or of another one."""
+    """A function that mounts something at a folder: another file system, or a directory of the same one."""
     with contextlib.ExitStack() as stack:
         def put(folder):
             of = None
@@ -126,7 +127,7 @@ def test_what_is_mounted_is_not_renamed(way, mount):
 
 
 def test_each_disk_of_a_spread_destination_is_its_own(net, ssh_road, near):
-    """The second directory is another file system than the first, which is no border; what is mounted in it is one."""
+    """That the second directory is another file system than the first is no border. A mount in it is one."""
     far = ssh_road.far
     fill(near, "tree/a")
     fill(far, "one/tree/old two/tree/")
@@ -201,7 +202,7 @@ def make_deep(top, levels, name):
 
 
 def count_deep(top, name):
-    """How many levels there are."""
+    """How many levels the tree has."""
     levels, at = 1, os.open(top, os.O_RDONLY)
     with contextlib.suppress(FileNotFoundError):
         while True:
@@ -228,7 +229,7 @@ def test_a_surplus_tree_is_deleted_however_deep_it_is(net, way, levels, name, wh
 @pytest.mark.parametrize("verb", ["cp", "sync"])
 @pytest.mark.parametrize("levels, name, arrive", [(400, "a-name-of-twenty-bytes", 179), (5_000, "d", 2049)])
 def test_of_a_deep_source_what_does_not_arrive_has_failed(net, way, verb, levels, name, arrive):
-    """A path has at most 4095 bytes: what is below it cannot be named to the other end."""
+    """A path has at most 4095 bytes: entries below that cannot be named to the other end, so they fail."""
     with mounted(net, way.source, size=200), mounted(net, way.target, size=200):
         make_deep(way.source / "top" if verb == "cp" else way.source, levels, name)
         top = way.source / "top" if verb == "cp" else way.source
@@ -243,7 +244,7 @@ def test_what_verify_cannot_look_at_is_not_left_out_in_silence(net, near):
     fill(near, "source/a")
     with mounted(net, near / "copy", size=200):
         cp(net.alpha, "--manifest", near / "manifest", near / "source/", near / "copy/")
-        # The directories above are in the manifest, so that it goes into them.
+        # The manifest has the directories above, so verify enters them.
         make_deep(near / "copy/deep", 600, "a-name-of-twenty-bytes")
         done = net.alpha.run(["farhaul", "verify", "--extra", near / "manifest", near / "copy"])
         assert done.returncode == 1 and b"deep" in done.stdout + done.stderr, done
@@ -253,7 +254,8 @@ def test_what_verify_cannot_look_at_is_not_left_out_in_silence(net, near):
 
 
 def tick(net):
-    """Lets the clock that files' times are taken from go on: a link of this very tick counts as made in the run."""
+    """Waits for the next tick of the kernel's clock for file times: a link of the same tick counts as made in
+    the run."""
     net.alpha.run(["sleep", "0.05"], check=True)
 
 
@@ -274,7 +276,8 @@ REPLACED = [
 
 
 def kinds(source, target):
-    """For each pair of kinds an entry of one in the place of one of the other. What both have of the same kind makes no room."""
+    """Makes, for each pair of kinds, an entry of one kind at the source and one of the other kind at the
+    destination. Entries of the same kind at both ends replace nothing."""
     fill(source, "dir-for-file/x dir-for-link/x dir-for-pipe/x file-for-dangling file-for-link file-for-pipe first same-file")
     (source / "large-for-link").write_bytes(b"x" * (3 << 20))
     os.link(source / "first", source / "hard-for-link")
@@ -419,7 +422,7 @@ def test_a_daemon_follows_a_link_only_beneath_its_root(net, daemon_road, near):
 
 
 def test_a_link_that_is_swapped_during_the_run_leads_nowhere_else(net, way):
-    """The directory that was found at first goes on being used, whatever the link says from then on."""
+    """The receiver goes on using the directory that it found at first, wherever the link leads later."""
     fill(way.target.parent, "disk/ evil/")
     fill(way.target, "a")
     (way.target / "data").symlink_to("../disk")
@@ -444,12 +447,14 @@ def test_a_link_that_is_swapped_during_the_run_leads_nowhere_else(net, way):
     assert outcome.code == 0 and len(names(way.target.parent / "disk").split()) == 300, outcome
 
 
-# ---- what is on another file system, or has another name, in other ways ------------------------------------------------
+# ---- other cases of another file system or another name
+# ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["a kept link", "a mount"])
 def test_room_is_looked_for_where_the_file_goes(net, way, how):
-    """The destination itself is nearly full; what is mounted below it, or a link leads to, is not."""
+    """The destination itself is nearly full; the file system that is mounted below it, or that a link leads
+    to, is not."""
     way.source.mkdir()
     (way.source / "data").mkdir()
     (way.source / "data/large").write_bytes(os.urandom(20 << 20))
@@ -482,7 +487,8 @@ def test_what_is_too_long_under_a_new_name_fails_by_itself(net, way, dry):
 
 
 def test_a_directory_keeps_the_set_group_id_bit_that_the_destination_gave_it(way):
-    """What a group shares belongs to it, also what is made in there later. With -p the source decides."""
+    """A group shares this directory: what is made in it later belongs to the group, too. With -p the source
+    decides."""
     fill(way.source, "new/sub/x there/x")
     fill(way.target, "there/old")
     for folder in (way.target, way.target / "there"):

@@ -1,4 +1,4 @@
-"""What all sessions of a daemon have together: one rate, one memory, and the descriptors that the system gives it."""
+"""What all sessions of a daemon share: its rate, its memory, and the descriptors that the system gives it."""
 
 import contextlib
 import dataclasses
@@ -48,7 +48,7 @@ def test_a_daemons_rate_is_for_all_keys_together_both_ways(own_net, transport):
         outcomes = [finish(process) for process in running]
     assert all(outcome.code == EXIT_OK and outcome.report["transport"] == transport for outcome in outcomes), outcomes
     assert sha256(source) == sha256(net.daemon.root / "pushed") and sha256(folder / "pulled") == sha256(net.daemon.root / "file")
-    # By the daemon's own count: what both have moved, in the time of the one that took longer.
+    # The bytes of both transfers, over the time of the longer one.
     seconds = max(outcome.report["seconds"] for outcome in outcomes)
     bits = 8 * sum(outcome.report["bytes"] for outcome in outcomes)
     assert 0.5 * MAX_RATE < bits / seconds < 1.25 * MAX_RATE, [*map(str, outcomes)]
@@ -62,7 +62,7 @@ def test_keys_have_even_parts_however_many_transfers_they_have(own_net):
     alone = cp(net.alpha, "--accept-new", small, net.daemon.url("alone"), user=USER)
     outcomes = [finish(process) for process in running]
     assert all(outcome.code == EXIT_OK for outcome in outcomes), outcomes
-    # Of sessions that are alike each would have a fourth.
+    # If sessions shared alike, this one would have a fourth.
     assert 0.33 * MAX_RATE < rate(alone) < 0.8 * MAX_RATE, str(alone)
 
 
@@ -76,7 +76,7 @@ def test_a_keys_own_rate_lies_within_the_daemons(own_net):
     fast = cp(net.alpha, "--accept-new", net.daemon.url("file"), folder / "fast", user=USER)
     slow = finish(slow)
     assert slow.code == EXIT_OK, slow
-    # A burst of 4 MiB at the beginning is most of it.
+    # A burst of 4 MiB at the beginning is most of this file, so its rate may exceed 10 Mbit/s.
     assert rate(slow) < 30_000_000 and 0.5 * MAX_RATE < rate(fast) < 1.25 * MAX_RATE, (str(slow), str(fast))
 
 
@@ -90,11 +90,11 @@ def test_a_rate_next_to_none_is_refused(own_net):
         assert reply["refusal"] is None, reply
         outcome = cp(net.alpha, "--accept-new", "--busy-wait", "1s", source, net.daemon.url("x"), user=USER, expect=EXIT_CONNECT)
         assert "the rate of this daemon is used up (15000 bit/s)" in outcome.error_line, outcome
-    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("x"), user=USER, check=False).code == EXIT_OK, what="it serves")
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("x"), user=USER, check=False).code == EXIT_OK, what="the daemon serves")
 
 
 def test_who_comes_when_there_is_no_memory_is_refused_or_waits(own_net):
-    """A session has 14 MiB at least."""
+    """A session takes at least 14 MiB."""
     net = serving(own_net, 33095, "--memory", "24M", "--memory-per-key", "24M")
     source = make_file(near(net) / "file", 100_000)
     command = ["--accept-new", source, net.daemon.url("x")]
@@ -104,12 +104,13 @@ def test_who_comes_when_there_is_no_memory_is_refused_or_waits(own_net):
         assert "the memory of this daemon is used up (24 MiB)" in outcome.error_line and "hint" in outcome.stderr, outcome
         refused = net.daemon.log_text().count("memory of this daemon is used up")
         waiting = start_cp(net.alpha, *command, user=USER)
-        wait_until(lambda: net.daemon.log_text().count("memory of this daemon is used up") > refused, what="another one is turned away")
+        wait_until(lambda: net.daemon.log_text().count("memory of this daemon is used up") > refused, what="another client is turned away")
     assert finish(waiting).code == EXIT_OK and sha256(net.daemon.root / "x") == sha256(source)
 
 
 def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
-    """Half of them are for sessions, 8 for each; what is left is enough for those that are there."""
+    """Half of the descriptors are for sessions, 8 for each; the other half suffices for the work of these
+    sessions."""
     net = serving(own_net, 33096)
     source = make_file(near(net) / "file", 5 * MIB)
     cp(net.alpha, "--accept-new", source, net.daemon.url("before"))
@@ -118,5 +119,5 @@ def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
         replies = [sessions.enter_context(daemon_session(net, peer.request("push", "")))[0]["refusal"] for _ in range(7)]
         assert replies[:6] == [None] * 6 and replies[6]["code"] == "FH-BUSY", replies
         assert "the open files and sockets of this process are used up (48)" in replies[6]["text"], replies
-    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="it serves")
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="the daemon serves")
     assert sha256(net.daemon.root / "after") == sha256(source)

@@ -1,7 +1,8 @@
-"""Caps of a service through the command line: what runs obeys them whichever end sends, and also those that are made later.
+"""Caps of a service through the command line: running transfers obey them whichever end sends, also caps that
+are made later.
 
-Rates are what the service's network device has carried, over the time that has really passed: a machine that is slow brings less,
-and never more.
+Rates are the bytes of the service's network device over the time that has really passed: a slow machine moves
+less, never more.
 """
 
 import contextlib
@@ -18,11 +19,11 @@ from harness.service import Service
 from harness.three import ThreeNet
 from harness.trees import make_file, sha256
 
-#: Bits a second: what is moved before a cap is lowered, and what that leaves.
+#: Bits a second before a cap is lowered, and after it.
 FAST, SLOW = "40M", 4_000_000
-#: More than the slow rate by far, and less than the fast one.
+#: Far more than the slow rate, less than the fast one.
 BETWEEN = 12e6
-#: What the device may carry beyond the cap over a second and over five.
+#: The largest ratio of what the device carries to the cap, over one second and over five.
 OVER_SECOND, OVER = 1.10, 1.02
 
 
@@ -42,18 +43,18 @@ def rate(host, seconds):
 
 
 def until_fast(service):
-    wait_until(lambda: rate(service.host, 0.5) > BETWEEN, 60, 0, "it is fast")
+    wait_until(lambda: rate(service.host, 0.5) > BETWEEN, 60, 0, "the rate is high")
 
 
 def until_slow(service):
-    """It is as slow as the cap says, stays so, and goes on."""
-    wait_until(lambda: rate(service.host, 1) <= OVER_SECOND * SLOW, 20, 0, "it is slow")
+    """Waits until the rate is below the cap; then it must stay there, and content must still move."""
+    wait_until(lambda: rate(service.host, 1) <= OVER_SECOND * SLOW, 20, 0, "the rate is below the cap")
     assert 0.2 * SLOW < rate(service.host, 5) <= OVER * SLOW
 
 
 @contextlib.contextmanager
 def moving(service, who, way):
-    """Content moves without an end: by a job of the service, or by a client of its daemon."""
+    """While it lasts, content moves without an end: by a job of the service, or by a client of its daemon."""
     if who == "job":
         ends = ["zero:", service.far.url("null:")] if way == "send" else [service.far.url("zero:"), "null:"]
         id = service.submit(*ends, "--fingerprint", service.far.fingerprint)
@@ -78,7 +79,7 @@ def test_a_cap_that_is_lowered_holds_for_what_runs(service, who, way):
     service.run("cap", "set", "host", "--rate", FAST)
     with moving(service, who, way):
         until_fast(service)
-        # All but the rate stays as it is.
+        # Only the rate changes; all else stays as it is.
         service.run("cap", "set", "host", "--rate", str(SLOW))
         until_slow(service)
         service.run("cap", "set", "host", "--rate", "none")
@@ -97,7 +98,8 @@ def test_a_cap_that_is_made_later_holds_for_what_runs(service, who, about):
         until_slow(service)
         used = {cap["name"]: cap["sessions"] for cap in service.json("cap", "list")}
         assert used == {"host": 1, "lab": 1}
-        # It is about somebody else then, and about this one again, with what it stands in.
+        # Then the cap itself no longer limits, but a parent that is set for it does; without the cap nothing
+        # limits.
         service.run("cap", "set", "campus", "--rate", str(SLOW))
         service.run("cap", "set", "lab", "--rate", FAST)
         until_fast(service)

@@ -1,4 +1,4 @@
-"""Sources that change while they are read, sources that grow, and what --durable syncs."""
+"""Sources that change while they are read, sources that grow, and what --durable syncs to the disk."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def start(way, *arguments):
 
 
 def wait_for_part(way, size):
-    """Until some of the first large file has arrived."""
+    """Waits until a part of the first large file has arrived."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for part in way.target.glob(".*.fhpart"):
@@ -54,7 +54,7 @@ def test_a_source_that_changes_once_arrives_as_it_is_then(way, how):
     assert "changed while it was read; it is read again" in done.stderr, done
     assert differences(way.source, way.target, root_too=False) == [] and not leftovers(way.target)
     if how == "in place":
-        assert done.report["bytes_matched"] > MIB, "what had come served for the second time"
+        assert done.report["bytes_matched"] > MIB, "the second reading used what had arrived before"
 
 
 def test_a_source_that_never_rests_fails_after_a_second_try(way):
@@ -64,7 +64,7 @@ def test_a_source_that_never_rests_fails_after_a_second_try(way):
     over = threading.Event()
 
     def scribble():
-        # More often than the second reading takes, of which only what differs is sent.
+        # Changes come faster than the second reading, which sends only differences and so is short.
         while not over.wait(0.005):
             with open(big, "r+b") as file:
                 file.write(os.urandom(8))
@@ -106,10 +106,10 @@ def test_a_growing_file_is_followed_until_it_rests(way):
         over.set()
         thread.join()
     assert done.code == 0, done
-    assert (way.source / "small").stat().st_size == 350, "it rested in between, and the test means nothing"
+    assert (way.source / "small").stat().st_size == 350, "the file rested in between, so this test shows nothing"
     assert differences(way.source, way.target, root_too=False) == [] and not leftovers(way.target)
     again = cp_again(way)
-    assert again["files"] == 0 and again["skipped"] == 4, "their times are those of their last state"
+    assert again["files"] == 0 and again["skipped"] == 4, "the copies have the times of the last state"
 
 
 def test_an_empty_file_that_is_followed_has_no_name_before_it_has_rested(way):
@@ -119,7 +119,7 @@ def test_an_empty_file_that_is_followed_has_no_name_before_it_has_rested(way):
     make_file(way.source / "rested", 100)
     os.utime(way.source / "rested", (1_000_000_000, 1_000_000_000))
     run = start(way, "--follow-growth=5s")
-    # What has rested long ago is there when the others have been decided on.
+    # The file that rested long ago arrives only after the others have been decided on, too.
     wait_until(lambda: (way.target / "rested").exists(), seconds=60, what="the file that has rested arrives")
     assert not (way.target / "log").exists() and not (way.target / "still-empty").exists()
     (way.source / "log").write_text("a line\n")
@@ -130,7 +130,8 @@ def test_an_empty_file_that_is_followed_has_no_name_before_it_has_rested(way):
 
 
 def start_behind_a_large_file(way, *arguments, **options):
-    """A copy of a large file and, behind it, of a tree: of that nothing is read before there is room for more than the large one."""
+    """Starts a copy of a large file and a tree behind it. Nothing of the tree is read while the large file
+    fills the memory."""
     base = way.source.parent
     make_file(base / "large", 60 * MIB)
     near, far = (base, None) if way.is_push else (None, way.road)
@@ -165,7 +166,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_told_apart_from_a_failure(way
     lines = [json.loads(line) for line in manifest.read_text().splitlines()]
     results = {line["path"]: line["result"] for line in lines if "path" in line}
     assert results["tree/gone"] == results["tree/gone-large"] == "vanished" and results["tree/stays"] == "sent"
-    # Nothing of them is tried again, and nothing vanishes the next time.
+    # Vanished files do not count as failed: `--retry-failed` has nothing to do.
     saved = here / "report"
     saved.write_text(json.dumps(report))
     if not fails:
@@ -190,7 +191,7 @@ def test_events_tell_of_what_has_vanished(way):
 def test_what_has_vanished_keeps_a_sync_from_no_deletion(way):
     way.source.mkdir()
     make_file(way.source / "large", 60 * MIB)
-    # Some of them come behind the large one, in whatever order the directory has them.
+    # Whatever the order of the directory, some of these come behind the large file.
     small = [make_file(way.source / f"small{number}", 1000) for number in range(50)]
     way.target.mkdir()
     (way.target / "surplus").write_text("x")
@@ -212,7 +213,8 @@ def cp_again(way):
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_who_watches_a_directory_hears_once_of_each_file_that_is_whole(net, near, announced):
-    """By default of new small ones as created, of all others as moved there; with --announce of all as moved there."""
+    """By default a new small file is created, and any other file is moved there. With --announce all are
+    moved there."""
     source, target = near / "tree", near / "copy"
     source.mkdir()
     sizes = {"empty": 0, "small": 100, "one-chunk": MIB, "middle": 3 * MIB, "large": 9 * MIB}
@@ -226,7 +228,7 @@ def test_who_watches_a_directory_hears_once_of_each_file_that_is_whole(net, near
     heard = [(event, name) for event, name in watch.heard() if not name.startswith((".", "#"))]
     wanted = [("create" if name in small and not announced else "moved_to", name) for name in sizes]
     assert sorted(heard) == sorted(wanted)
-    # What takes the place of an older version is moved there.
+    # A file that replaces an older version is moved there.
     for name in sizes:
         with open(source / name, "ab") as file:
             file.write(b"more")
@@ -255,7 +257,7 @@ def test_durable_syncs_at_the_end_or_each_file(net, near, switch):
         assert counts == {"fsync": 0, "syncfs": 0}, calls
     else:
         assert counts["syncfs"] >= 1
-        assert calls[-1] == "syncfs", "nothing is written behind it"
+        assert calls[-1] == "syncfs", "nothing is written after the sync"
         files = 21
         assert counts["fsync"] >= 2 * files if switch == "--durable=file" else counts["fsync"] == 0, counts
     assert differences(source, near / "copy") == []

@@ -95,7 +95,7 @@ def test_a_destination_made_for_several_sources_is_an_ordinary_directory(road, n
     for name in "ab":
         (near / name).write_text(name)
     road.cp(near / "a", near / "b", road.url("made"))
-    # The daemon has no mask here, a user's own the usual one.
+    # The daemon of these tests has no mask; over ssh the user's usual umask applies.
     ordinary = 0o777 if road.name == "daemon" else 0o755
     assert (road.far / "made").stat().st_mode & 0o777 == ordinary
 
@@ -251,7 +251,8 @@ def test_ssh_agent(ssh_road, near):
 
 
 def test_jump_host_that_udp_cannot_pass_uses_the_channel(own_net, near):
-    """Behind a jump host the far end's address may lead nowhere; the job goes on through ssh."""
+    """Behind a jump host the far end's address may not be reachable; the copy goes on through the ssh
+    channel."""
     source = make_file(near / "file", 3 * MIB)
     far = own_net.folder("far")
     with own_net.beta.dropping("meta l4proto udp"), own_net.beta.dropping("tcp dport 33001-33100"):
@@ -279,7 +280,8 @@ def test_overwrite_rules(road, near, rule, newer, older, same):
 
 @pytest.mark.parametrize("rule", ["never", "older"])
 def test_a_link_to_a_file_that_was_kept_is_not_made(road, near, rule):
-    """Each pair is one file at the source; at the destination its first name has another content, which stays."""
+    """Each pair of names is one file at the source. At the destination its first name has another content,
+    which stays."""
     tree = near / "tree"
     (tree / "same").mkdir(parents=True)
     for name in ("a", "c", "e", "same/a"):
@@ -294,7 +296,7 @@ def test_a_link_to_a_file_that_was_kept_is_not_made(road, near, rule):
         os.utime(there / name, (when, when))
     shutil.copy2(tree / "same/a", there / "same/a")
     before = {path.name: sha256(path) for path in there.iterdir() if path.is_file()}
-    # Listed in this order, where a directory has its own.
+    # This list fixes the order; a directory would be listed in its own.
     (near / "names").write_text("a b c d e f same/a same/b".replace(" ", "\n"))
     manifest = near / "manifest"
     outcome = road.cp("--overwrite", rule, "--manifest", manifest, "--files-from", near / "names", f"{tree}/",
@@ -303,7 +305,7 @@ def test_a_link_to_a_file_that_was_kept_is_not_made(road, near, rule):
     assert failed.keys() == ({"b"} if rule == "never" else {"b", "f"})
     assert all(reason == "the file that it is a link to was not overwritten" for reason in failed.values())
     assert {path.name: sha256(path) for path in there.iterdir() if path.is_file()} == before
-    assert os.path.samefile(there / "same/a", there / "same/b"), "what was kept is what the source has"
+    assert os.path.samefile(there / "same/a", there / "same/b"), "the kept file equals the source, so the link is made"
     results = {line["path"]: line["result"] for line in map(json.loads, manifest.read_text().splitlines()[1:-1])}
     kept = {name for name, result in results.items() if result == "kept"}
     assert kept == {"a", "c", "d", "e", "same/a"} | ({"f"} if rule == "never" else set())
@@ -410,7 +412,7 @@ def test_longest_path_and_component(road, near):
 
 
 def test_special_files_are_named_and_left_out(road, near):
-    """As with rsync this is no failure, but it is told."""
+    """As with rsync this is no failure, but the user is told."""
     folder = near / "dir"
     folder.mkdir()
     os.mkfifo(folder / "fifo")
@@ -466,7 +468,7 @@ def test_local_to_local_is_said_or_done(net, near):
 
 
 def test_eight_clients_one_killed(own_net, near):
-    """Push and pull mixed, one killed: the others notice nothing."""
+    """Pushes and pulls at once. One client is killed, and the others notice nothing."""
     daemon = own_net.daemon
     cp(own_net.alpha, "--accept-new", make_file(near / "first", 10), daemon.url("first"))
     sources = [make_file(near / f"s{n}", 60 * MIB, seed=n) for n in range(8)]
@@ -490,13 +492,13 @@ def test_eight_clients_one_killed(own_net, near):
 
 @pytest.mark.parametrize("own_road", ["daemon"], indirect=True)
 def test_more_large_files_than_descriptors(own_road):
-    """Each large file has descriptors at the receiver: what there are none for waits."""
+    """Each large file takes descriptors at the receiver: files for which none are left have to wait."""
     road = own_road
     source = road.net.folder("near") / "tree"
     source.mkdir()
     for number in range(300):
         make_file(source / f"{number:03}", MIB + 1 + number)
-    # With a journal, and each in a directory of its own beside a small one.
+    # These are large enough for a journal, and each lies in a directory of its own beside a small file.
     for number in range(40):
         folder = source / f"folder{number:02}"
         folder.mkdir()

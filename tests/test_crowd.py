@@ -1,4 +1,4 @@
-"""Many clients at once from one address, as an array job or a laboratory behind a NAT has them."""
+"""Many clients at once from one address, as from an array job or from a laboratory behind a NAT."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from harness.hosts import wait_until
 from harness.product import PORT, cp
 from harness.trees import make_file
 
-#: Lets all of them go at once, and notes how each has ended.
+#: A script that starts all clients at once, and notes how each has ended.
 CROWD = """
 cd {folder}
 mkfifo go
@@ -22,12 +22,12 @@ sleep 1
 printf '%{count}s' '' >&9
 wait
 """
-#: What the daemon may take for a crowd: far less than what each client might ask for by itself.
+#: How much memory the daemon may take for the crowd: far less than the sum of what the clients could ask for.
 MEMORY_MAX_MIB = 1024
 
 
 def resident_mib(pid):
-    """The most that a process has had in memory."""
+    """The peak of a process's resident memory."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) >> 10
@@ -35,7 +35,7 @@ def resident_mib(pid):
 
 
 def crowd(net, count, transport):
-    """Copies one file as `count` clients at once; each must arrive."""
+    """Copies one file by `count` clients at once. Each copy must arrive."""
     near = net.folder("crowd")
     source = make_file(near / "source", 50_000)
     cp(net.alpha, "--accept-new", source, net.daemon.url("first"))
@@ -65,13 +65,14 @@ def test_five_hundred_clients_at_once_are_all_done(own_net, transport):
 
 
 def test_who_finds_a_daemon_full_is_told_so(own_net):
-    """Connections that say nothing hold all places of their address; a client waits for its turn, or does not."""
+    """Silent connections take all places of their address. A client is told that the daemon is busy, or waits
+    its turn."""
     source = make_file(own_net.folder("near") / "source", 1000)
     holder = own_net.alpha.start(["python3", "-c", HOLDER, own_net.beta.v4, str(PORT)], stdout=-1)
     assert holder.stdout.readline() == b"held\n"
 
     def are_taken():
-        """Whether the daemon has taken all of them from the kernel, which holds them for a moment."""
+        """Whether the daemon has accepted all connections; for a moment they wait in the kernel."""
         table = own_net.beta.run(["ss", "-Hltn", f"sport = :{PORT}"]).stdout.decode()
         return all(line.split()[1] == "0" for line in table.splitlines())
     wait_until(are_taken, what="the daemon has all connections")

@@ -1,4 +1,5 @@
-"""Large files that changed in places: only what differs travels, and whatever is there in another version serves."""
+"""Large files that changed in places: only the differences travel, and any older version at the destination
+is used."""
 
 import os
 import random
@@ -14,7 +15,7 @@ BLOCK = 4096
 
 
 def change(path, share=0.01, seed=1):
-    """Changes every hundredth block, drawn at random, by one byte; returns how many."""
+    """Changes one byte in each of a share of the blocks, drawn at random; returns how many blocks."""
     chance = random.Random(seed)
     size = os.path.getsize(path)
     blocks = chance.sample(range(size // BLOCK), max(1, int(size // BLOCK * share)))
@@ -35,7 +36,7 @@ def both(way, name, size=64 * MIB):
 
 
 def older(path):
-    """Files that are made one after the other may have the same time."""
+    """Dates a file back: files that are made one after the other may have the same time."""
     os.utime(path, (1_000_000_000, 1_000_000_000))
     return path
 
@@ -47,7 +48,7 @@ def test_a_hundredth_of_the_blocks_costs_less_than_two_hundredths_of_the_bytes(w
     assert report["ok"] and report["files"] == 1
     assert sha256(source) == sha256(target) and differences(way.source, way.target) == []
     size = 200 * MIB
-    # All that left the sender; what the receiver said of its file is another 0.2 % the other way.
+    # This counts all that left the sender; the receiver's digests take another 0.2 % the other way.
     assert report["wire_bytes_sent"] < 0.02 * size - 0.002 * size, report["wire_bytes_sent"] / size
     assert report["bytes"] + report["bytes_matched"] == pytest.approx(size, rel=0.001)
     assert not leftovers(way.target)
@@ -97,7 +98,7 @@ def test_every_kind_of_change_arrives(way, what):
         report = way.sync(*more).report
     assert differences(way.source, way.target) == [] and not leftovers(way.target)
     if what == "other":
-        # After a while it is seen to be of no use; nothing is sent twice for that.
+        # The comparison is given up after a while as useless, and nothing is sent twice because of it.
         assert report["bytes"] == 90 * MIB
     elif what not in ("longer", "holes"):
         assert report["bytes"] < 4 * MIB, report

@@ -1,4 +1,5 @@
-"""The units of systemd that are delivered: systemd finds nothing wrong with them, and they keep the service from what it does not need."""
+"""The systemd units in deploy/: systemd finds no fault in them, and they take from the service what it does
+not need."""
 
 import pathlib
 import re
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason=
 
 @pytest.fixture
 def units(tmp_path: pathlib.Path) -> list[pathlib.Path]:
-    """The units, with a program that is there in the place of ours."""
+    """Copies of the units, in which a program that exists stands in place of farhaul."""
     copies = []
     for unit in (DEPLOY / "farhaul.service", DEPLOY / "farhaul.socket"):
         copy = tmp_path / unit.name

@@ -1,4 +1,5 @@
-"""Standard input and output that are closed, full or gone: what was asked for and is not written anywhere is an error."""
+"""Standard input and output that are closed, full or without a reader: output that is asked for and lost is
+an error."""
 
 import json
 import os
@@ -53,7 +54,7 @@ def test_a_report_that_nobody_gets(road, near, output):
     source = make_file(near / "file", 100)
     done = shell(road, near, f'farhaul cp -q --json "$@" {output}', *road.arguments, source, road.url("copy"))
     assert_refused(done)
-    assert (road.far / "copy").exists() == (output == ">/dev/full"), "nothing is begun that could not be told of"
+    assert (road.far / "copy").exists() == (output == ">/dev/full"), "a run without an output for its report does not begin"
 
 
 def test_the_null_device_is_an_output_and_an_input(ssh_road, near):
@@ -76,7 +77,7 @@ def test_what_is_asked_for_and_lost_is_an_error(net, near, words, output):
     net.alpha.run(["farhaul", "cp", "-q", "--manifest", near / "m.jsonl", near / "missing", near / "changed",
                    f"{near}/copies/"], cwd=near, check=True)
     (near / "missing").unlink()
-    # So that the reader has gone for sure, the writer waits for that.
+    # The reader's end of the pipe is closed before farhaul starts, so that the reader has gone for sure.
     line = f"farhaul {words} {output}" if output != "| true" else \
         f"mkfifo reader; exec 3<>reader; exec 4>reader; exec 3>&-; farhaul {words} >&4; exit $?"
     if "lab" in words:
@@ -88,7 +89,7 @@ def test_what_is_asked_for_and_lost_is_an_error(net, near, words, output):
 
 
 def test_what_was_found_is_written_whole(net, near):
-    """The same commands, with an output."""
+    """The same commands with an output succeed."""
     for words in ("completions bash", "man", "--help", "cp --help", "--version"):
         done = net.alpha.run(["bash", "-c", f"farhaul {words}"], cwd=near)
         assert done.returncode == 0 and done.stdout and not done.stderr, words

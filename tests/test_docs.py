@@ -1,4 +1,5 @@
-"""What the pages on robustness and security claim has a test of the name that stands beside it; links that lead nowhere are found."""
+"""Each claim of the pages on robustness and security names tests that exist; links that lead nowhere are
+found."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""What happens in a transfer, as programs are told it: `--events`, and a daemon's log."""
+"""How programs are told what happens in a transfer: `--events`, and the log of a daemon."""
 
 import json
 import signal
@@ -40,7 +40,7 @@ def test_each_event_is_a_line_and_the_report_is_the_last(road, near, direction):
     word = "sent" if direction == "push" else "received"
     assert all(event["done"] == word and event["bytes"] == 2 * MIB and not event["dry_run"] for event in done)
     snapshots = told(events, "snapshot")
-    # Ten mebibytes at 40 Mbit/s take two seconds.
+    # Ten mebibytes at 40 Mbit/s take two seconds, so there are snapshots.
     assert snapshots and all(seen["state"] == "running" and seen["id"] == events[0]["id"] for seen in snapshots)
     assert snapshots[-1]["bytes_total"] == 10 * MIB and 0 < snapshots[-1]["bytes_done"] <= 10 * MIB, snapshots
     seconds = [event["seconds"] for event in events if event["event"] not in ("snapshot", "report")]

@@ -1,4 +1,5 @@
-"""One file of many fails, or the place as a whole: what arrives, what is said, which exit code."""
+"""One file of many fails, or the destination as a whole: what arrives, what the user is told, which exit
+code."""
 
 import os
 import threading
@@ -41,7 +42,7 @@ def test_one_source_of_two_is_missing(road, near):
 
 
 def test_unreadable_files_are_listed_and_the_others_arrive(own_net):
-    """A client without root rights meets files that it may not read."""
+    """A client that is not root meets files that it may not read."""
     near = own_net.folder("near")
     tree = make_tree(near / "tree", seed=21, files=100)
     os.system(f"chown -R {USER_ID} {near}")
@@ -102,7 +103,7 @@ def test_no_permission_at_the_destination(own_net):
 
 
 def test_no_space(own_net):
-    """A large file on a small disk: one clear line, and what fits stays for the next run."""
+    """A large file on a small disk: the error is one clear line, and what fits stays for the next run."""
     near = own_net.folder("near")
     source = make_file(near / "file", 100 * MIB)
     disk = own_net.pair.small_disk(32)
@@ -213,7 +214,8 @@ def test_full_report_of_a_failure(road, near):
 
 
 def test_receiver_that_vanishes_is_told(own_net):
-    """Connection lost, by a signal to the far end: exit code and hint say that the command can be repeated."""
+    """A signal to the far end cuts the connection: exit code and hint say that the command can be
+    repeated."""
     from harness.product import EXIT_LOST
     far = own_net.folder("far")
     source = make_file(own_net.folder("near") / "file", 300 * MIB)
@@ -232,7 +234,7 @@ def test_receiver_that_vanishes_is_told(own_net):
 @pytest.mark.parametrize("direction", ["push", "pull"])
 @pytest.mark.parametrize("whose", ["client's", "daemon's"])
 def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, direction):
-    """A thread panics: at the client that is the end of the command, at a daemon of one session."""
+    """A thread panics: at a client this ends the command, at a daemon only the one session."""
     fault = product.testing("panic_after=60")
     daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), env=fault if whose == "daemon's" else None)
     source = make_file((near if direction == "push" else daemon.root) / "source", 64 * MIB)
@@ -242,7 +244,7 @@ def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, 
     idle = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
     outcome = cp(net.alpha, "--rate", "500M", *ends, env=fault if whose == "client's" else None, timeout=30,
                  expect=EXIT_LOST if whose == "daemon's" else EXIT_INTERNAL)
-    assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "a fault on purpose")
+    assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "panics on purpose")
     assert ("this is a fault of farhaul itself" in daemon.log_text()) == (whose == "daemon's")
     assert not (daemon.root / "copy").exists() and not (near / "copy").exists()
     wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/task")) <= idle, what="the session's threads have ended")

@@ -1,7 +1,8 @@
-"""A host that lets a process have only so many threads: whichever of them cannot be started, the command ends, says so in one
-line, and waits for none of the others.
+"""A host that limits the number of threads: whichever thread cannot be started, the command ends, says so in
+one line, and does not wait for its other threads.
 
-The limit is the kernel's (RLIMIT_NPROC), which counts by user and not for root, so the binary runs as a user that nobody else is.
+The limit is the kernel's (RLIMIT_NPROC). It counts all threads of a user and does not hold for root, so the
+binary runs as a user of its own.
 """
 
 import os
@@ -17,7 +18,7 @@ from harness import product
 from harness.hosts import wait_until
 from harness.product import EXIT_INTERNAL, EXIT_OK
 
-#: Nobody's.
+#: A user id that nothing else uses.
 USER = 61_717
 SECONDS_MAX = 60
 
@@ -37,7 +38,7 @@ def folder():
 
 
 def start(folder, threads, *arguments, **options):
-    """As that user, who may have so many threads in all."""
+    """Starts farhaul as that user, who may have `threads` threads in all."""
     environment = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"]}
     return subprocess.Popen([folder / "farhaul", *map(str, arguments)], user=USER, group=USER, extra_groups=[],
                             env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
@@ -63,7 +64,8 @@ def tree(folder):
 
 
 def ends_whatever_is_missing(folder, command, enough=64):
-    """With one thread more each time until the command succeeds; returns with how many it did."""
+    """Runs the command with one more thread each time until it succeeds; returns how many threads it
+    needed."""
     failed = 0
     for threads in range(1, enough):
         code, stderr = run(folder, threads, *command(threads))
@@ -102,7 +104,7 @@ def test_a_verification_ends_whichever_thread_is_missing(folder):
 
 
 def test_a_daemon_goes_on_when_a_session_gets_no_threads(folder):
-    """Each client ends in time, and when there are threads again, the daemon serves as before."""
+    """Each client ends in time. When there are threads again, the daemon serves as before."""
     source = tree(folder)
     run(folder, 1000, "keygen", "-f", folder / "home" / "daemon_key")
     client = folder / "client_key"
@@ -125,7 +127,7 @@ def test_a_daemon_goes_on_when_a_session_gets_no_threads(folder):
         own = len(os.listdir(f"/proc/{daemon.pid}/task"))
 
         def pull(threads):
-            # Another user's limits are not for everybody who is root, one's own are.
+            # Root may lack the right to change limits of another user; that user may change them.
             subprocess.run(["prlimit", f"--nproc={threads}:1000", f"--pid={daemon.pid}"], check=True, user=USER, group=USER,
                            extra_groups=[])
             target = folder / f"pulled{threads}"
@@ -137,11 +139,12 @@ def test_a_daemon_goes_on_when_a_session_gets_no_threads(folder):
 
         for more in (0, 1, 3):
             outcome = pull(own + more)
-            # One that ended meanwhile may have left its place to a session; then everything has to be there.
+            # A thread that ended meanwhile may have made room for the session: then the copy must be
+            # complete.
             if outcome.returncode == EXIT_OK:
                 subprocess.run(["diff", "-r", source, folder / f"pulled{own + more}"], check=True)
             assert b"panicked" not in outcome.stderr, outcome
-            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) <= own, what="its threads end")
+            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) <= own, what="the session's threads end")
         assert pull(1000).returncode == EXIT_OK
         assert daemon.poll() is None and "panicked" not in log()
     finally:

@@ -1,5 +1,5 @@
-"""Destinations that keep less than the source has: coarse or narrow times, no hard links, no room that is had without zeros, and
-directories in which nothing is replaced."""
+"""Destinations that keep less than the source has: coarse or narrow times, no hard links, no allocation
+without zeros, and append-only directories, in which nothing is replaced."""
 
 import contextlib
 import os
@@ -14,7 +14,8 @@ from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp
 from harness.trees import leftovers, make_file
 
 MIB = 1 << 20
-#: Of years that every file system has, with a fraction that none of the coarse ones keeps; the second one is odd.
+#: Times in years that every file system can store, with fractions that no coarse one keeps. The seconds of
+#: the second one are odd, which FAT does not keep.
 TIMES = [1_600_000_000_123_456_789, 1_600_000_001_999_999_999, 1_700_000_000_000_000_001]
 BEYOND_2038 = 4_000_000_000_500_000_000
 
@@ -127,10 +128,10 @@ def test_what_the_destination_keeps_of_a_time_is_that_time(coarse, verb):
     assert (second.report["files"], second.report["skipped"]) == (0, 6), second
     assert len(warnings_of(second)) == 1, second.report["warnings"]
     assert not leftovers(coarse.target)
-    # Who knows it, says so, and is not told again.
+    # A user who sets the window gets no warning.
     known = coarse.sync("--modify-window", "2", **both)
     assert known.report["skipped"] == 6 and warnings_of(known) == []
-    # What has changed by more than that is sent.
+    # A change by more than the window is sent.
     at = TIMES[0] + 4_000_000_000
     os.utime(coarse.source / "large0", ns=(at, at))
     changed = coarse.sync(**both)
@@ -151,7 +152,7 @@ def test_verify_agrees_on_times(coarse, net):
 
 
 def test_times_beyond_2038(net, near):
-    """What is later than the file system can say is kept as the last second that it can."""
+    """A time that is later than the file system can store becomes the last second that it can store."""
     source, target = near / "source", near / "target"
     source.mkdir()
     target.mkdir()
@@ -165,7 +166,7 @@ def test_times_beyond_2038(net, near):
 
 
 def test_a_fine_file_system_keeps_every_difference(way):
-    """Times that a coarse file system would explain are a difference where it is none."""
+    """A difference that a coarse file system would explain counts as one on a fine file system."""
     way.source.mkdir()
     (way.source / "f").write_text("one")
     os.utime(way.source / "f", ns=(TIMES[0], TIMES[0]))
@@ -215,7 +216,7 @@ def test_a_hard_link_that_cannot_be_made_is_copied(way):
 
 
 def test_a_file_that_has_as_many_links_as_there_can_be(net, near):
-    """EMLINK: ext4 has 65,000 names a file."""
+    """EMLINK: ext4 allows at most 65,000 names for one file."""
     source, target = near / "source", near / "target"
     source.mkdir()
     target.mkdir()
@@ -231,7 +232,8 @@ def test_a_file_that_has_as_many_links_as_there_can_be(net, near):
                 os.link(folder / "a", folder / f"more/{count}")
                 count += 1
         assert count < 70_000
-        # The first name that is listed is the file, the others are links to it: that is to be one that is there.
+        # The first name in the listing becomes the file, the others become links to it: it must be a name
+        # that the destination has, so the new name must not come first.
         new = next(name for name in map("new{}".format, range(100)) if is_not_first(source, name))
         outcome = cp(net.alpha, f"{source}/", f"{folder}/")
         assert (folder / new).read_text() == "content" and not os.path.samefile(folder / "a", folder / new)
@@ -240,7 +242,7 @@ def test_a_file_that_has_as_many_links_as_there_can_be(net, near):
 
 
 def is_not_first(folder, name):
-    """Makes another name of `a`, and keeps it unless it comes first in the listing."""
+    """Makes another name for `a`; removes it again if it comes first in the listing."""
     os.link(folder / "a", folder / name)
     if os.listdir(folder)[0] != name:
         return True
@@ -288,7 +290,8 @@ def test_a_directory_below_a_set_group_id_one_keeps_the_bit(way, verb, option):
 
 
 def test_the_bit_of_a_group_that_the_receiver_is_not_in(net, near):
-    """To change a mode takes the bit where the group is none of the receiver's: it is made so that it need not be changed."""
+    """A change of mode by a user who is not in the group clears the bit. So the directory is made with its
+    final mode."""
     source, target = near / "source", near / "target"
     (source / "new").mkdir(parents=True)
     (source / "new/f").write_text("x")
@@ -331,7 +334,7 @@ def test_new_files_arrive_in_an_append_only_directory(way):
         assert all((way.target / path.name).read_bytes() == path.read_bytes() for path in way.source.iterdir())
         again = way.sync("--omit-dir-times", "--no-perms").report
         assert again["ok"] and again["skipped"] == 7 or again["files"] == 0, again
-        # What is there stays, which is known before it is sent.
+        # Files that exist cannot be replaced, and the receiver knows this before they are sent.
         for path in way.source.glob("*0"):
             os.utime(path, (1, 1))
         report = way.sync("--omit-dir-times", "--no-perms", expect=EXIT_SOME_FAILED).report
@@ -360,7 +363,8 @@ def test_a_large_file_that_cannot_be_replaced_is_not_sent(way, letter, word):
 
 
 def test_a_file_is_not_filled_with_zeros_before_it_comes(net, near):
-    """What the file system's program writes to its device is the content once, not twice."""
+    """The file system's program writes the content to its device once, not zeros first and then the
+    content."""
     source, target = near / "source", near / "target"
     source.mkdir()
     target.mkdir()
@@ -417,6 +421,6 @@ def wait_for_part(folder, process):
     def has_come():
         parts = [path for path in leftovers(folder) if path.suffix == ".fhpart"]
         return process.poll() is not None or parts and parts[0].stat().st_size > 8 * MIB
-    wait_until(has_come, seconds=60, what="some of it has come")
+    wait_until(has_come, seconds=60, what="a part of the file has arrived")
     assert process.poll() is None, "it has ended before it was killed"
     return leftovers(folder)

@@ -1,4 +1,5 @@
-"""What filter rules choose, beside the real rsync on the same tree with the same arguments: the sets of paths must be equal."""
+"""Compares what filter rules choose with the real rsync on the same tree with the same arguments: the paths
+must be equal."""
 
 import os
 import pathlib
@@ -192,7 +193,6 @@ def tree(tmp_path_factory):
     source = root / "source"
     for number, name in enumerate(FILES):
         path = source / name
-        # A name may stand for a directory of one case and a file of another.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * (number % 6))
     for name in EMPTY:
@@ -217,7 +217,8 @@ def chosen_by_rsync(source, arguments, scratch):
     if done.returncode == 1:
         return None
     assert done.returncode == 0, done.stderr
-    # What is not printable is shown in octal, and the backslash of that itself when it could be mistaken.
+    # rsync shows bytes that are not printable as \#ooo, and a backslash in the same way where it could be
+    # mistaken for one.
     unescape = re.compile(rb"\\#([0-7]{3})")
     lines = [unescape.sub(lambda match: bytes([int(match.group(1), 8)]), line) for line in done.stdout.splitlines()]
     return {line.split(b" -> ")[0].rstrip(b"/") for line in lines} - {b".", b""}

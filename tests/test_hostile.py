@@ -1,5 +1,5 @@
 """An attacker on the path, and peers that never authenticate. All traffic stays between the two test hosts and is
-bounded in count and time."""
+limited in count and time."""
 
 import contextlib
 import random
@@ -19,12 +19,12 @@ MIB = 1 << 20
 
 
 def our_packets(frames):
-    """Frames with data packets of ours: first byte of the clear header."""
+    """The frames that hold data packets of Farhaul, by the first byte of the clear header."""
     return [frame for frame in frames if Udp(frame).payload[:1] == b"\x05"]
 
 
 def test_repeated_packets_change_nothing(own_road):
-    """Packets captured at either side are sent again while the transfer runs and after it."""
+    """Packets that were captured at either side are sent again, during the transfer and after it."""
     road = own_road
     net = road.net
     net.pair.plain_link()
@@ -99,7 +99,8 @@ def test_forged_flood_costs_little(own_road, direction):
             captured()
         assert sha256(target) == sha256(source)
         rates[attacked].append(outcome.report["goodput_bps"])
-    # What it costs is printed; on a busy machine the flooder itself takes a core from the transfer.
+    # The cost is printed, and the bound is wide: on a busy machine the flooder itself takes a core from the
+    # transfer.
     print(f"attacked {max(rates[True]) / statistics.mean(rates[False]):.3f} of the undisturbed rate")
     assert max(rates[True]) > 0.5 * statistics.mean(rates[False]), rates
 

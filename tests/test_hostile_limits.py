@@ -1,5 +1,5 @@
-"""How much an authenticated peer can make the other end keep: each thing has its limit, at which the session ends in one line or
-waits, and what was kept is free again.
+"""How much an authenticated peer can make the other end keep in memory. Everything has a limit: there the
+session ends with one line, or waits, and the memory is free again.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def peak_mib(process):
 
 
 def send(session, messages):
-    """Many messages, and whatever the other end says meanwhile."""
+    """Sends many messages, and takes what the other end sends meanwhile."""
     for at in range(0, len(messages), 16384):
         session.words(messages[at:at + 16384])
         while select.select([session.stream], [], [], 0)[0]:
@@ -46,7 +46,8 @@ def deep(session):
 
 
 def entries_in(session, path, count, kind, size):
-    """Entries whose names differ in their last characters only: some 25 bytes each on the wire, 4000 here."""
+    """Entries whose names differ in their last characters only: each takes some 25 bytes on the wire and 4000
+    in memory."""
     stem = path + "/" + "f" * 200
     first = session.entry(stem, kind, size=size) + 1
     out = bytearray()
@@ -59,7 +60,8 @@ def entries_in(session, path, count, kind, size):
 # ---- an end without a daemon's limits ---------------------------------------------------------------------------------
 
 def test_lines_for_users_are_not_kept_where_no_user_is(net):
-    """A file that is announced again, and again: thirty bytes of wire make a line of its path for the user."""
+    """A file is announced again and again: each time thirty bytes on the wire become a line with its path for
+    the user."""
     folder = net.folder("inside")
     wish = peer.request("push", folder, target_is_directory=True, dry_run=False)
     with endpoint(net.beta, wish) as (_, session, process):
@@ -86,7 +88,8 @@ def test_no_path_grows_from_message_to_message(net, code):
         with contextlib.suppress(peer.Closed):
             for turn in range(50):
                 shared = turn * 1000
-                # Of a file that nobody has announced, which may have failed meanwhile.
+                # RENEWED names a file that was never announced: it could be one that has failed, so this
+                # alone is allowed.
                 identity = 0 if code == peer.ENTRY else 1 + (1 << 48)
                 entry = peer.leb(identity) + peer.leb(shared) + peer.counted(b"x" * 1000) + bytes(3)
                 entry += bytes([peer.PLAIN_FILE]) + b"\1\1\1"
@@ -123,7 +126,7 @@ def test_patterns_find_only_so_much_together(net):
 
 # ---- a daemon with little memory --------------------------------------------------------------------------------------
 
-#: Of the whole daemon and of a key; a session has 14 MiB at least.
+#: MiB for the whole daemon and for one key. A session takes at least 14 MiB.
 MEMORY, PER_KEY = 96, 64
 
 
@@ -136,7 +139,8 @@ def small(shared_net):
 
 @contextlib.contextmanager
 def refused_for_memory(net):
-    """The session in it ends, the daemon says why in its log, has not grown beyond what it may, and serves the next."""
+    """The session in this context is refused memory. The daemon logs why, stays within its limit, and serves
+    the next client."""
     def refusals():
         return net.daemon.log_text().count("memory of this key is used up")
 
@@ -144,7 +148,7 @@ def refused_for_memory(net):
     yield
     wait_until(lambda: refusals() > told, what="the daemon refuses it")
     assert net.daemon.process.poll() is None and "panicked" not in net.daemon.log_text()
-    # What is counted is not all that a process has, but most of what it has by its clients.
+    # The budget does not count all memory of the process, but most of what clients make it use.
     assert peak_mib(net.daemon.process) < 2 * MEMORY + 64
     works(net)
 
@@ -153,7 +157,7 @@ def works(net):
     make_file(net.daemon.root / "well", 3 * CHUNK)
     for arguments in ([net.daemon.url("well", net.beta.v4), net.folder("well")],
                       [net.daemon.root / "well", net.daemon.url("pushed", net.beta.v4)]):
-        wait_until(lambda: cp(net.alpha, "--accept-new", *arguments, check=False).code == EXIT_OK, what="it serves")
+        wait_until(lambda: cp(net.alpha, "--accept-new", *arguments, check=False).code == EXIT_OK, what="the daemon serves")
 
 
 def test_large_files_go_both_ways_with_little_memory(small):
@@ -209,7 +213,8 @@ def test_what_patterns_find_is_counted(small):
 
 
 def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
-    """Who comes too early is told that it is busy, in words; when one has left, the next is let in."""
+    """One session too many is told, in words, that the daemon is busy. When another one has ended, the next
+    is let in."""
     with contextlib.ExitStack() as sessions:
         replies = []
         for _ in range(6):

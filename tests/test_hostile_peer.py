@@ -1,7 +1,7 @@
-"""An authenticated peer that lies: what it may create, and how the other end takes its leave.
+"""An authenticated peer that lies: what it can create, and how the other end ends the session.
 
-The peer is harness/peer.py; the real binary is at the other end. In each case nothing is made or changed but what was
-asked for, the exit code is the documented one, one line says why, and nothing panics.
+The peer is harness/peer.py; the real binary is at the other end. In each case only what was asked for is made
+or changed, the exit code is the documented one, one line says why, and nothing panics.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from harness.trees import leftovers, make_file
 
 
 class Guarded:
-    """A folder with a destination in it, and everything else that must stay as it is."""
+    """A folder with a destination in it. Everything else in it must stay as it is."""
 
     def __init__(self, base):
         self.base = base
@@ -42,7 +42,7 @@ class Guarded:
                 continue
             meta = path.lstat()
             content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-            # The destination itself changes with the asked entry.
+            # The destination itself changes when the asked entry is made.
             changed = (0, 0) if path == self.inside else (meta.st_nlink, meta.st_mtime_ns)
             seen[str(path.relative_to(self.base))] = (stat.filemode(meta.st_mode), *changed, content)
         return seen
@@ -57,7 +57,7 @@ def guarded(net):
 
 
 def pull(net, guarded, script, source="/data/asked"):
-    """Pulls `asked` from a far end that does as `script` says."""
+    """Pulls `asked` from a far end that `script` plays."""
     def play(_hello, session):
         script(session, guarded)
 
@@ -69,7 +69,7 @@ def pull(net, guarded, script, source="/data/asked"):
 
 
 def assert_broken(outcome, *misbehaviours):
-    """Ended by what the far end did wrong, which is one of these of docs/reference/errors.md."""
+    """The far end broke the protocol, by one of these misbehaviours of docs/reference/errors.md."""
     assert outcome.code == EXIT_PROTOCOL, outcome
     assert "broke the protocol" in outcome.error_line, outcome
     detail = outcome.report["error_detail"]
@@ -118,14 +118,15 @@ def test_names(net, guarded, name, kind):
             session.entry(path, peer.SYMLINK, target=guarded.outside)
         session.message(peer.ENTRIES_END)
 
-    # What is far too long is no message at all, and a directory without a name is the destination.
+    # A name that is far too long makes the whole message invalid. A directory with an empty name is the
+    # destination.
     expected = {"far too long": "SenselessMessage"}.get(name, "PathNotPlain")
     assert_broken(pull(net, guarded, script), expected, "PathUnasked", "ContentUnasked")
 
 
 @pytest.mark.parametrize("asked", ["asked", "a*d", "/data/asked", "~/asked"])
 def test_only_asked_names_however_it_is_written(net, guarded, asked):
-    """What is asked for arrives; the next name does not."""
+    """The entry that was asked for arrives; the next name does not."""
     def script(session, _guarded):
         session.file("asked", b"asked")
         session.next(peer.DONE)
@@ -138,7 +139,8 @@ def test_only_asked_names_however_it_is_written(net, guarded, asked):
 # ---- what the entries are --------------------------------------------------------------------------------------------
 
 def test_names_take_only_so_much_memory(net):
-    """A name that shares all but its end with the one before it takes some twenty bytes to send, and four thousand to keep."""
+    """A name that differs from the one before it only at its end takes some twenty bytes on the wire, four
+    thousand in memory."""
     def script(_hello, session):
         path = "asked"
         session.directory(path)
@@ -205,7 +207,7 @@ def entry_with_kind(kind):
 
 
 def entry_with_body(*values):
-    """An entry whose fields are these numbers, in order; bytes go as they are."""
+    """An entry whose fields are these numbers, in order. Bytes are sent as they are."""
     def script(session, _guarded):
         session.message(peer.ENTRY, b"".join(v if isinstance(v, bytes) else peer.leb(v) for v in values))
     return script
@@ -276,7 +278,7 @@ def link_then_directory(session, guarded):
 
 
 def link_then_file(session, guarded):
-    """A symbolic link, then files of the same name: they take its place, and nothing goes through it."""
+    """A symbolic link, then files of the same name: they replace it, and nothing is written through it."""
     session.directory("asked")
     for name in ("asked/link", "asked/empty", "asked/large"):
         session.entry(name, peer.SYMLINK, target=guarded.outside / "kept")
@@ -459,7 +461,7 @@ def test_a_wrong_digest_is_never_written_and_ends(net, guarded, size):
 
 
 def test_the_same_as_nothing(net, guarded):
-    """The receiver has not said that it has anything of the chunk."""
+    """The sender says that a chunk is the same, but the receiver never said that it has anything of it."""
     def script(session, _guarded):
         session.entry("asked", size=5 * CHUNK)
         session.wait(lambda: session.is_answered(0))
@@ -493,7 +495,8 @@ def test_blocks_that_were_not_granted_are_dropped(net, guarded):
 
 
 def test_blocks_are_given_up(net, guarded):
-    """Half sent, not at all, twice, and late: the next number carries what is wanted."""
+    """Blocks are given up after a half, before their first segment, twice, and before late segments. The
+    content comes in a block with the next number."""
     def script(session, _guarded):
         session.wait(lambda: session.credit > 3)
         session.segment(0, 0, b"evil", False)
@@ -533,7 +536,7 @@ def test_sizes_that_no_file_has(net, guarded, size, sparse):
 
 @pytest.mark.parametrize("chunks", [0, 1, 2**64 - 1])
 def test_an_end_without_the_content(net, guarded, chunks):
-    """The sender says that a file is complete, and goes."""
+    """The sender says that a file is complete, and ends."""
     def script(session, _guarded):
         identity = session.entry("asked", size=CHUNK + 4)
         session.message(peer.ENTRIES_END)
@@ -734,7 +737,8 @@ def test_broken_receivers(net, guarded, case):
 
 
 def test_what_has_failed_may_still_be_asked_for_again(net):
-    """A word on a file that is not outstanding any more may have crossed the news of it: it ends no session."""
+    """A message about a file that has failed may have crossed the message that says so, so it does not end
+    the session."""
     source = make_file(net.folder("source") / "file", CHUNK + 4)
 
     def script(_hello, session):
@@ -752,7 +756,8 @@ def test_what_has_failed_may_still_be_asked_for_again(net):
 # ---- a hostile client ------------------------------------------------------------------------------------------------
 
 def assert_told_why(session):
-    """A stream that is closed with something unread may lose its last words, but they are no others."""
+    """The daemon's last words name the misbehaviour. They may be lost: TCP drops them if the daemon closes
+    with unread data."""
     words = session.closed_with or session.drain()
     assert words is None or "broke the protocol" in words
 

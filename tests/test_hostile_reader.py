@@ -1,4 +1,5 @@
-"""Clients of `read` that ask for what they may not have, or for too much: what they get, and what the daemon keeps for them.
+"""Clients of `read` that ask for what they may not have, or for too much: what they get, and how much the
+daemon keeps.
 
 The client is harness/reading.py; the real daemon is at the other end. After each case the same daemon serves an honest client,
 nothing has panicked, and no byte from outside the root has come.
@@ -32,7 +33,7 @@ HUGE = 1 << 40
 
 
 class Guarded:
-    """A folder in a daemon's root, and one outside it of which nothing may be seen."""
+    """A folder in a daemon's root, and one outside of the root, of which a client must see nothing."""
 
     def __init__(self, net):
         self.net = net
@@ -45,11 +46,11 @@ class Guarded:
             file.truncate(HUGE)
 
     def path(self, name):
-        """As a client names it."""
+        """The path of a name as a client writes it."""
         return f"{self.inside.name}/{name}"
 
     def check(self):
-        """The daemon serves whoever keeps to the rules."""
+        """The daemon still serves a client that keeps to the rules."""
         with reader(self.net) as far:
             file, _ = far.open(self.path("file"))
             assert far.read(file, (0, 10), (7, HUGE)) == [PUBLIC[:10], PUBLIC[7:]]
@@ -67,7 +68,7 @@ def guarded(net):
 
 @contextlib.contextmanager
 def ends(net, name, words="broke the protocol"):
-    """What is done in here ends its session in the way that has this name in the daemon's log, once."""
+    """The session in this context ends, and the daemon's log has one more line with this misbehaviour."""
     what = f'misbehaviour="{name}"' if words == "broke the protocol" else words
     told = net.daemon.log_text().count(what)
     with contextlib.suppress(peer.Closed):
@@ -82,7 +83,7 @@ def says(code, *parts):
 
 
 def says_of_a_file(code, *parts):
-    """The first of what comes is 1, an operation, and then the file's number."""
+    """Says a message about an open file; its body begins with 1, the operation, and the file's number."""
     def script(far, guarded):
         file, _ = far.open(guarded.path("file"))
         far.say(code, 1, file, *parts)
@@ -125,7 +126,7 @@ def lists_too_many(far, guarded):
 
 
 def asks_too_much(far, guarded):
-    """2^20 ranges of one operation, of which none is answered, as there is no credit."""
+    """Asks for 2^20 ranges of one operation. None is answered, as the client grants no credit."""
     file = far.begin_open(guarded.path("huge"))
     ranges = range_list([(0, 1 << 20)] * RANGES_MAX)
     for first in range(0, 1 << 20, RANGES_MAX):
@@ -133,7 +134,7 @@ def asks_too_much(far, guarded):
 
 
 def advises_too_much(far, guarded):
-    """Who is to take the advice is held up by a long range, for which there is no credit."""
+    """The thread that would take the advice is busy with a long range, for which there is no credit."""
     file = far.begin_open(guarded.path("huge"))
     far.say_all(message(READ, 1, file, 0, range_list([(0, HUGE)] * 64)))
     for _ in range(OUTSTANDING_MAX // RANGES_MAX + 8):
@@ -183,7 +184,7 @@ def test_what_cannot_be_asked_for_ends_the_session(net, guarded, case):
         with contextlib.suppress(peer.Closed):
             script(far, guarded)
         complaint = far.ended()
-        # A stream that is closed with something unread may lose its last words.
+        # The daemon's last words may be lost: TCP drops them if the daemon closes with unread data.
         assert complaint is None or complaint[:3] == (EXIT_PROTOCOL, MISBEHAVED, MISBEHAVIOURS[misbehaviour]), complaint
 
 
@@ -222,7 +223,8 @@ def test_a_storm_of_reads_and_cancels_is_weathered(net, guarded):
 
 
 def test_who_cancels_all_may_ask_for_as_much_again(net, guarded):
-    """The server can do nothing of it, as there is no credit: what was cancelled is in nobody's way for all that."""
+    """Without credit the server cannot answer any range. Cancelled ranges must not count against new ones all
+    the same."""
     with reader(net, window=0) as far:
         file = far.begin_open(guarded.path("huge"))
         ranges = range_list([(0, MIB)] * RANGES_MAX)
@@ -282,7 +284,7 @@ def test_who_finishes_with_all_of_it_outstanding_is_let_go(net, guarded):
 
 
 def test_who_goes_without_a_word_leaves_nothing_behind(net, guarded):
-    """Descriptors and threads are free again."""
+    """Its descriptors and threads are free again."""
     def count():
         return len(os.listdir(f"/proc/{net.daemon.process.pid}/fd")), len(os.listdir(f"/proc/{net.daemon.process.pid}/task"))
 
@@ -292,7 +294,7 @@ def test_who_goes_without_a_word_leaves_nothing_behind(net, guarded):
             for _ in range(200):
                 far.begin_read(far.begin_open(guarded.path("huge")), (0, HUGE))
             far.open(guarded.path("file"))
-    wait_until(lambda: all(now <= then + 4 for now, then in zip(count(), before)), what="all is closed")
+    wait_until(lambda: all(now <= then + 4 for now, then in zip(count(), before)), what="descriptors and threads are free")
 
 
 # ---- who takes nothing -----------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ MEMORY, KEY_MEMORY = 320, 96
 
 @pytest.fixture
 def watched(own_net):
-    """A daemon with little memory for each key, which knows another user's key, too."""
+    """A daemon with little memory for each key, which also knows the key of another user."""
     keys = [own_net.key, keygen(own_net.alpha, user=USER)]
     arguments = ["--memory", f"{MEMORY}M", "--memory-per-key", f"{KEY_MEMORY}M"]
     net = dataclasses.replace(own_net, daemon=Daemon(own_net.pair, own_net.beta, keys, port=33120, arguments=arguments))
@@ -317,7 +319,7 @@ def watched(own_net):
             assert sha256(near / "copied") == sha256(net.daemon.root / "copied")
 
         yield net, made, others_are_served
-    # With what the honest copies had, and what the daemon has for itself.
+    # The 64 MiB are for the honest copies and for the daemon itself.
     assert watch.peak < before + (KEY_MEMORY + 64) * MIB, (before // MIB, watch.peak // MIB)
     made.check()
 
@@ -339,7 +341,7 @@ def test_who_reads_nothing_holds_up_only_himself(watched):
         file, _ = far.open(guarded.path("huge"))
         far.session.granted = 1 << 30
         far.session.feedback()
-        # From here on nothing is taken from the stream.
+        # From here on the client reads nothing from the stream.
         out = message(READ, 1, file, 0, range_list([(0, HUGE)] * 200))
         out += b"".join(message(STAT, 10 + n, 1, counted(guarded.path("huge").encode() + b"/." * 1000)) for n in range(300))
         far.session.stream.settimeout(5)
@@ -350,7 +352,7 @@ def test_who_reads_nothing_holds_up_only_himself(watched):
 
 
 def test_digests_without_end_are_counted(watched):
-    """Each keeps its state until it is done, and none of a huge file ever is."""
+    """Each digest keeps its state until it is done, and a digest of a huge file never is."""
     net, guarded, others_are_served = watched
     with reader(net) as far, ends(net, None, "FH-SHARE-USED"):
         file, _ = far.open(guarded.path("huge"))
@@ -364,7 +366,7 @@ def test_digests_without_end_are_counted(watched):
 # ---- what lies outside -----------------------------------------------------------------------------------------------
 
 def make_ways_out(guarded):
-    """Names of which each leads out of the root in its own way."""
+    """Makes names that lead out of the root, each in another way."""
     inside, outside = guarded.inside, guarded.outside
     up = os.path.relpath(outside, inside)
     for name, target in {"absolute": outside, "relative": up, "file-absolute": outside / "secret", "file-relative": f"{up}/secret",
@@ -391,14 +393,14 @@ def test_no_path_leads_out_of_the_root(net, guarded):
                 assert failed.value.code in (NOT_FOUND, PERMISSION_DENIED, BAD_PATH, NOT_A_DIRECTORY, 4005), (path, failed.value)
             with contextlib.suppress(Refused):
                 far.stat(path, follow=False)
-        # A link to what lies above it and below the root is as good as any other.
+        # A link that leads up, but not out of the root, is followed.
         assert far.stat(guarded.path(f"up/{guarded.path('file')}")).identity.size == len(PUBLIC)
         for pattern in ["../*", "/../*", guarded.path("absolute/*"), guarded.path("relative/*"), guarded.path("far-up/*"),
                         guarded.path("top/*"), guarded.path("*/secret"), guarded.path("file-*/"), f"{guarded.outside}/*",
                         guarded.path("folder/link/*")]:
             with contextlib.suppress(Refused):
                 found = far.find(pattern)
-                # What fits nothing stands for itself.
+                # A pattern that matches nothing stands for itself.
                 assert found == [os.fsencode(pattern)] or not any(b"secret" in path for path in found), (pattern, found)
         for depth in (0, 1, 5):
             listed = far.list(guarded.path(""), depth)
@@ -408,7 +410,7 @@ def test_no_path_leads_out_of_the_root(net, guarded):
 
 @pytest.mark.parametrize("what", ["directory", "file"])
 def test_what_is_swapped_for_a_link_meanwhile_is_never_followed_out(net, guarded, what):
-    """A name leads inside and outside in turn, as fast as that can be done."""
+    """A name leads inside and outside in turn, and changes as fast as possible."""
     inside = guarded.inside
     (inside / "real").mkdir()
     (inside / "real/secret").write_bytes(PUBLIC)

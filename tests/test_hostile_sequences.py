@@ -1,7 +1,8 @@
-"""An authenticated peer that says well-formed things in an order, or with numbers, that no honest end has.
+"""An authenticated peer that sends well-formed messages in an order, or with numbers, that no honest peer
+uses.
 
-Whatever it says, nothing panics, the session ends with the documented code and one line, its threads end with it, and a
-daemon goes on as before.
+Whatever it sends, nothing panics, the session ends with the documented code and one line, its threads end
+with it, and a daemon goes on as before.
 """
 
 import os
@@ -15,7 +16,7 @@ from harness.play import daemon_session, with_far_end
 from harness.product import EXIT_PROTOCOL, cp
 from harness.trees import make_file
 
-#: Of a daemon that serves nobody: what it has of its own, sessions not among them.
+#: Names, or beginnings of names, of a session's threads. A daemon that serves nobody has none of them.
 SESSION_THREADS = ("session", "request", "flow-", "read", "write", "scan", "compare", "patch", "checkpoint", "memory", "names")
 
 
@@ -31,7 +32,8 @@ def session_threads(process):
 
 
 def assert_daemon_is_well(net, told):
-    """It has logged what went wrong, no thread of the session is left, and it serves the next client."""
+    """The daemon has logged the misbehaviour, no thread of the session is left, and it serves the next
+    client."""
     daemon = net.daemon
     wait_until(lambda: daemon.log_text().count("broke the protocol") > told, what="the daemon logs why")
     wait_until(lambda: not session_threads(daemon.process), what="the session's threads end")
@@ -102,7 +104,8 @@ def test_a_daemon_ends_a_session_by_what_a_receiver_says(net, case):
 # ---- a sender whose stream ends where it cannot -----------------------------------------------------------------------
 
 def stream(*pieces, end):
-    """A stream in pieces, each (chunk, length), and its end as (size, chunks), which comes before them if `early`."""
+    """A stream of pieces, each (chunk, length), with an end (size, chunks). With `early` the end comes before
+    the pieces."""
     def script(session, early=False):
         identity = session.entry("asked", peer.PIPE)
         session.message(peer.ENTRIES_END)
@@ -142,10 +145,10 @@ def test_a_stream_that_cannot_end_so_ends_the_session(net, case, early, destinat
     to = destination if destination == "null:" else f"{folder}/"
     outcome = with_far_end(net, play, "beta:/data/asked", to)
     assert outcome.code == EXIT_PROTOCOL and "broke the protocol" in outcome.error_line, outcome
-    # Content and end overtake one another.
+    # Content and end may overtake each other, so either fault may be found first.
     assert outcome.report["error_detail"]["misbehaviour"] in ("ImpossibleEnd", "PieceBeyondFile"), outcome
     assert "panicked" not in outcome.stderr and "farhaul has failed" not in outcome.stderr, outcome
-    assert not (folder / "asked").exists(), "it has its name"
+    assert not (folder / "asked").exists(), "an incomplete stream has got its name"
 
 
 @pytest.mark.parametrize("case", STREAMS)

@@ -1,4 +1,5 @@
-"""Errors that the kernel tells late: when the page cache is written to the disk, and when a file is closed."""
+"""Errors that the kernel reports late: when the page cache is written to the disk, and when a file is
+closed."""
 
 import os
 import pathlib
@@ -14,10 +15,11 @@ from harness.product import EXIT_FILES, EXIT_SOME_FAILED, cp, finish, start_cp
 from harness.trees import differences, make_file, sha256
 
 KIB, MIB = 1 << 10, 1 << 20
-#: What a disk says that has promised more than it has: either, as the kernel is.
+#: Errors of a disk that promises more room than it has: which one comes depends on the kernel.
 DISK_FULL = ("no space left on device", "input/output error")
 
-#: A close of whatever lies below $CLOSE_FAILS_BELOW says that a quota is used up, as file systems do that write no sooner.
+#: Makes close(2) fail with EDQUOT for every file below $CLOSE_FAILS_BELOW, like file systems that write only
+#: at a close.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +58,7 @@ def thin(net):
 
 
 def check_failed(outcome, target, *reasons, codes=(EXIT_SOME_FAILED,)):
-    """Each file that has failed has the kernel's reason; what has its name is returned."""
+    """Checks that each failed file has a reason of the kernel; returns the files that have their names."""
     assert outcome.code in codes, outcome
     odd = [failed for failed in outcome.report["failed"]
            if not any(reason in failed["reason"] for reason in reasons or DISK_FULL)]
@@ -66,10 +68,10 @@ def check_failed(outcome, target, *reasons, codes=(EXIT_SOME_FAILED,)):
 
 
 def test_a_sync_that_fails_on_the_way_fails_the_file(net, near, thin):
-    """The disk is full for a moment in the middle of a large file, and has room again when it ends."""
+    """The disk is full for a while in the middle of a large file, and has room again before the end."""
     source, target = near / "file", thin.path / "file"
     make_file(source, 80 * MIB)
-    # With a hole, all of it goes through the page cache.
+    # A file with a hole is written through the page cache as a whole.
     with open(source, "r+b") as file:
         file.truncate(84 * MIB)
     process = start_cp(net.alpha, "--rate", "70M", source, target)
@@ -80,8 +82,8 @@ def test_a_sync_that_fails_on_the_way_fails_the_file(net, near, thin):
     wait_until(lambda: journal_bytes() > 64 + 56 * 10, seconds=60, what="the journal grows")
     thin.fill()
     size = journal_bytes()
-    # More than a checkpoint's time, if it goes on that long.
-    wait_until(lambda: process.poll() is not None or journal_bytes() > size + 56 * 60, seconds=60, what="it goes on")
+    # Waits for longer than one checkpoint, unless the copy ends before.
+    wait_until(lambda: process.poll() is not None or journal_bytes() > size + 56 * 60, seconds=60, what="the copy goes on")
     thin.make_room()
     outcome = finish(process)
     check_failed(outcome, thin.path, codes=(EXIT_FILES,))
@@ -94,13 +96,13 @@ def test_a_sync_that_fails_on_the_way_fails_the_file(net, near, thin):
 @pytest.mark.parametrize("arguments", [[], ["--durable"], ["--durable=file"], ["--verify", "readback"]],
                          ids=lambda arguments: " ".join(arguments) or "plain")
 def test_what_the_disk_did_not_take_has_no_name(net, near, thin, arguments):
-    """Small files, files without a journal, and one that is written past the cache."""
+    """Small files, files without a journal, and one that is written past the page cache."""
     source, target = near / "tree", thin.path / "tree"
     source.mkdir()
     for number, size in enumerate([300 * KIB] * 20 + [MIB] * 10 + [3 * MIB] * 10 + [20 * MIB]):
         make_file(source / f"file{number}", size, seed=number)
     target.mkdir()
-    # What the file system needs for so many names has its place.
+    # The file system allocates the blocks for so many names before the disk is full.
     for number in range(100):
         (target / f"name{number}").write_text("x")
     thin.sync()
@@ -109,10 +111,10 @@ def test_what_the_disk_did_not_take_has_no_name(net, near, thin, arguments):
     thin.sync()
     thin.fill()
     outcome = cp(net.alpha, *arguments, f"{source}/", target, check=False)
-    # With --durable the file system as a whole has something to say, too.
+    # With --durable the sync of the whole file system fails, too.
     codes = (EXIT_SOME_FAILED, EXIT_FILES) if "--durable" in " ".join(arguments) else (EXIT_SOME_FAILED,)
     named = check_failed(outcome, target, codes=codes)
-    # Whatever is still in memory would get there half a minute later at most.
+    # What is still in the page cache would be written within half a minute anyway.
     thin.sync()
     thin.make_room()
     thin.forget_cached()
@@ -176,7 +178,7 @@ def test_a_stream_whose_close_fails_has_no_name(net, near, shim):
 
 
 def test_readback_reads_the_disk(net, near):
-    """Small files and streams, too: what comes from the page cache says nothing about the disk."""
+    """Small files and streams, too: content from the page cache would say nothing about the disk."""
     try:
         disk = Disk(net.pair, "ext4")
     except Unavailable as why:

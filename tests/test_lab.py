@@ -1,6 +1,7 @@
-"""The lab: the emulated link does what it was told, servers are ready, nothing is left behind.
+"""The lab: the emulated link does what its options say, servers are ready, nothing is left behind.
 
-Figures here are short and their bounds wide enough for a busy machine; bench/fidelity.py measures them well.
+Measurements here are short, and their bounds are wide enough for a busy machine; bench/fidelity.py measures
+well.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ def shell(link, script, **options):
 
 def test_round_trip():
     figures = lab.probe(["--rtt", "100ms"], "rtt", 30)
-    # The least is the link's own; a busy machine only adds to it.
+    # The smallest one is that of the link; a busy machine only adds to it.
     assert 100 <= figures["min_ms"] <= 101.3, figures
 
 
@@ -51,7 +52,7 @@ def test_loss_of_single_datagrams_of_trains(tmp_path):
     figures = lab.probe(["--loss", "2%", "--rtt", "10ms", "--stats", stats], "loss", 100_000, 4e8)
     assert figures["sent"] == 100_000
     lost = figures["sent"] - figures["received"] - figures["receiver_dropped"]
-    # Five standard deviations: a draw outside them is a bug and not bad luck.
+    # Five standard deviations: a figure outside them is a bug, not bad luck.
     assert abs(lost - 2000) <= 5 * (100_000 * 0.02 * 0.98) ** 0.5, figures
     total = json.loads(stats.read_text().splitlines()[-1])
     assert total["kind"] == "total"
@@ -66,7 +67,8 @@ def test_rate():
 
 
 def delays(*changes, count=1000, every_ms=1, seed=7):
-    """What datagrams from A to B meet: numbers in the order of arrival, delays and times of arrival in ms."""
+    """Sends datagrams from A to B: their numbers in the order of arrival, delays and times of arrival in
+    ms."""
     return lab.probe(["--rtt", "20ms", "--seed", seed], "delays", count, every_ms, *changes)
 
 
@@ -76,7 +78,8 @@ def test_a_delay_that_walks_goes_the_way_of_its_seed_and_keeps_the_order():
 
     def apart(one, two):
         return statistics.median(abs(a - b) for a, b in zip(one["delays_ms"], two["delays_ms"], strict=True))
-    # The walk has ten targets in this time, and 0.4 ms from one packet to the next at most. A busy machine adds to a few.
+    # In this time the walk has ten targets, and moves by at most 0.4 ms from one packet to the next. A busy
+    # machine delays only a few packets more.
     assert apart(once, again) < 2 < 5 < apart(once, other)
     walk = sorted(once["delays_ms"])
     assert 10 <= walk[0] and walk[900] <= 52 and walk[900] - walk[100] >= 10, (walk[0], walk[100], walk[900])
@@ -90,7 +93,8 @@ def test_white_jitter_keeps_the_order_or_not(jitter, ordered, least, most):
     assert (figures["numbers"] == sorted(figures["numbers"])) == ordered
     delay = sorted(figures["delays_ms"])
     assert delay[0] >= least and delay[900] <= most + 2, (delay[0], delay[900])
-    # Evenly drawn; one that keeps the order has about the most of those just before it.
+    # Delays are drawn evenly. If order is kept, a packet waits for those before it, so most delays are near
+    # the maximum.
     assert (delay[500] < (least + most) / 2 + 2) != ordered, delay[500]
 
 
@@ -101,7 +105,7 @@ def test_steps_of_the_delay_have_gaps_and_bursts_come_together():
         steps = probe("1000", "1", "--jitter", "steps:20:200:50/still")
         gap = up.stats()["links"][0]["forward"]["dropped"]["gap"]
         lost = 1000 - len(steps["numbers"])
-        # Five gaps; packets of ssh fall into them, too.
+        # There are five gaps; packets of ssh may fall into them, too.
         assert 200 <= lost <= 260 and lost <= gap <= lost + 20, (lost, gap)
         bursts = probe("1000", "1", "--jitter", "bursts:50")
         came = bursts["came_ms"]
@@ -110,7 +114,7 @@ def test_steps_of_the_delay_have_gaps_and_bursts_come_together():
 
 
 def test_a_rate_follows_a_file_of_delivery_times(tmp_path):
-    # Ten packets each 40 ms, behind each other: 3 Mbit/s. The name is a relative one, and has a slash.
+    # Ten packets at once every 40 ms make 3 Mbit/s. The file's name is relative and has a slash.
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "times").write_text("39\n" * 10)
@@ -149,7 +153,8 @@ def test_copies_across_the_lab_arrive_and_land_in_its_folder(data):
 
 @pytest.mark.parametrize("way", ["random:8M ${FARHAUL_LAB_URL}pushed", "${FARHAUL_LAB_URL}random:8M pulled"])
 def test_an_end_that_stands_still_sees_no_shorter_path(tmp_path, way):
-    """Arrivals dated before they were taken made paths look shorter than they are, and transfers yield to nobody for good."""
+    """A receiver that is stalled must not date arrivals too early: paths would look shorter than they are,
+    and transfers would not yield to anybody any more."""
     way = way.replace("pulled", str(tmp_path / "pulled"))
     for fault in (None, "stall_us=8000"):
         script = f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS {way}"
@@ -159,14 +164,16 @@ def test_an_end_that_stands_still_sees_no_shorter_path(tmp_path, way):
 
 
 def test_the_first_connection_has_the_hosts_own_address():
-    """A tentative one is none yet: then the source would be ::1, and nothing would ever answer."""
+    """An address that is still tentative is not used: the source would be ::1, and no answer would ever
+    come."""
     for _ in range(5):
         assert " src fd88" in shell([], "ip -6 route get $FARHAUL_LAB_B_V6").stdout.decode()
 
 
 @pytest.mark.parametrize("address", ["$FARHAUL_LAB_B", "$FARHAUL_LAB_B_V6"])
 def test_what_a_bad_link_does_to_packets_tcp_repairs(data, address):
-    """Cut super-packets have right sequence numbers, lengths and checksums, or TCP would not get through intact."""
+    """Packets cut from super-packets have correct sequence numbers, lengths and checksums: else TCP could not
+    repair them."""
     link = ["--rtt", "4ms", "--rate", "200m", "--loss", "2%", "--corrupt", "1%", "--duplicate", "1%",
             "--reorder", "2%:1ms", "--jitter", "200us", "--ecn", "1ms"]
     out = shell(link, f"cat {data} | ssh {address} sha256sum").stdout.decode()
@@ -231,7 +238,7 @@ def test_the_hosts_tcp_is_what_was_asked_for():
 
 
 def traces(name):
-    """Processes of the lab of this name, whoever their parents are by now."""
+    """The processes of the lab with this name, whatever their parents are now."""
     found = []
     for pid in lab.all_pids():
         try:
@@ -256,7 +263,7 @@ def test_kill_9_leaves_nothing_behind():
         before = set(lab.all_pids())
         up.kill()
         lab.wait_gone(pids)
-    # Whoever has come since may have got a number that is free again.
+    # Only processes from before count: a new one may have got the number of a namespace that is free again.
     assert not spaces & lab.namespaces(before & set(lab.all_pids()))
     assert lab.sysctls() == sysctls
     assert "farhaul-lab" not in open("/proc/self/mounts").read() and not os.path.exists("/run/farhaul-lab")
@@ -273,8 +280,8 @@ def test_kill_9_while_it_is_being_built():
         process.kill()
         process.wait()
         lab.wait_gone(pids)
-        # One that was just being started is in no list yet.
-        wait_until(lambda: traces(name) == [], what="what was just being started has ended, too")
+        # A process that was just being started is not in the list of children yet.
+        wait_until(lambda: traces(name) == [], what="the last process of the lab has ended")
 
 
 def test_an_ordinary_user_gets_a_lab_or_hears_what_is_missing(tmp_path):

@@ -1,4 +1,5 @@
-"""What interrupted transfers leave: told from users' files by what it is, not by its name; found, shown and removed."""
+"""What interrupted transfers leave: farhaul tells it from users' files by its content, not by its name, and
+can list and remove it."""
 
 import json
 import os
@@ -23,17 +24,17 @@ def ours(root):
 
 
 def interrupted(road, source, url, folder, *arguments, chunks=5):
-    """Kills a copy of a large file when some of it is there, and returns its partial file."""
+    """Kills a copy of a large file when a part of it has arrived, and returns its partial file."""
     before = set(ours(folder))
     process = road.start("--rate", "200M", *arguments, source, url)
 
     def journals():
         return [path for path in ours(folder) if path not in before and path.suffix == ".fhjournal"]
 
-    wait_until(lambda: sum(path.stat().st_size for path in journals()) > 72 + 56 * chunks, seconds=60, what="some of it is there")
+    wait_until(lambda: sum(path.stat().st_size for path in journals()) > 72 + 56 * chunks, seconds=60, what="a part of the file has arrived")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    wait_until(lambda: is_free(journals()[0].with_suffix(".fhpart")), seconds=60, what="nobody holds it")
+    wait_until(lambda: is_free(journals()[0].with_suffix(".fhpart")), seconds=60, what="no process holds the partial file")
     return journals()[0].with_suffix(".fhpart")
 
 
@@ -69,7 +70,7 @@ def test_one_of_them_arrives_by_its_name(road, near):
 
 
 def test_what_a_run_has_left_is_not_copied_on(road, near):
-    """And a copy of it, by whatever means, is a file of whoever made it."""
+    """A copy of a partial file, made by any means, is a file of the user."""
     source = make_file(near / "file", 64 * MIB)
     (road.far / "tree").mkdir()
     part = interrupted(road, source, road.url("tree/file"), road.far / "tree")
@@ -83,7 +84,8 @@ def test_what_a_run_has_left_is_not_copied_on(road, near):
 
 
 def test_what_is_in_the_way_stays_and_blocks_nothing(road, near):
-    """In a directory with a sticky bit, others' files cannot be removed. The names depend on the directory."""
+    """In a directory with a sticky bit, files of other users cannot be removed. The names depend on the
+    directory."""
     source = make_file(near / "file", 64 * MIB)
     part = interrupted(road, source, road.url("file"), road.far)
     for path in ours(road.far):
@@ -100,12 +102,12 @@ def test_what_is_in_the_way_stays_and_blocks_nothing(road, near):
 
 
 def test_nothing_is_left_of_files_that_nothing_could_resume(road, near):
-    """They have no name before they are whole."""
+    """Such files have no name before they are complete."""
     road.cp(make_file(near / "file", 3 * MIB), road.url("replaced"))
     before = road.net.beta.counter("rx_bytes")
     with open("/dev/zero", "rb") as endless:
         process = road.start("--rate", "100M", "-", road.url("piped"), stdin=endless)
-    wait_until(lambda: road.net.beta.counter("rx_bytes") > before + 8 * MIB, what="some of it has come")
+    wait_until(lambda: road.net.beta.counter("rx_bytes") > before + 8 * MIB, what="a part of the content has arrived")
     assert sorted(os.listdir(road.far)) == ["replaced"]
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -136,7 +138,7 @@ def test_clean_removes_what_is_old_and_nobody_has(road, near):
     report = clean(host, "--older", "0s", "--dry-run", far)
     assert [file["path"] for file in report["files"]] == [str(part.relative_to(far))] and part.exists()
     running = road.start("--rate", "20M", source, road.url("running"))
-    wait_until(lambda: any(path.parent == far for path in ours(far)), what="another one runs")
+    wait_until(lambda: any(path.parent == far for path in ours(far)), what="another copy runs")
     shown = host.run(["farhaul", "clean", "--older", "0s", far])
     assert shown.stdout.startswith(b"removed: deep/er/") and b"1 leftover removed" in shown.stderr and b"1 in use" in shown.stderr, shown
     assert not part.exists() and not part.with_suffix(".fhjournal").exists() and users.exists()
@@ -186,11 +188,11 @@ def test_the_summary_says_what_is_kept(road, near, direction):
         source, target, folder = road.url("file"), near / "copy", near
     process = road.start("--rate", "200M", source, target)
     wait_until(lambda: sum(path.stat().st_size for path in ours(folder) if path.suffix == ".fhjournal") > 72 + 56 * 8,
-               what="some of it is there")
+               what="a part of the file has arrived")
     os.kill(process.pid, signal.SIGINT)
     outcome = finish(process)
     assert outcome.report["bytes_kept"] >= 5 * MIB, outcome
     assert "kept for the next run" in outcome.stderr, outcome
-    wait_until(lambda: all(is_free(path) for path in ours(folder) if path.suffix == ".fhpart"), what="nobody holds it")
+    wait_until(lambda: all(is_free(path) for path in ours(folder) if path.suffix == ".fhpart"), what="no process holds the partial files")
     report = road.cp(source, target).report
     assert report["bytes_kept"] == 0 and report["bytes_resumed"] > 0, report

@@ -1,4 +1,5 @@
-"""What a client can make a far end do to itself, and to others: nothing that only tests need, and no more than a host allows."""
+"""A client cannot make a far end use the switches that only tests need, nor go beyond the limits of the
+host."""
 
 import signal
 import subprocess
@@ -17,7 +18,7 @@ def threads(process):
         return next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
 
 
-#: What a hello could once ask for, and what somebody may try instead.
+#: Fields that a hello once had for tests, and others that a client might try.
 TESTING = {
     "stands still": {"fault": "stall_us=1000000000000"},
     "hears nothing": {"fault": "loss=1"},
@@ -33,7 +34,7 @@ def test_no_client_says_what_goes_wrong_at_a_daemon(net, case):
     with daemon_session(net, peer.request("push", target, **TESTING[case])) as (reply, session):
         assert reply["refusal"] is None
         session.message(peer.START)
-        # More than an epoch of 2^4 packets holds.
+        # More packets than an epoch of 2^4 has.
         for _ in range(100):
             session.datagram(peer.frame(peer.PING))
         session.file(target, b"content")
@@ -53,12 +54,13 @@ def test_what_makes_no_sense_is_refused_before_a_session_begins(net, options):
 
 
 MIB = 1 << 20
-#: Of the files that a process may write.
+#: The limit on the size of files that the process may write.
 FSIZE = f"--fsize={4 * MIB}"
 
 
 def test_a_limit_on_the_size_of_files_fails_those_files_and_nothing_else(net):
-    """`ulimit -f` and LimitFSIZE= end a process that does not look out: all clients of a daemon with the file of one."""
+    """`ulimit -f` and LimitFSIZE= kill a process that does not handle their signal: a daemon would end for
+    all clients because of one file."""
     daemon = Daemon(net.pair, net.beta, [net.key], port=33620)
     subprocess.run(["prlimit", f"--pid={daemon.process.pid}", FSIZE], check=True)
     near = net.folder("near")
@@ -93,7 +95,8 @@ def test_a_limit_on_the_size_of_files_over_ssh_and_here(net, how):
 
 
 def test_what_it_starts_has_the_usual_signals(net):
-    """ssh and what it runs end when nobody reads what they say, and are not told to ignore limits."""
+    """ssh and its children get the default for SIGPIPE and SIGXFSZ: they end when nobody reads from them, and
+    obey limits."""
     near = net.folder("near")
     fake = near / "ssh"
     fake.write_text(f"#!/bin/sh\ngrep SigIgn /proc/$$/status > {near}/$$\nexit 255\n")

@@ -1,4 +1,5 @@
-"""What a location on the command line means at the far end, and here: patterns, home directories, links, odd names."""
+"""What a location on the command line means, at the far end and on this host: patterns, home directories,
+links, odd names."""
 
 import pytest
 
@@ -11,7 +12,7 @@ from harness.trees import fill, names
 
 @pytest.mark.parametrize("name, like_it", [("x[1]", "x1"), ("x?", "xy"), ("x*", "x-other"), ("x\\y", "xy")])
 def test_a_destination_is_no_pattern(road, near, name, like_it):
-    """What it would match stays as it is."""
+    """Files that it would match as a pattern stay as they are."""
     (near / "file").write_text("new")
     (road.far / like_it).write_text("precious")
     road.cp(near / "file", road.url(name))
@@ -52,7 +53,7 @@ def test_a_destination_is_read_as_users_write_it(road, near, written, place):
 
 @pytest.fixture
 def linked(road):
-    """A far folder with a link to a directory in it, and one that leads out of a daemon's root."""
+    """A far folder with a link to a directory in it, and another link that leads out of a daemon's root."""
     fill(road.far, "releases/7/file releases/7/sub/deep")
     (road.far / "releases/7/inner").symlink_to("file")
     (road.far / "current").symlink_to("releases/7")
@@ -73,7 +74,7 @@ def test_the_content_of_a_link_that_is_named(linked, near):
     linked.sync(linked.url("current"), near / "b")
     for copy in "ab":
         assert names(near / copy) == "file inner sub sub/deep"
-        assert (near / copy / "inner").is_symlink(), "what is below is taken as it is"
+        assert (near / copy / "inner").is_symlink(), "links below the named one are copied as links"
 
 
 def test_what_is_copied_to_a_link_goes_into_its_directory(linked, near):
@@ -138,7 +139,7 @@ def test_a_file_called_like_a_home_directory(road, near):
 
 
 def test_a_tilde_here_is_a_name(net, near):
-    """The shell has expanded those that were meant."""
+    """The shell has already expanded a tilde that means a home directory."""
     (near / "file").write_text("it")
     run = lambda *places: cp(net.alpha, *places, as_json=False, cwd=near)  # noqa: E731
     run("file", "~")

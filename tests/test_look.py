@@ -1,4 +1,5 @@
-"""`farhaul ls`, `stat`, `cat`, `du` and `sum`: files looked at where they are, over both roads and on this host."""
+"""`farhaul ls`, `stat`, `cat`, `du` and `sum` look at files where they are, over both roads and on this
+host."""
 
 import contextlib
 import hashlib
@@ -16,7 +17,7 @@ MIB = 1 << 20
 
 
 class Place:
-    """A folder, as this host names it."""
+    """A folder, and the location by which the command line names it."""
 
     def __init__(self, net, folder, url):
         self.net, self.folder, self.url = net, folder, url
@@ -49,7 +50,8 @@ def place(request, net):
 
 
 def unescaped(text):
-    """The bytes of a name as reports write it: other characters than printable ones as \\n, \\u{1b} or, of no character, \\xff."""
+    """The bytes of a name from its form in reports, where \\n and \\u{1b} stand for characters that are not
+    printable, and \\xff for a byte that belongs to no character."""
     plain = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "'": b"'", '"': b'"', "0": b"\0"}
     out, at = b"", 0
     for found in re.finditer(r"\\(?:u\{([0-9a-f]+)\}|x([0-9a-f]{2})|(.))", text):
@@ -126,7 +128,8 @@ def test_sums_are_what_the_tools_check(place):
     (tree / "back\\slash").write_text("x")
     listed = place.run("sum", "-r", place.url("tree"))
     assert len(listed.splitlines()) >= 40
-    # The lists name files as they were asked for: below the daemon's root, in the home directory, from here.
+    # The list names files as the command did: below the daemon's root, in the home directory, or on this
+    # host.
     with open(place.folder / "SUMS", "wb") as out:
         for line in listed.splitlines(keepends=True):
             at = line.index(b"tree/")

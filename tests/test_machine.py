@@ -1,4 +1,5 @@
-"""What a transfer takes of its host: the cores that it may run on, as many flows as those can feed."""
+"""What a transfer takes of its host: it keeps to the cores that were named, and has as many flows as these
+can feed."""
 
 import os
 import re
@@ -39,7 +40,7 @@ def test_every_thread_keeps_to_the_cores_that_were_named():
             while not {"flow-0", "read", "write"} <= seen.keys():
                 assert process.poll() is None
                 seen = threads_of(process)
-            # The first thread may have been looked at before it read its options.
+            # The main thread may have been looked at before it had read its options, so look again.
             seen = threads_of(process)
         finally:
             process.kill()
@@ -50,7 +51,7 @@ def test_every_thread_keeps_to_the_cores_that_were_named():
 def test_cores_that_are_none_are_refused_in_a_line(cores):
     ran = run("--cpus", cores, "zero:1M", "null:")
     assert ran.returncode == product.EXIT_USAGE, ran
-    # clap says it in its own words where the text is no list.
+    # If the text is not a list, the message is clap's own.
     assert "--cpus" in ran.stderr.splitlines()[0], ran.stderr
 
 
@@ -62,7 +63,7 @@ def test_a_core_that_is_not_there_is_named_with_those_that_are():
 
 
 def test_flows_follow_the_cores(net):
-    """A core in four can have a flow of its own, up to eight."""
+    """`--flows auto` takes a flow for every four cores, at least one and at most eight."""
     for arguments, expected in (([], min(max(len(CORES) // 4, 1), 8)), (["--cpus", str(CORES[0])], 1)):
         ran = product.cp(net.alpha, "--accept-new", "--flows", "auto", *arguments, "random:8M", net.daemon.url("null:"))
         assert ran.report["flows"] == expected, ran

@@ -1,4 +1,5 @@
-"""`--manifest`: a line of JSON for each entry, written where the command runs, whichever way the data go."""
+"""`--manifest`: one line of JSON for each entry, written on the host of the command, whichever way the data
+go."""
 
 import base64
 import json
@@ -24,11 +25,11 @@ def name_of(line, key="path"):
 
 
 def read(path):
-    """The lines between the first and the last, by path; each path has one."""
+    """The lines between the first and the last, by path; each path has one line. And the last line."""
     lines = [json.loads(line) for line in pathlib.Path(path).read_bytes().splitlines()]
     assert lines[0]["manifest"] == 1 and lines[0]["digest"] == "blake3-tree-1MiB"
     entries = {name_of(line): line for line in lines[1:-1]}
-    assert len(entries) == len(lines) - 2, "a line an entry"
+    assert len(entries) == len(lines) - 2, "one line for each entry"
     return entries, lines[-1]
 
 
@@ -154,7 +155,7 @@ def test_a_new_name_at_the_destination_is_told(road, near, direction):
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_a_resumed_file_has_its_digest(own_road, direction):
-    """What an earlier run has brought was not read in this one."""
+    """This run has not read what an earlier one brought, and still has a digest of the whole file."""
     near = own_road.net.folder("near")
     source = make_file((near if direction == "push" else own_road.far) / "file", 64 * MIB)
     ends = (source, own_road.url("copy")) if direction == "push" else (own_road.url("file"), near / "copy")
@@ -195,7 +196,7 @@ def test_a_manifest_that_cannot_be_written_stops_the_run_before_it_begins(road, 
 
 @pytest.mark.slow
 def test_a_manifest_costs_less_than_three_percent_of_the_processor(road, near):
-    """Of 100,000 small files, both ends together, runs in turns."""
+    """Measured with 100,000 small files, both ends together, with and without a manifest in turns."""
     tree = near / "many"
     for number in range(100_000):
         folder = tree / f"{number // 1000}"
@@ -253,7 +254,7 @@ def test_a_file_that_changed_while_it_was_read_has_one_line(way, net, size):
     way.source.mkdir()
     big = make_file(way.source / "big", 60 * MIB)
     run = way.start("--rate", "150M")
-    wait_until(lambda: list(way.target.glob(".*.fhpart")), what="something arrives")
+    wait_until(lambda: list(way.target.glob(".*.fhpart")), what="a part of the file arrives")
     time.sleep(0.5)
     os.truncate(big, size)
     done = finish(run)

@@ -1,5 +1,5 @@
-"""How a run starts and ends when something is in its way: it ends when it is told to, says what it waits for, and blames nobody
-who is not to blame."""
+"""How a run starts and ends when something is in its way: it ends when it is told to, says what it waits for,
+and does not blame anybody wrongly."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ from harness.product import EXIT_CONNECT, EXIT_FILES, EXIT_USAGE, cp, finish, st
 from harness.ssh import user_target
 from harness.trees import make_file
 
-#: A port of beta that nothing comes back from.
+#: A port of beta from which no answer comes.
 SILENT_PORT = 33077
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-#: Start files of a far end's shell after which farhaul never starts there.
+#: Start files of the far end's shell that keep farhaul from starting.
 WAITING = {"a read": "read answer\n", "another program": "exec cat > /dev/null\n"}
 
 
@@ -47,7 +47,7 @@ def ssh_of(process):
 
 
 def waits_for_ssh(net, process, shell_program="bash"):
-    """Until the far end's shell runs, and farhaul is not there."""
+    """Waits until the far end's shell runs; farhaul has not started there."""
     wait_until(lambda: net.beta.pids(shell_program) or process.poll() is not None, what="the far shell runs")
     assert process.poll() is None, finish(process)
 
@@ -82,7 +82,7 @@ def test_a_far_end_that_does_not_answer_is_told_of_and_given_up(net, near, shell
     assert done.returncode == EXIT_CONNECT, said
     assert "beta has not answered for 6 s" in said and "ssh beta true" in said, said
     if verb != "bench":
-        # A measurement says what it does on a terminal only.
+        # `bench` reports what it does only on a terminal.
         assert "waiting for beta to answer, for 5 s so far" in said, said
 
 
@@ -99,7 +99,7 @@ def test_a_signal_that_comes_twice_at_once_is_one(road_of, near, road_name):
     process = road.start("--rate", "100M", source, road.url("file"))
     wait_until(lambda: any(path.stat().st_size for path in road.far.iterdir()), what="content has come")
     os.kill(process.pid, signal.SIGINT)
-    # Long enough for the first one to be heard by itself.
+    # Long enough for the first signal to be handled by itself.
     time.sleep(0.03)
     os.kill(process.pid, signal.SIGINT)
     outcome = finish(process, timeout=30)
@@ -119,7 +119,7 @@ def test_a_signal_ends_the_wait_for_a_daemon(net, near, number, code):
 
 
 def heard(terminal):
-    """What comes from a terminal next; nothing when its last process has gone."""
+    """The next output of a terminal; empty when its last process has ended."""
     ready, _, _ = select.select([terminal], [], [], 30)
     assert ready, "it says something, or ends"
     try:
@@ -176,7 +176,7 @@ def test_ssh_is_not_said_to_have_failed_to_connect_where_it_did_connect(net, nea
 
 
 def test_a_host_without_descriptors_is_not_one_without_ssh(net, near):
-    """Nothing is said of OpenSSH's client where the limit on open files is what is in the way."""
+    """If the limit on open files keeps ssh from starting, the error does not advise to install OpenSSH."""
     source = make_file(near / "file", 10)
     seen = set()
     for limit in range(8, 30):
@@ -188,7 +188,7 @@ def test_a_host_without_descriptors_is_not_one_without_ssh(net, near):
 
 
 def long_names(count):
-    """So many names, more than half a MiB of them."""
+    """`count` long names, more than half a MiB together."""
     return [f"{number:06}-{'x' * 90}" for number in range(count)]
 
 
@@ -196,7 +196,6 @@ def test_any_number_of_remote_names(road, near):
     names = long_names(5000)
     for name in names:
         (road.far / name).write_text(name)
-    # Below a relative place, as a command line has room for so much only.
     outcome = road.cp(*(road.url(name) for name in names), f"{near}/into/", timeout=100)
     assert outcome.report["files"] == len(names), outcome
     assert {path.name: path.read_text() for path in (near / "into").iterdir()} == {name: name for name in names}
@@ -219,7 +218,8 @@ def test_what_is_wrong_with_the_last_of_many_remote_names_is_found_before_anythi
 
 @pytest.mark.parametrize("size", [1, 5 << 20])
 def test_the_same_failure_ends_with_the_same_code(road, near, size):
-    """A file that cannot be replaced, as something is mounted on it: its content may come before that is known, or not."""
+    """A file cannot be replaced, as something is mounted on it. Its content may come before or after that is
+    known."""
     source = make_file(near / "file", size, seed=1)
     target = make_file(road.far / "file", 10)
     call("mount", "--bind", str(target), str(target))

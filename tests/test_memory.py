@@ -1,4 +1,4 @@
-"""Memory is bounded whatever the size, and the first byte leaves while the tree is still being scanned."""
+"""Memory is bounded whatever the size, and the first content leaves while the tree is still being scanned."""
 
 import json
 import os
@@ -37,7 +37,8 @@ def watched(road, *arguments, timeout):
 
 
 def memory_tree(road, files):
-    """A wide tree, and a far folder, on file systems in memory, where making files is always quick."""
+    """A wide tree and a far folder, both on file systems in memory, on which files are always made
+    quickly."""
     pair = road.net.pair
     pair.mount_memory(road.far, 4096)
     return make_wide_tree(pair.mount_memory(road.net.folder("near"), 4096) / "tree", files)
@@ -66,7 +67,7 @@ def test_terabyte_hole_in_little_memory(own_road):
 def test_first_content_leaves_while_the_scan_runs(own_road):
     """A file that the scan finds early is complete at the far end long before the transfer is over."""
     road = own_road
-    # So many that the beginning, over ssh a fifth of a second, counts for little.
+    # With so many files the start of the transfer, a fifth of a second over ssh, counts for little.
     tree = memory_tree(road, 300_000)
     make_file(tree / "d0/content", 300_000)
     process = road.start(tree, road.url("copy"))
@@ -103,7 +104,7 @@ def test_a_million_files(own_road):
 
 @pytest.fixture(scope="module")
 def long_link():
-    """30 MB are on their way, and what is lost is told 600 ms later."""
+    """A link that holds 30 MB in flight; a sender hears of a loss 600 ms later."""
     with lab.Up("--rtt", "600ms", "--rate", "400m", "--loss", "1%") as link:
         yield link
 
@@ -112,7 +113,7 @@ PARKED = [("sender", "park"), ("receiver", "park")]
 
 
 def test_a_path_that_holds_more_than_memory_is_filled(long_link, tmp_path):
-    """What memory does not hold lies in a file beside it, at both ends."""
+    """Blocks for which memory has no room go into the overflow file, at both ends."""
     script = f"cd {tmp_path}" + """
         head -c 150000000 /dev/urandom > file
         farhaul cp --json --memory 16M $FARHAUL_LAB_CP_OPTIONS file ${FARHAUL_LAB_URL}copy
@@ -131,7 +132,7 @@ def test_a_path_that_holds_more_than_memory_is_filled(long_link, tmp_path):
 
 
 def test_a_slow_destination_of_a_long_path_keeps_what_has_come(long_link, tmp_path):
-    """What is complete waits beside memory, too, and comes out whole and in order."""
+    """Complete blocks go into the overflow file, too, and come out complete and in order."""
     slowly = f'{sys.executable} -c "import sys, time\nwhile b := sys.stdin.buffer.read(1_000_000):\n sys.stdout.buffer.write(b); time.sleep(.05)"'
     script = f"""
         cd {tmp_path}

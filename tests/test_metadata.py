@@ -1,4 +1,5 @@
-"""What is more than names, contents, modes and times: attributes, lists, pipes and devices, links that are followed or skipped."""
+"""More than names, contents, modes and times: extended attributes, access control lists, pipes, devices,
+followed and skipped links."""
 
 import os
 import pathlib
@@ -19,7 +20,7 @@ ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 
 def acl(*entries):
-    """The kernel's form of a list of (tag, permissions, id)."""
+    """The kernel's form of an access control list of (tag, permissions, id)."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -76,7 +77,7 @@ def test_attributes_and_lists_are_kept_when_asked_for(way):
     way.sync()
     for name in paths:
         assert attributes(way.target / name) == {}, "nothing was asked for"
-    # What is there already gets them, too; then one changes without the file.
+    # Files that are there already get their attributes, too. Then attributes change while the files do not.
     report = way.sync("-X", "-A").report
     assert report["files"] == 0
     os.setxattr(paths["large"], "user.name", b"other")
@@ -134,7 +135,7 @@ def test_what_is_roots_goes_only_from_root_to_root_and_never_through_a_daemon(wa
     way.sync("-X")
     is_daemon = way.road.name == "daemon"
     expected = {"user.plain": b"2"} if is_daemon else {"user.plain": b"2", "trusted.farhaul": b"1"}
-    assert attributes(way.target / "program") == expected, "what a program may do goes with -p only"
+    assert attributes(way.target / "program") == expected, "file capabilities are copied only with -p"
     shutil.rmtree(way.target)
     way.sync("-X", "-p")
     got = attributes(way.target / "program")
@@ -197,7 +198,7 @@ def node_in_place(path, kind):
     if kind == "fifo":
         os.mkfifo(path)
     elif kind == "socket":
-        # The names of sockets are short.
+        # A socket's address has room for a short path only.
         here = os.getcwd()
         os.chdir(path.parent)
         with socket.socket(socket.AF_UNIX) as made:
@@ -255,7 +256,7 @@ def test_links_are_followed_when_asked_for_and_never_in_a_circle(way):
     failed = {entry["path"]: entry["reason"] for entry in done.report["failed"]}
     assert "leads nowhere" in failed.pop("nowhere")
     assert "leads to a directory above it" in failed.pop("a/b/up")
-    # By the other way it is a directory below the first one, and the circle is noticed there.
+    # The same circle, reached through the link to-dir.
     failed.pop("to-dir/b/up")
     assert list(failed) == ["itself"], failed
 
@@ -304,7 +305,7 @@ def test_symbolic_links_are_skipped_when_asked_for(way):
     assert report["ok"] and (report["files"], report["links"]) == (1, 0)
     assert [entry["path"] for entry in report["not_taken"]] == ["link"], report
     assert sorted(os.listdir(way.target)) == ["file"]
-    # What the source has is not too much.
+    # The link stays: it is skipped, but the source has it, so it is no surplus.
     way.sync()
     way.sync("--no-links", "--delete")
     assert (way.target / "link").is_symlink()
@@ -316,7 +317,7 @@ def test_the_time_of_a_link_that_is_there_is_brought_in_step(way, verb):
     (way.source / "link").symlink_to("anywhere")
     os.utime(way.source / "link", ns=(1_000_000_000_123_456_789,) * 2, follow_symlinks=False)
     way.sync(slash="/", target_slash="/")
-    # As a run leaves it that is killed between making the link and setting its time.
+    # A run that is killed between making the link and setting its time leaves this.
     os.utime(way.target / "link", follow_symlinks=False)
     report = way.sync(slash="/", target_slash="/", verb=verb, *(["-r"] if verb == "cp" else [])).report
     assert report["ok"] and report["links"] == 0
@@ -339,7 +340,8 @@ def test_holes_stay_holes(way, size, verify):
 
 
 def test_files_appear_whole_and_under_no_other_name(way):
-    """Small files in a directory made for them, watched: nothing but their own names is ever there, and all of each."""
+    """A watched directory, made for small files, never holds other names than theirs, and each file is
+    complete at once."""
     content = bytes(range(256)) * 64
     for number in range(3000):
         file = way.source / f"{number // 1000}" / f"{number}"

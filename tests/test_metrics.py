@@ -1,4 +1,5 @@
-"""What collectors are told over the service's socket: jobs and clients are counted, and clients have records in the history."""
+"""What the service tells collectors over its socket: jobs and clients are counted, and clients have records
+in the history."""
 
 import json
 import re
@@ -111,12 +112,12 @@ def test_what_two_daemons_do_for_a_client_is_recorded_at_both():
             env = {"FARHAUL_API": str(daemon.directory / "state/api.sock")}
             return json.loads(daemon.host.run(["farhaul", "history", "--json"], env=env, check=True).stdout)
 
-        wait_until(lambda: records(net.b) and records(net.c), what="both have recorded it")
+        wait_until(lambda: records(net.b) and records(net.c), what="both daemons have a record")
         (sent,), (received,) = records(net.b), records(net.c)
         assert (sent["direction"], sent["source"], sent["bytes"], sent["state"]) == ("third", "a", 2 * MIB, "done")
         assert sent["destination"].startswith("fh://") and sent["destination"].endswith(f":{net.c.port}/b")
         assert (received["direction"], received["destination"], received["bytes"]) == ("push", "b", 2 * MIB)
-        # Both were done for the same client.
+        # Both records are for the same client.
         assert sent["owner"] == received["owner"]
     finally:
         net.pair.close()

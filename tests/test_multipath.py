@@ -1,6 +1,7 @@
-"""Several paths at once: each carries a part, one that dies costs its share alone, one that returns is used again.
+"""Several paths at once: each carries a part; a path that dies costs only its share; a path that returns is
+used again.
 
-What a link has carried is the lab's own count; no test looks at the clock.
+The lab counts what each link has carried; no test looks at the clock.
 """
 
 import json
@@ -13,7 +14,7 @@ import pytest
 from harness import lab, trees
 from harness.hosts import wait_until
 
-#: For a shell on host A.
+#: Options for a shell on host A: both links as paths.
 PATHS = "--path $FARHAUL_LAB_A=$FARHAUL_LAB_B --path $FARHAUL_LAB_A_LINK2=$FARHAUL_LAB_B_LINK2"
 TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "${FARHAUL_LAB_URL}"}
 MB = 1_000_000
@@ -24,7 +25,7 @@ def cp(arguments):
 
 
 def carried(up, way):
-    """Bytes that have got through so far, by link."""
+    """The bytes that have got through each link so far."""
     return [link[way]["passed_bytes"] for link in up.stats()["links"]]
 
 
@@ -35,7 +36,8 @@ def two_links(tmp_path):
 
 
 def reports_of_both_ways(two_links, tmp_path, road, options):
-    """A file there and back; both links must carry a part of it each way, also where a busy machine begins late with one."""
+    """Copies a file there and back; both links must carry a part of it each way, even if a busy machine
+    starts one late."""
     source = trees.make_file(tmp_path / "source", 60 * MB)
     ends = {"forward": f"{source} {TARGETS[road]}there", "backward": f"{TARGETS[road]}there {tmp_path}/back"}
     reports = []
@@ -58,7 +60,8 @@ def test_both_links_carry_a_push_and_a_pull(two_links, tmp_path, road):
 
 @pytest.mark.parametrize("road", TARGETS)
 def test_short_transfers_are_counted_exactly(two_links, road):
-    """By the short link the receiver says that it has everything before the long one has acknowledged its part."""
+    """The receiver says over the short link that it has everything, before the long link has acknowledged its
+    part."""
     two_links.set("--only", "2", "--rtt", "400ms")
     for size in (1000, 20 << 20, 20 << 20, 20 << 20):
         report = json.loads(two_links.execute("a", *cp(f"{PATHS} random:{size} {TARGETS[road]}null:")).stdout)
@@ -115,7 +118,7 @@ def test_a_path_that_dies_is_left_and_used_again_when_it_returns(two_links, road
 
 
 def rate_of(up, way, links, size):
-    """At what rate some links together carry their next `size` bytes, in bits a second."""
+    """The rate at which some links together carry their next `size` bytes, in bits a second."""
     def now():
         return sum(part for link, part in enumerate(carried(up, way)) if link in links)
 
@@ -127,7 +130,8 @@ def rate_of(up, way, links, size):
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize("road", TARGETS)
 def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
-    """The whole --rate goes by the one that is left; neither then nor when the other returns is it more."""
+    """The path that is left gets the whole --rate. The sum is never more than that, also when the other path
+    returns."""
     up, rate = two_links, 40e6
     ends = {"forward": f"random:1T {TARGETS[road]}null:", "backward": f"{TARGETS[road]}random:1T null:"}
     command = lab.command("exec", "--lab", up.name, "a", "--", *cp(f"--rate 40m {PATHS} {ends[way]}"))
@@ -137,7 +141,7 @@ def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
             half = rate_of(up, way, [0], 5 * MB)
             up.set("--only", "2", "--loss", "100%")
             whole = 0.0
-            # It takes a while to notice, and a busy machine falls behind now and then.
+            # The sender takes a while to notice, and a busy machine falls behind now and then.
             for _ in range(10):
                 whole = rate_of(up, way, [0], 10 * MB)
                 if whole > 0.7 * rate:
@@ -155,7 +159,7 @@ def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
 
 @pytest.mark.parametrize("road", TARGETS)
 def test_a_path_lives_as_long_as_one_of_its_flows(two_links, road):
-    """It keeps its share of --rate, and the other one gets no more."""
+    """The path with the failed flow keeps its share of --rate, and the other path gets no more."""
     up, rate = two_links, 40e6
     arguments = f"--rate 40m --flows 2 {PATHS} random:1T {TARGETS[road]}null:"
     command = lab.command("exec", "--lab", up.name, "a", "--", *cp(arguments))

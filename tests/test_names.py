@@ -1,4 +1,4 @@
-"""Names that a destination's file system takes for others, gives back in another form, or does not take at all."""
+"""Names that a destination's file system does not tell apart, returns in another form, or does not accept."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def failures(outcome):
 
 @pytest.mark.parametrize("name", ["\u00e9\u00e8", "\u6587\u4ef6", "\U0001f600\U0001f601", "plain"])
 def test_a_folder_that_may_be_written_and_not_listed_takes_a_name_a_second_time(net, name):
-    """An upload folder: mode 0333. What it has under other names nobody can say."""
+    """An upload folder with mode 0333: nobody can list which names it has."""
     base = net.folder("upload")
     base.chmod(0o755)
     source, folder = base / "source", base / "folder"
@@ -60,7 +60,7 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
     os.link(folding.source / "A", folding.source / "of-failed")
     outcome = folding.sync("--specials", slash="/", verb="cp", expect=EXIT_SOME_FAILED)
     found = failures(outcome)
-    # Which of two names of one file is sent as the file is the scan's to say.
+    # The order of the scan decides which of two names of one file is sent as the file.
     linked = {"a", "Hard", "A", "of-failed"}
     lost = {"Alone", "sub/Foo", "Dir", "Dir/y", "Dir/both", "Dir/in", "Dir/in/deep", "only/File", "BIG", "LINK", "PIPE", "CAF\u00c9"}
     assert set(found) - linked == lost and {"A", "Hard"} <= set(found), found
@@ -71,7 +71,7 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
                                f'this file system would call it "{other}"; rename it'), found[path]
     assert found["Alone"] == 'this file system would call it "alone"; rename it'
     assert found["Dir/y"] == found["Dir/in/deep"] == "its directory could not have its name there"
-    # Of two large files under way at once, the partial one that came second stays for a later run.
+    # If two large files were under way at once, the partial file of the second one stays for a later run.
     there = {name for name in names(folding.target).split() if not name.startswith(".")}
     assert there - linked == set("sub sub/foo dir dir/x dir/both only 123 caf\u00e9 big link pipe".split())
     for path in ("sub/foo", "dir/x", "dir/both", "123", "caf\u00e9"):
@@ -81,7 +81,7 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
 
 
 def test_of_two_names_that_come_at_once_one_stays(folding):
-    """In directories of which nobody knows yet that they fold."""
+    """In directories that are not known yet to ignore case."""
     fill(folding.source, " ".join(f"d{number}/foo d{number}/Foo" for number in range(300)))
     outcome = folding.sync(slash="/", verb="cp", expect=EXIT_SOME_FAILED)
     assert set(failures(outcome)) == {f"d{number}/Foo" for number in range(300)}
@@ -105,7 +105,7 @@ def test_what_is_there_under_another_case_stays_as_it_is(folding):
         assert (folding.target / "same").read_text() == "content of same"
     assert failures(outcome)["Foo"] == ('this file system does not tell it from "foo" (case-insensitive); '
                                         "rename one of them")
-    # Where no name was taken for another one, what is too much goes.
+    # Surplus is deleted in directories in which no name was taken for another one.
     fill(folding.target, "dir2/surplus")
     outcome = folding.sync("--delete", slash="/", expect=EXIT_SOME_FAILED)
     assert outcome.report["deleted"] == 1 and not (folding.target / "dir2/surplus").exists()
@@ -126,12 +126,12 @@ def test_names_that_the_file_system_does_not_take(folding):
     for path in set(found) - {"dir:/x"}:
         assert found[path].startswith("the file system there does not take this name: "), found[path]
     assert names(folding.target) == "plain sub sub/ok" and not leftovers(folding.target)
-    # What failed can be had where the names can be.
+    # On a file system that accepts the names, another run copies what failed.
     report = folding.source.parent / "report.json"
     report.write_text(json.dumps(outcome.report) + "\n")
     # A daemon's session has directories open until a moment after its client has gone.
-    wait_until(lambda: subprocess.run(["umount", folding.target], check=False).returncode == 0, what="it is unmounted")
-    wait_until(lambda: not os.path.ismount(folding.target), what="it is gone")
+    wait_until(lambda: subprocess.run(["umount", folding.target], check=False).returncode == 0, what="it can be unmounted")
+    wait_until(lambda: not os.path.ismount(folding.target), what="the mount is gone")
     folding.sync("--retry-failed", report, slash="/")
     fill(folding.target, "plain sub/ok")
     folding.sync(slash="/")
@@ -140,7 +140,7 @@ def test_names_that_the_file_system_does_not_take(folding):
 
 @pytest.mark.parametrize("sources", [["a/X", "b/x"], ["a/", "b/"]])
 def test_two_sources_whose_names_are_one_there(folding, near, sources):
-    """One of them is there, whole, and the other fails."""
+    """One of them arrives complete, and the other fails."""
     road, size = folding.road, 3 * MIB
     fill(folding.source, "a/ b/")
     for name, seed in (("a/X", 1), ("b/x", 2)):

@@ -1,4 +1,5 @@
-"""Content that arrives where its mode or its times cannot be set: exit code 10, and the options that leave them alone."""
+"""Content arrives where its mode or its times cannot be set: exit code 10, and the options that leave these
+alone."""
 
 import contextlib
 import itertools
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as
 
 
 class ToUser:
-    """A copy that an ordinary user receives, who owns nothing of what is there."""
+    """A copy to a destination that the receiving user does not own."""
 
     def __init__(self, net, way):
         self.net, self.host = net, net.alpha
@@ -63,7 +64,7 @@ def users_key(host):
 
 
 def shared_directory(folder):
-    """Root's, where everybody may write."""
+    """Makes a directory of root in which everybody may write."""
     folder.mkdir()
     os.chmod(folder, 0o777)
     return folder
@@ -90,7 +91,8 @@ def test_a_shared_directory_of_another_owner_is_code_10_and_has_a_name(to_user):
     assert [entry["path"] for entry in report["not_set"]] == ["."] and report["not_set_count"] == 1
     assert report["not_set"][0]["reason"] == "cannot set its time: Operation not permitted", report["not_set"]
     assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
-    # Nothing to do, and nothing that may be set: the same again, in words, too.
+    # Another run has nothing to send, and still cannot set the time: it ends the same way. Its text says so,
+    # too.
     again = to_user.run("-v", as_json=False, expect=EXIT_METADATA)
     assert "not set: .: cannot set its time: Operation not permitted" in again.stderr, again
     assert "--omit-dir-times" in again.stderr and "failed" not in again.stderr.lower(), again
@@ -102,12 +104,12 @@ def test_what_was_not_asked_for_counts_nothing(to_user):
     report = to_user.run("--omit-dir-times", expect=EXIT_OK).report
     assert report["ok"] and report["not_set_count"] == 0 and report["files"] == 2, report
     assert (to_user.target / "large").stat().st_mtime == OLD
-    assert (to_user.target / "d").stat().st_mtime != OLD, "a directory's time was left alone"
+    assert (to_user.target / "d").stat().st_mtime != OLD, "the directory's time was left alone"
     assert to_user.run("--omit-dir-times").report["skipped"] == 2
 
 
 def test_modes_of_what_another_one_owns(to_user):
-    """`sync` sets modes of what is there: what is another's keeps its own."""
+    """`sync` sets modes of existing files, but files of another owner keep theirs."""
     fill(to_user.source)
     shared_directory(to_user.target)
     to_user.run("--omit-dir-times")
@@ -141,7 +143,7 @@ def test_a_file_that_is_changed_in_place_and_is_anothers(to_user):
 
 
 def test_times_are_left_as_they_come(way):
-    """Of files, directories, links and pipes, in `cp` and `sync`, whichever way they go."""
+    """This holds for files, directories, links and pipes, in `cp` and `sync`, in both directions."""
     for number, verb in enumerate(["cp", "sync"]):
         if way.source.exists():
             shutil.rmtree(way.source)
@@ -171,7 +173,8 @@ def test_directories_keep_their_times_and_files_do_not(way):
 
 
 def test_modes_are_as_the_receiver_makes_them(net, near):
-    """New ones by the umask, others as they were. The umask is that of the shell, which a daemon's configuration replaces."""
+    """New files get modes by the umask, existing ones keep theirs. The shell sets the umask; a daemon's own
+    would be set by its configuration."""
     source, target = near / "source", near / "target"
     source.mkdir()
     fill(source)
@@ -235,7 +238,7 @@ def append_only(folder):
 
 
 def test_a_job_whose_content_is_there_is_done(own_net):
-    """With what could not be set as its error; and the options are those of jobs, too."""
+    """The job is done, and its error says what could not be set. Jobs have the options for this, too."""
     service = Service(own_net, own_net.alpha, far=own_net.daemon)
     source = own_net.folder("source")
     fill(source)
@@ -258,7 +261,7 @@ def test_a_job_whose_content_is_there_is_done(own_net):
 
 
 def test_two_daemons_tell_it():
-    """From one daemon to the other: the client hears of it by the report."""
+    """In a copy from one daemon to another, the report tells the client."""
     net = ThreeNet()
     with contextlib.closing(net.pair):
         for daemon in (net.b, net.c):

@@ -1,5 +1,5 @@
-"""What who runs a node does with it: it is told to end, gets its sockets from the service manager, keeps only so much of its history,
-shares places and rates among its peers."""
+"""How a node is operated: it is told to end, gets its sockets from the service manager, keeps a limited
+history, and shares places and rates among its peers."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ACTIVATION = ROOT / "tests/harness/activation.py"
 
 
 class Manager:
-    """The end of $NOTIFY_SOCKET that a service manager has."""
+    """The service manager's end of $NOTIFY_SOCKET."""
 
     def __init__(self, folder):
         self.path = folder / "notify"
@@ -76,7 +76,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
     assert "EXTEND_TIMEOUT_USEC=60000000" in told and "waits for 1 job and 1 session of a client" in told, told
     late = finish(client(service, "--busy-wait", "0", source, service.daemon.url("late", host="alpha")))
     assert late.code == EXIT_CONNECT and "is busy: the daemon is ending" in late.stderr, late
-    # What is submitted by now is kept for later, like what waited.
+    # A job that is submitted now is kept for later, like one that waited.
     after = service.submit("zero:10", "null:")
     assert [service.job(id)["state"] for id in (running, waiting, after)] == ["running", "queued", "queued"]
     assert finish(pushing).code == EXIT_OK
@@ -91,7 +91,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
 
 @pytest.mark.parametrize("drain, again", [("0s", False), ("1s", False), ("1h", True)])
 def test_what_does_not_end_in_time_stops_and_goes_on_later(own_net, drain, again):
-    """The time is over, or somebody does not want to wait for it."""
+    """Either the time is over, or a second signal ends the wait."""
     service = Service(own_net, own_net.alpha, far=own_net.daemon, env={"FARHAUL_SERVE_DRAIN": drain})
     id = service.submit("random:8G", service.far.url("null:"), *service.to_far("null:")[1:], "--rate", "12M")
     pushing = client(service, "--rate", "12M", "random:8G", service.daemon.url("in", host="alpha"))
@@ -130,7 +130,7 @@ def test_a_history_that_is_too_large_loses_its_oldest_records(own_net):
     records = lambda: [record["job"] for record in service.json("history")]
     assert records() == jobs[::-1] and len(manifests()) == 3
     of_one = max(path.stat().st_size for path in (service.state / "manifests").iterdir())
-    # Two have room, and not three.
+    # There is room for two records, but not for three.
     service.daemon.env = {"FARHAUL_HISTORY_SIZE_MAX": str(int(2.5 * of_one))}
     service.daemon.restart()
     wait_until(lambda: records() == [jobs[2], jobs[1]], 20, 0.1, "the oldest record goes")
@@ -139,7 +139,7 @@ def test_a_history_that_is_too_large_loses_its_oldest_records(own_net):
 
 
 def configured(service, text):
-    """The running service has this configuration from now on."""
+    """Gives the running service this configuration, and waits until it has read it."""
     service.config.write_text(text)
     lines = service.daemon.log_text().count("the configuration was read anew")
     service.daemon.process.send_signal(signal.SIGHUP)
@@ -162,14 +162,14 @@ def test_a_peer_has_as_many_places_as_its_table_says(configurable):
     configured(service, peer.format(1))
     endless = [service.submit("random:8G", *service.to_far(f"null{n}"), "--rate", "8M") for n in range(3)]
     states = lambda: sorted(service.job(id)["state"] for id in endless)
-    wait_until(lambda: states() == ["queued", "queued", "running"], 20, 0.1, "one has a place")
-    # Another peer has its own places, and a copy within the host needs none.
+    wait_until(lambda: states() == ["queued", "queued", "running"], 20, 0.1, "one job runs")
+    # Another peer has places of its own, and a copy within the host needs no place.
     service.submit("zero:5", "null:", "--wait")
     assert states() == ["queued", "queued", "running"]
     configured(service, peer.format(2))
-    wait_until(lambda: states() == ["queued", "running", "running"], 20, 0.1, "two have one")
+    wait_until(lambda: states() == ["queued", "running", "running"], 20, 0.1, "two jobs run")
     configured(service, "")
-    wait_until(lambda: states() == ["running"] * 3, 20, 0.1, "as many as is usual")
+    wait_until(lambda: states() == ["running"] * 3, 20, 0.1, "all three jobs run")
     service.run("cancel", *endless)
 
 
@@ -180,19 +180,19 @@ def test_a_peer_is_in_its_cap_for_jobs_and_as_a_client(configurable):
                f'[peers.far]\nhost = "beta"\nfingerprint = "{far.fingerprint}"\ncap = "uplink"\n')
     job = service.submit("random:8G", far.url("in"))
     sessions = lambda: {cap["name"]: cap["sessions"] for cap in service.json("cap", "list")}["uplink"]
-    wait_until(lambda: sessions() == 1, 20, 0.1, "the job is in it")
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the job is in the cap")
     service.daemon.keys.write_text(far.identity.with_suffix(".pub").read_text())
     client = start_cp(service.net.beta, "-i", far.identity, "--fingerprint", service.daemon.fingerprint, "random:8G",
                       service.daemon.url("in", host="alpha"))
-    wait_until(lambda: sessions() == 2, 20, 0.1, "so is the node there when it comes as a client")
+    wait_until(lambda: sessions() == 2, 20, 0.1, "the client is in the cap")
     client.terminate()
     assert finish(client).code == EXIT_TERMINATED
-    # It stays so when somebody sets another rate.
+    # The peer stays in the cap when somebody sets another rate.
     service.run("cancel", job)
     subprocess.run(["curl", "-sS", "--fail-with-body", "-X", "PUT", "--unix-socket", service.socket, "-H", "Content-Type: application/json",
                     "-d", '{"rate_bps": 30000000}', "http://localhost/api/v1/caps/uplink"], check=True)
     job = service.submit("random:8G", far.url("in"))
-    wait_until(lambda: sessions() == 1, 20, 0.1, "the next job is in it")
+    wait_until(lambda: sessions() == 1, 20, 0.1, "the next job is in the cap")
     service.run("cancel", job)
     service.config.write_text('[peers.far]\nhost = "beta"\ncap = "uplnk"\n[caps.uplink]\nrate = "40M"\n')
     checked = service.host.run(["farhaul", "config", "check", "--config", service.config])
@@ -225,13 +225,13 @@ def test_metrics_have_addresses_of_their_own_with_the_rules_of_the_api(own_net):
     assert ask("/metrics?token=x", bearer) == "400"
     assert [ask(path, bearer) for path in ("/api/v1/jobs", "/api/v1/health/live", "/")] == ["404"] * 3
     assert ask("/metrics", bearer, to="http://alpha:34050") == "000", "nothing is said in the clear"
-    # They share the API's connections: when these are taken, there is no other.
+    # /metrics shares the API's limit of connections: when all are taken, it gets none.
     held = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     for one in held:
         one.connect(os.fspath(service.socket))
     assert ask("/metrics", bearer) == "000"
     held[0].close()
-    wait_until(lambda: ask("/metrics", bearer) == "200", 20, 0.1, "there is room again")
+    wait_until(lambda: ask("/metrics", bearer) == "200", 20, 0.1, "a connection is free")
 
 
 def test_a_hook_is_told_of_as_many_files_as_it_wants(configurable):
@@ -261,13 +261,14 @@ def at(address, *kinds):
 
 @pytest.mark.parametrize("user", [None, USER], ids=["of its own user", "of root"])
 def test_sockets_of_the_service_manager_are_taken(own_net, user):
-    """By name or by what they are: sessions by UDP and TCP, the API by its socket and by TCP, the metrics."""
+    """Sockets are recognized by name or by kind: UDP and TCP for sessions, a Unix socket and TCP for the API,
+    and metrics."""
     folder = own_net.folder("run")
     os.chmod(folder, 0o755)
     api = folder / "api.sock"
     sockets = [*at("[::]:34001", "udp", "tcp"), f"farhaul.socket=unix:{api}", "api=tcp:[::1]:34002", "metrics=tcp:[::1]:34003"]
     daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=34001, user=user, listen="[::]:34009", sockets=sockets)
-    wait_until(lambda: " serving " in daemon.log_text(), what="it serves")
+    wait_until(lambda: " serving " in daemon.log_text(), what="the daemon serves")
     assert "[::]:34001" in daemon.log_text() and "34009" not in daemon.log_text()
     source = make_file(own_net.folder("source") / "a", 3 * MIB)
     trust = ["--fingerprint", daemon.fingerprint]
@@ -284,7 +285,7 @@ def test_sockets_of_the_service_manager_are_taken(own_net, user):
     assert [ask(34002, path) for path in ("/metrics", "/api/v1/jobs")] == ["200", "200"]
     assert [ask(34003, path) for path in ("/metrics", "/api/v1/jobs")] == ["200", "404"]
     assert daemon.stop() == 0
-    assert api.exists(), "it is the manager's"
+    assert api.exists(), "the socket belongs to the manager"
 
 
 @pytest.mark.parametrize("sockets, part", [

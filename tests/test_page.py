@@ -1,4 +1,5 @@
-"""The page in a browser: services between hosts of their own, and Chromium beside the one that it shows.
+"""The page in a browser: services on hosts of their own, and Chromium on the host of the service that it
+shows.
 
 `./x web test` installs what it needs. Pictures of all views are left in target/page.
 """
@@ -34,7 +35,7 @@ def place():
 
     net = make_net()
     far = Daemon(net.pair, net.beta, [], port=33500)
-    # A far end that is not in known_hosts is not trusted; the service's user has met it.
+    # A far end must be in known_hosts to be trusted: this command puts it there for the service.
     service = Service(net, net.alpha, arguments=["--api-listen", f"127.0.0.1:{API_PORT}"], far=far)
     net.alpha.run(["farhaul", "ls", "--accept-new", "-i", service.daemon.identity, far.url("")], check=True)
     with Browser(net.alpha, net.pair.folder("browser")) as browser:
@@ -56,18 +57,18 @@ class Place:
         return self.service.job(id)["state"]
 
     def cancel_all(self):
-        """Nothing is left that has not ended."""
+        """Cancels all jobs that have not ended, and waits until they have."""
         left = lambda: self.service.json("jobs", "--state", "running,queued,waiting,paused,retrying")  # noqa: E731
         while ids := [job["id"] for job in left() if not job["is_stopping"]]:
             self.service.run("cancel", *ids[:80], expect=range(256))
-            # A caller may ask only so often.
+            # The service limits how often a caller may ask.
             time.sleep(1)
         wait_until(lambda: not left(), 20, what="the jobs are over")
 
 
 @pytest.fixture
 def visitors(place):
-    """Makes visitors; in the end nothing may have gone wrong in their pages."""
+    """A function that makes visitors. At the end none of their pages may have had an error."""
     begun = []
 
     def visit(scopes=ALL, **options):
@@ -139,7 +140,7 @@ def test_who_may_only_look_finds_nothing_to_steer_by(place, visitors):
     visitor.go(f"job/{id}")
     page.get_by_role("heading", name="zero:10G").wait_for()
     assert page.get_by_role("slider").count() == 0
-    # What the page does not offer is refused to its cookie as well.
+    # Requests that the page does not offer are refused to its cookie as well.
     answer = page.evaluate("(id) => fetch(`/api/v1/jobs/${id}/cancel`, {method: 'POST'}).then((answer) => answer.status)", id)
     assert answer == 403
     assert place.state(id) == "running"
@@ -163,7 +164,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     page.get_by_label("Take sample.bam").check()
     choose_place(page, "To", place.far.url(""))
     # The far end is browsed through the service.
-    expect(page.get_by_text("It is empty.")).to_be_visible()
+    expect(page.get_by_text("This directory is empty.")).to_be_visible()
     page.get_by_label("Labels").fill("run=7 kind=form")
     page.get_by_text("Network", exact=True).click()
     page.get_by_label("Highest rate").fill("8M")
@@ -171,7 +172,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     command = page.get_by_label("The job as a command").inner_text()
     page.get_by_role("button", name="JSON").click()
     document = json.loads(page.get_by_label("The job as JSON").inner_text())
-    # The command, the document and what is submitted are the same.
+    # The command and the document say the same as the job that is submitted.
     printed = json.loads(place.net.alpha.run(["sh", "-c", f"{command} --print"], check=True).stdout)
     for key, value in document.items():
         assert printed[key] == value or isinstance(value, dict), (key, printed, document)
@@ -181,7 +182,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     id = page.url.rpartition("/")[2]
     assert place.service.job(id)["labels"] == {"run": "7", "kind": "form"}
 
-    # Its rate is seen, and follows when it is changed, within two seconds of the service's own figure.
+    # The page shows the job's rate, and a new one within two seconds after the service has it.
     figures = page.get_by_label("How far it is")
     expect(figures).to_contain_text("Mbit/s")
     field = page.get_by_role("textbox", name=re.compile("Highest rate in bits"))
@@ -199,9 +200,9 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     wait_until(lambda: place.state(id) == "running", what="the job goes on")
 
     page.get_by_label("Priority").select_option("8")
-    wait_until(lambda: place.service.job(id)["priority"] == 8, what="the priority is another one")
+    wait_until(lambda: place.service.job(id)["priority"] == 8, what="the priority has changed")
     page.get_by_label("Policy").select_option("high")
-    wait_until(lambda: place.service.job(id)["policy"] == "high", what="the policy is another one")
+    wait_until(lambda: place.service.job(id)["policy"] == "high", what="the policy has changed")
     page.get_by_role("slider").press("End")
     wait_until(lambda: place.service.job(id)["rate_bps"] is None, what="there is no limit")
     wait_until(lambda: place.state(id) == "done", 60, what="the job is done")
@@ -220,7 +221,7 @@ def test_a_dry_run_changes_nothing(place, visitor):
     page.get_by_role("button", name="Dry run first").click()
     page.get_by_role("heading", name="dry").wait_for()
     id = page.url.rpartition("/")[2]
-    wait_until(lambda: place.state(id) == "done", what="it has been tried")
+    wait_until(lambda: place.state(id) == "done", what="the dry run is done")
     assert not (place.far.root / folder.name).exists()
 
 
@@ -229,11 +230,11 @@ def test_a_cancellation_can_be_taken_back_for_a_while(place, visitor):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="nothing more of it moves")
+    wait_until(lambda: place.state(id) == "paused", what="the job is held")
     page.get_by_role("button", name="Undo").click()
-    wait_until(lambda: place.state(id) == "running", what="it goes on")
+    wait_until(lambda: place.state(id) == "running", what="the job goes on")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "cancelled", 15, what="it is cancelled")
+    wait_until(lambda: place.state(id) == "cancelled", 15, what="the job is cancelled")
     expect(page.get_by_text("cancelled").first).to_be_visible()
 
 
@@ -241,9 +242,9 @@ def test_who_leaves_the_page_has_not_taken_it_back(place, visitor):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
     visitor.page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="nothing more of it moves")
+    wait_until(lambda: place.state(id) == "paused", what="the job is held")
     visitor.page.goto("about:blank")
-    wait_until(lambda: place.state(id) == "cancelled", 15, what="it is cancelled")
+    wait_until(lambda: place.state(id) == "cancelled", 15, what="the job is cancelled")
 
 
 def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
@@ -251,7 +252,7 @@ def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
     folder = place.net.folder("failing")
     for name in ("good", "bad"):
         make_file(folder / name, 1000)
-    # A directory stands where the file is to go.
+    # A directory is in the place of the file.
     blocked = place.far.root / folder.name / "bad"
     blocked.mkdir(parents=True)
     (blocked / "full").write_text("x")
@@ -264,8 +265,8 @@ def test_a_file_that_fails_is_shown_and_tried_again(place, visitor):
     expect(page.get_by_role("table")).not_to_contain_text("good")
     (blocked / "full").unlink()
     blocked.rmdir()
-    page.get_by_role("button", name="Try again what failed").click()
-    wait_until(lambda: place.state(id) == "done", what="it has worked")
+    page.get_by_role("button", name="Retry what failed").click()
+    wait_until(lambda: place.state(id) == "done", what="the second run has succeeded")
     expect(page.get_by_text("done").first).to_be_visible()
     assert blocked.stat().st_size == 1000
 
@@ -285,7 +286,7 @@ def test_a_transfer_is_found_in_the_history_with_its_receipt(place, visitor):
     page.get_by_label("Label").fill("")
     page.get_by_label("Name").fill("found-there")
     expect(lines).to_have_count(1)
-    # What was searched for stands in the address.
+    # The address has the search.
     page.wait_for_url(re.compile("text=found-there"))
     page.reload()
     expect(page.get_by_label("Name")).to_have_value("found-there")
@@ -330,7 +331,7 @@ def test_a_lost_connection_is_shown_and_heals(place, visitor):
     place.service.daemon.start()
     expect(page.get_by_role("alert")).to_have_count(0, timeout=SECONDS)
     expect(row(page, "zero:10G")).to_contain_text("running", timeout=SECONDS)
-    # And goes on to be told of what happens.
+    # The page gets events again.
     place.submit("zero:7G", "null:", "--rate", "20M")
     row(page, "zero:7G").wait_for()
 
@@ -340,7 +341,7 @@ def test_a_lost_connection_is_shown_and_heals(place, visitor):
 
 def test_the_queue_is_put_in_another_order(place, visitor):
     page = visitor.page
-    # As many as may run at a time to one peer, then four that wait.
+    # As many jobs as may run at a time to one peer, then four that wait.
     for number in range(4):
         place.submit(f"zero:{number + 1}T", *place.service.to_far("null:"), "--rate", "1M")
     waiting = [place.submit(f"zero:{number}00T", *place.service.to_far("null:")) for number in range(1, 5)]
@@ -352,12 +353,12 @@ def test_the_queue_is_put_in_another_order(place, visitor):
     lines.nth(3).get_by_role("button", name=re.compile("Move")).press("Alt+ArrowUp")
     wait_until(lambda: order() == ["1", "2", "4", "3"], what="the last one goes before the third")
     lines.nth(0).get_by_role("button", name="Later").click()
-    wait_until(lambda: order() == ["2", "1", "4", "3"], what="the first one goes behind the second")
+    wait_until(lambda: order() == ["2", "1", "4", "3"], what="the first job goes behind the second")
     lines.nth(3).get_by_role("button", name=re.compile("Move")).drag_to(lines.nth(0))
     wait_until(lambda: order() == ["3", "2", "1", "4"], what="the last one goes to the beginning")
     lines.nth(3).get_by_label(re.compile("Priority of")).select_option("9")
     wait_until(lambda: order() == ["4", "3", "2", "1"], what="a higher priority goes first")
-    # The service has the same order, which it will start them in.
+    # The service has the same order, and will start the jobs in it.
     jobs = [place.service.job(id) for id in waiting]
     jobs.sort(key=lambda job: (-job["priority"], job["position"]))
     assert [job["sources"][0] for job in jobs] == ["zero:400T", "zero:300T", "zero:200T", "zero:100T"]
@@ -370,7 +371,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     page.get_by_label("Name").fill("uplink")
     page.get_by_label("Rate in bits a second").fill("50M")
     page.get_by_label(re.compile("Other rates")).fill("mon-sun 09:00-18:00 wrong")
-    expect(page.get_by_text("is no window")).to_be_visible()
+    expect(page.get_by_text("is not a time window")).to_be_visible()
     page.get_by_label(re.compile("Other rates")).fill("daily 00:00-24:00 40M")
     page.get_by_role("button", name="Save").click()
     cap = page.get_by_role("article", name="Cap uplink")
@@ -380,7 +381,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     page.get_by_label(re.compile("Other rates")).fill("")
     page.get_by_role("button", name="Save").click()
     expect(cap).to_contain_text("of 50.0 Mbit/s")
-    # The host's cap is changed where it stands.
+    # The cap of the host itself can be changed, too.
     page.get_by_role("button", name="Change host").click()
     page.get_by_label("Rate in bits a second").fill("90M")
     page.get_by_role("button", name="Save").click()
@@ -398,7 +399,7 @@ def test_caps_are_made_changed_and_removed(place, visitor):
 
 @pytest.fixture(scope="module")
 def full(place):
-    """Something of everything, for pictures: jobs in all states, a history, caps."""
+    """A service with jobs in all states, a history and caps, for the pictures."""
     folder = place.net.folder("pictures")
     make_file(folder / "sample-with-a-rather-long-name.bam", 120 << 20)
     (folder / "reads").mkdir()
@@ -436,7 +437,8 @@ def shown_views(place, full):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_view_is_accessible_and_fits(place, full, width, theme):
-    """No cut text, nothing beside the window, nothing that axe finds; pictures for eyes in target/page."""
+    """No text is cut, nothing is wider than the window, axe finds no fault. Pictures for people lie in
+    target/page."""
     height = 900 if width > 400 else 800
     visitor = place.browser.visit(BASE, viewport={"width": width, "height": height}, color_scheme=theme)
     visitor.page.goto(BASE)

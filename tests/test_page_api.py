@@ -1,5 +1,5 @@
-"""What the page is made with, through the real binary: logging in with a browser, the page's own files, curves, the host, the queue,
-history and its papers."""
+"""The parts of the API that the page uses, through the real binary: log-in with a browser, the page's files,
+curves, the host, the queue, the history with manifests and receipts."""
 
 import contextlib
 import http.client
@@ -18,7 +18,7 @@ from harness.service import Service
 from harness.trees import make_file
 
 MIB = 1 << 20
-#: What a browser says of requests that a page of the same origin makes.
+#: The header that a browser sends with requests of a page of the same origin.
 OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -29,7 +29,7 @@ def free_port():
 
 
 class Node:
-    """A service of this host's, with a home of its own, that listens on loopback."""
+    """A service on this host, with a home of its own, that listens on loopback."""
 
     def __init__(self, folder, listens=True):
         self.folder, self.state = folder, folder / "state"
@@ -71,7 +71,7 @@ class Node:
 
 
 class Browser:
-    """Keeps the cookie that it is given, as browsers do, and says where its pages are from."""
+    """Keeps its cookie, and says which origin its requests come from, as browsers do."""
 
     def __init__(self, port):
         self.port, self.cookie = port, None
@@ -121,7 +121,7 @@ def test_a_log_in_outlives_the_service_and_ends_with_its_token(node):
     node.start()
     assert browser.api("GET", "/me") == me
     assert browser.api("GET", "/jobs") == {"jobs": [], "next_cursor": None, "counts": None}
-    # Neither other sites, nor what does not say where it is from, changes anything with a cookie.
+    # A cookie changes nothing in requests of other sites, or in requests that do not name their origin.
     path = "/api/v1/jobs/0000000000000000/cancel"
     for headers, status in [(OWN_PAGE, 404), ({"Origin": f"http://127.0.0.1:{node.port}"}, 404), ({}, 403),
                             ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Origin": "http://evil.example"}, 403)]:
@@ -132,7 +132,7 @@ def test_a_log_in_outlives_the_service_and_ends_with_its_token(node):
     other.api("GET", "/me", expect=401)
     node.run("token", "revoke", node.json("token", "list")[0]["id"])
     assert "revoked" in browser.api("GET", "/me", expect=401)["detail"]
-    # Who guesses is shut out, and all of it is written down.
+    # A caller who guesses tokens is shut out, and the audit log has all attempts.
     codes = [other.ask("POST", "/api/v1/login", {"token": f"fhp_{number:047d}"})[0] for number in range(30)]
     assert codes[0] == 401 and codes[-1] == 429, codes
     done = {(line["action"], line["target"], line["outcome"]) for line in node.audit()}
@@ -149,7 +149,8 @@ def test_open_prints_and_shows_a_link_that_works_once(node, tmp_path):
     browser.api("GET", "/jobs")
     browser.api("GET", "/store/check", expect=403)
     node.browser().api("POST", "/login", {"code": code}, expect=401)
-    # Where there is a screen, a browser is given a file that only this user can read: others see the arguments of programs.
+    # With a screen, a browser gets the link in a file that only this user can read: other users could see it
+    # among the arguments of programs.
     programs, runtime = tmp_path / "bin", tmp_path / "run"
     programs.mkdir()
     runtime.mkdir(mode=0o700)
@@ -161,7 +162,7 @@ def test_open_prints_and_shows_a_link_that_works_once(node, tmp_path):
     shown = pathlib.Path((tmp_path / "arguments").read_text().strip())
     assert address in shown.read_text() and shown.stat().st_mode & 0o777 == 0o600
     assert node.browser().api("POST", "/login", {"code": address.split("=")[1]})["scopes"] == ["admin"]
-    # A token makes no code: who has one logs in with it.
+    # A token cannot make a code: its owner logs in with the token itself.
     token = node.run("token", "create", "--scope", "admin", "-q").strip()
     (tmp_path / "token").write_text(token)
     over_tcp = {"FARHAUL_API": f"http://127.0.0.1:{node.port}", "FARHAUL_TOKEN_FILE": os.fspath(tmp_path / "token")}
@@ -206,7 +207,7 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     browser.api("POST", "/login", {"code": node.run("open", "--print").strip().split("=")[1]})
     job = browser.api("POST", "/jobs", {"schema": 1, "sources": ["zero:"], "destination": "null:"}, expect=201)["id"]
     curve = lambda: browser.api("GET", f"/jobs/{job}/curve")
-    wait_until(lambda: len(curve()["at_s"]) >= 3, 30, 0.2, "it has a curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 3, 30, 0.2, "the job has a curve")
     seen = curve()
     assert {len(seen[name]) for name in seen if name != "paths"} == {len(seen["at_s"])}
     assert seen["at_s"] == sorted(seen["at_s"]) and max(seen["goodput_bps"]) > 1e6, seen
@@ -223,12 +224,13 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     browser.api("POST", f"/jobs/{job}/pause")
     assert browser.api("GET", f"/jobs/{job}")["state"] == "paused"
     browser.api("POST", f"/jobs/{job}/cancel")
-    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="it is cancelled")
+    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="the job is cancelled")
     assert curve()["at_s"] == []
 
 
 def over_socket(path, request):
-    """The answer of the API at this Unix socket, which is in the file system of all hosts."""
+    """The answer of the API at this Unix socket. Unix sockets can be reached from outside of the host's
+    namespace."""
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(os.fspath(path))
@@ -244,15 +246,15 @@ def test_a_curve_has_what_the_network_does(own_net):
     service = Service(own_net, own_net.alpha, far=own_net.daemon)
     id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
     curve = lambda: over_socket(service.socket, f"/jobs/{id}/curve")
-    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "it has a curve")
+    wait_until(lambda: len(curve()["at_s"]) >= 4, 30, 0.2, "the job has a curve")
     seen = curve()
-    # Nothing may be in flight at one moment of a link without a delay.
+    # On a link without delay, at some moments nothing is in flight, so only the maximum counts.
     assert seen["rtt_ms"][-1] > 0 and max(seen["in_flight_bytes"]) > 0 and seen["paths"] == [], seen
     assert 20e6 < seen["target_bps"][-1] < 60e6 and 20e6 < seen["goodput_bps"][-1] < 60e6, seen
     transfer = over_socket(service.socket, f"/jobs/{id}")["transfer"]
     assert len(transfer["traffic"]) == 1 and transfer["traffic"][0]["bytes_moved"] > MIB, transfer
     assert transfer["packets_sent"] > 0 and transfer["segments_sent"] > 0 and transfer["in_flight_bytes"] >= 0, transfer
-    # The far end tells now and then how busy it is.
+    # The far end reports from time to time how busy its stages are.
     stages = lambda: over_socket(service.socket, f"/jobs/{id}")["transfer"]["stages_now"]
     wait_until(lambda: {stage["end"] for stage in stages()} == {"sender", "receiver"}, 30, 0.5, "the stages of both ends are known")
     assert all(0 <= stage["busy"] <= 1.5 for stage in stages()), stages()

@@ -1,4 +1,4 @@
-"""Addresses and ports change while data flow; paths are remembered."""
+"""Addresses and ports change while data flow; what a path carries is remembered."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def link_local(host):
-    """The host's address that is good on its link only, once the kernel has made sure that nobody else has it."""
+    """The link-local address of a host, once the kernel has made sure that no other host has it."""
     show = ["ip", "-6", "-o", "addr", "show", "dev", host.interface, "scope", "link"]
     wait_until(lambda: b"tentative" not in host.run(show, check=True).stdout, what="the address is usable")
     shown = host.run(show, check=True).stdout.decode()
@@ -46,7 +46,7 @@ def test_over_ssh_a_host_is_reached_by_an_address_of_one_link_only(ssh_road, nea
     host = f"[{link_local(beta)}%{alpha.interface}]"
     make_file((near if direction == "push" else ssh_road.far) / "file", 20 * MIB)
     ends = [near / "file", ssh_road.url("file", host)]
-    # Its keys are known under its names alone.
+    # The host's key is known under its names only, not under this address.
     trusting = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
     report = ssh_road.cp(*trusting, "--udp-only", *(ends if direction == "push" else ends[::-1])).report
     assert report["transport"] == "udp" and report["files"] == 1, report
@@ -79,8 +79,8 @@ def test_an_interface_that_is_not_there_is_named(road, near):
 
 @contextlib.contextmanager
 def other_port(host, port, seen_as):
-    """From now on the host's UDP port is seen as another one from outside, and nothing comes to the old one any more: a NAT
-    that has forgotten its mapping."""
+    """While it lasts, others see the host's UDP port as another one, and nothing reaches the old one: like a
+    NAT that has forgotten its mapping."""
     host.nft(f"""table inet nat{seen_as} {{
         chain out {{ type filter hook output priority -300; udp sport {port} udp sport set {seen_as}; }}
         chain in {{ type filter hook prerouting priority -300; udp dport {seen_as} udp dport set {port} return; udp dport {port} drop; }}
@@ -92,7 +92,7 @@ def other_port(host, port, seen_as):
 
 
 def start(road, direction, size, rate):
-    """A copy that runs; its process, and the file that is to be there and the one that will be."""
+    """Starts a copy, and waits until it moves; returns its process, the source and the target."""
     near = road.net.folder("near")
     if direction == "push":
         source, target = make_file(near / "file", size), road.far / "file"
@@ -115,7 +115,7 @@ def test_nat_forgets_its_mapping(own_road, direction):
         time.sleep(1)
     with other_port(road.alpha, port, 40002):
         at_client = start_capture(road.alpha, 1, port=40002)
-        assert at_client(), "something comes to the new port"
+        assert at_client(), "datagrams come to the new port"
         outcome = finish(process, timeout=60)
     assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
     assert outcome.report["warnings"] == [] and outcome.report["seconds"] < 30, outcome.report
@@ -124,7 +124,7 @@ def test_nat_forgets_its_mapping(own_road, direction):
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_the_client_moves_to_another_network(own_net, direction):
-    """Its address is gone and it has a new one."""
+    """The client loses its address and gets a new one."""
     from conftest import road_to
     road = road_to(own_net, "daemon")
     process, source, target = start(road, direction, 60 * MIB, "200M")
@@ -143,8 +143,9 @@ def from_port(frame, port):
 
 
 def test_a_copied_packet_from_elsewhere_moves_nothing(own_net):
-    """Somebody on the path holds back authentic packets and sends one of them from his own port: he gets a few bytes of
-    challenge, three times at most what he sent, and the transfer goes on where it was."""
+    """An attacker on the path holds back authentic packets and sends one of them from a port of its own. It
+    gets a challenge of a few bytes, at most three times what it sent, and the transfer stays on its old
+    path."""
     from conftest import road_to
     road = road_to(own_net, "daemon")
     alpha, beta = road.alpha, road.net.beta
@@ -167,7 +168,8 @@ def test_a_copied_packet_from_elsewhere_moves_nothing(own_net):
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_the_sender_remembers_the_path(own_road, direction):
-    """What a path has carried is noted at the sending end, used by the next copy, and no harm when it is nonsense."""
+    """The sending end notes what a path has carried, and the next copy uses this. A note with nonsense does
+    no harm."""
     road = own_road
     near = road.net.folder("near")
     sender, peer = (road.alpha, road.net.beta) if direction == "push" else (road.net.beta, road.alpha)
@@ -188,7 +190,8 @@ def test_the_sender_remembers_the_path(own_road, direction):
 
 
 def test_marks_are_obeyed(tmp_path):
-    """A sender that ignored the marks would keep its queue of some milliseconds, and have every packet marked."""
+    """A sender that ignored the ECN marks would keep a queue of some milliseconds, and every packet would be
+    marked."""
     stats = tmp_path / "stats"
     link = ["-q", "--stats", stats, "--rtt", "20ms", "--rate", "200m", "--queue", "100ms", "--ecn", "500us"]
     script = "farhaul cp --json -q $FARHAUL_LAB_CP_OPTIONS zero:200M ${FARHAUL_LAB_URL}null:"

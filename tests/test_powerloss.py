@@ -1,4 +1,5 @@
-"""What is left of a transfer when the power fails: no file is taken for complete whose data had not reached the disk."""
+"""What is left of a transfer when the power fails: no file counts as complete if its data had not reached the
+disk."""
 
 import os
 import random
@@ -13,7 +14,8 @@ from harness.powerloss import KINDS, Disk, Unavailable, after_a_reboot, files_of
 from harness.trees import differences, make_file
 
 KIB, MIB = 1 << 10, 1 << 20
-#: Of 2 to 4 chunks, which have no journal and are never written past the page cache; larger; small ones.
+#: Files of 2 to 4 chunks, which have no journal and are always written through the page cache; larger files;
+#: small files.
 SIZES = [3 * MIB] * 8 + [MIB + 1, 2 * MIB, 6 * MIB, 17 * MIB + 5] + [MIB, 300 * KIB, 4096, 17] * 4
 
 
@@ -54,8 +56,8 @@ def lose_power(disk):
 
 
 def check_and_go_on(net, disk, source, target, *arguments, verb="cp"):
-    """After a cut: what is there is right, and the next run makes it whole. Of a file that had its name already, what lay beside
-    it may have come back: that is taken away by whoever wants to."""
+    """After a cut: the files that are there are right, and the next run completes the tree. The partial file
+    or journal of a complete file may have come back: `farhaul clean` removes it."""
     assert taken_for_complete(source, target) == []
     run(net, source, target, *arguments, verb=verb, again=True)
     net.alpha.run(["farhaul", "clean", "--older", "0s", os.fspath(target)], check=True)
@@ -68,7 +70,7 @@ ARGUMENTS = pytest.mark.parametrize("verb,arguments", [
 
 
 def test_no_name_comes_before_its_bytes(net, near, disk):
-    """Somebody else's sync has taken names and sizes to the disk when the power goes."""
+    """A sync of another program has brought names and sizes to the disk when the power fails."""
     source, target = make_source(near / "source"), disk.path / "target"
     run(net, source, target)
     disk.sync_something_else()
@@ -79,7 +81,7 @@ def test_no_name_comes_before_its_bytes(net, near, disk):
 @pytest.mark.slow
 @ARGUMENTS
 def test_a_version_that_was_safe_is_not_lost(net, near, disk, verb, arguments):
-    """Each file is the old or the new one as a whole, and not neither."""
+    """Each file is completely the old or completely the new one."""
     old, new, target = make_source(near / "old", seed=1), make_source(near / "new", seed=2), disk.path / "target"
     for path in files_of(new).values():
         os.utime(path, ns=(0, 1_700_000_000_000_000_000))
@@ -111,7 +113,8 @@ def test_a_cut_after_the_end(net, near, disk, seconds):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("what", ["large", "small"])
 def test_a_cut_in_the_middle(net, near, disk, what, seed):
-    """At a random instant, while somebody else syncs now and then, as databases and mail servers do."""
+    """The cut comes at a random instant, while another program syncs now and then, as databases and mail
+    servers do."""
     chance = random.Random(f"{what} {seed} {disk.kind}")
     if what == "large":
         sizes = [chance.choice([MIB + 1, 3 * MIB, 9 * MIB, 30 * MIB]) for _ in range(20)]

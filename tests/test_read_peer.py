@@ -1,4 +1,5 @@
-"""docs/reference/wire.md suffices for a second implementation of `read`, too: the one in harness/reading.py looks at a daemon's files."""
+"""docs/reference/wire.md suffices for a second implementation of `read`, too: harness/reading.py looks at a
+daemon's files."""
 
 import hashlib
 import os
@@ -27,19 +28,19 @@ def root(net):
 
 
 def named(path):
-    """As the daemon's clients name it."""
+    """A path as clients of the daemon name it."""
     return f"{path.parent.name}/{path.name}"
 
 
 def written(path, size=SIZE):
-    """A file of bytes that tell where they stand."""
+    """Writes a file whose bytes tell their offset; returns them."""
     data = b"".join(n.to_bytes(4, "big") for n in range((size + 3) // 4))[:size]
     path.write_bytes(data)
     return data
 
 
 def refused(call, *arguments):
-    """The number of the error with which a call is refused."""
+    """The number of the error with which the server refuses a call."""
     with pytest.raises(Refused) as failed:
         call(*arguments)
     return failed.value.code
@@ -80,7 +81,7 @@ def test_random_vectors_of_two_files_come_as_they_are_asked_for(net, root):
     with reader(net) as far:
         asked = []
         for name, data in contents.items():
-            # Before it is known that they can be opened.
+            # The ranges are asked for before the answer to the open has come.
             file = far.begin_open(named(root / name))
             for _ in range(4):
                 ranges = [(random.randrange(len(data) + 100), random.randrange(300)) for _ in range(60)]
@@ -100,7 +101,8 @@ def test_a_range_ends_short_where_the_file_does_and_its_last_piece_says_so(net, 
 
 
 def test_small_answers_go_ahead_of_long_ones(net, root):
-    """Long ones are under way, and take all the room that there is; what is short comes before all of them have."""
+    """A long answer is under way and takes all the room. A short answer comes before the long one is
+    complete."""
     with (root / "long").open("wb") as file:
         file.truncate(1 << 34)
     data = written(root / "short")
@@ -116,7 +118,7 @@ def test_small_answers_go_ahead_of_long_ones(net, root):
 
 
 def test_the_beginning_of_a_list_goes_ahead_of_all_that_is_asked_for(net, root):
-    """A gigabyte would come first, if each range had its turn before."""
+    """If each range came before the list, a gigabyte would have to arrive first."""
     with (root / "long").open("wb") as file:
         file.truncate(1 << 34)
     with reader(net, window=4) as far:
@@ -193,7 +195,7 @@ def test_digests_are_those_of_the_bytes(net, root):
 # ---- entries ---------------------------------------------------------------------------------------------------------
 
 def make_zoo(root):
-    """One of each kind, in a folder; their names."""
+    """Makes one entry of each kind in a folder; returns their names."""
     zoo = root / "zoo"
     zoo.mkdir(mode=0o750)
     written(zoo / "file", 1234)
@@ -220,7 +222,7 @@ def kind_of(meta):
 
 
 def check_entry(entry, path):
-    """It is what is at a path."""
+    """Checks that the entry describes what is at the path."""
     meta = path.lstat()
     assert entry.kind == kind_of(meta) and entry.mode == stat.S_IMODE(meta.st_mode) and entry.links == meta.st_nlink, entry
     assert entry.target == (os.readlink(os.fsencode(path)) if path.is_symlink() else b""), entry
@@ -269,10 +271,10 @@ def test_a_list_comes_whole_though_there_is_little_room(net, root, room):
     for number in range(count):
         (folder / f"{number:0>100}").touch()
     with reader(net) as far:
-        # `Reader.stream` looks that no more comes than there is room for.
+        # `Reader.stream` asserts that no more comes than there is room for.
         listed = far.list(named(folder), room=room, more=room)
         assert sorted(entry.path for _, entry in listed[1:]) == [b"%0100d" % number for number in range(count)]
-        # None of another one's room is used up.
+        # The first list has used up no room of this one.
         assert len(far.list(named(folder), room=room, more=1 << 20)) == count + 1
         far.finish()
 
@@ -299,7 +301,7 @@ def test_patterns_stand_for_the_paths_that_fit_them(net, root):
         assert far.find(f"{folder}/zoo/s*") == [f"{folder}/zoo/{name}".encode() for name in ("second", "socket", "sub")]
         assert far.find(f"{folder}/*o*", room=3, more=3) == [f"{folder}/{name}".encode() for name in ("other", "zoo")]
         assert far.find(f"{folder}/other") == [f"{folder}/other".encode()]
-        # What is found is asked for as it is.
+        # A path that was found can be asked for as it is.
         for path in far.find(f"{folder}/*"):
             assert far.stat(path).path == path
         far.finish()
@@ -327,7 +329,7 @@ def test_what_cannot_be_read_is_refused_with_a_code(net, root):
         assert refused(far.list, at("file")) == NOT_A_DIRECTORY
         assert refused(far.list, at("none")) == NOT_FOUND
         assert refused(far.list, at("out")) == PERMISSION_DENIED
-        # One that was not opened has a number, and what is asked of it fails.
+        # A file that could not be opened has a number all the same, and operations on it fail.
         file = far.begin_open(at("none"))
         assert refused(far.read, file, (0, 1)) == NOT_FOUND
         assert refused(far.digest, file, "md5") == NOT_FOUND

@@ -1,4 +1,5 @@
-"""`--receipt`: what both ends of a copy have signed, and `farhaul receipt verify`; checked by other tools, too."""
+"""`--receipt`: what both ends of a copy sign, and `farhaul receipt verify`. Other tools check the signatures,
+too."""
 
 import base64
 import copy
@@ -21,7 +22,7 @@ CONTEXT = {"sent": b"farhaul receipt v1 sent", "received": b"farhaul receipt v1 
 
 @pytest.fixture(params=["push", "pull"])
 def receipt(request, daemon_road, near):
-    """A tree that was copied with a receipt and a manifest, and where everything is."""
+    """A tree to copy with a receipt and a manifest, and the places of all files."""
     class Receipt:
         road = daemon_road
         is_push = request.param == "push"
@@ -78,7 +79,7 @@ def test_a_receipt_says_what_has_been_copied(receipt):
     told = json.loads(out)
     assert told["ok"] and not told["manifest"] and told["statement"] == received
     assert told["receiver"]["is_trusted"] == receipt.is_push and told["sender"]["is_trusted"] != receipt.is_push
-    # Nothing is signed that the file system could still lose.
+    # The statement says that the content was synced to the disk.
     assert receipt.run("--durable=file", "--verify", "readback").report["receipt"]["sent"]["statement"]["durable"] == "file"
 
 
@@ -161,12 +162,12 @@ def test_a_run_that_goes_on_has_a_receipt_for_all(receipt):
     make_file(receipt.source / "large", 40 << 20, seed=3)
     ends = (f"{receipt.source}/", receipt.road.url("copy/")) if receipt.is_push else (receipt.road.url("tree/"), f"{receipt.target}/")
     begun = receipt.road.start("--rate", "100M", *ends)
-    # A record a chunk.
+    # The journal has one record for each chunk.
     wait_until(lambda: any(path.stat().st_size > 1000 for path in receipt.target.glob("**/.*.fhjournal")), 60)
     begun.kill()
     begun.wait()
     report = receipt.run().report
-    # Of what an earlier run has sent, the sender has the receiver's word.
+    # For chunks that an earlier run sent, the sender signs the digests that the receiver told it.
     assert report["bytes_resumed"] > 0 and report["receipt"]["sent"]["statement"]["digests_told"] == 1, report
     receipt.verify("--manifest", receipt.manifest)
 
@@ -273,7 +274,7 @@ def pushed(net, session):
 
 
 def test_what_a_client_of_another_kind_is_signed(net):
-    """The second implementation of the wire comes to the same root as the daemon."""
+    """The second implementation of the wire computes the same tree root as the daemon signs."""
     wish = peer.request("push", "", target_is_directory=True, integrity={"receipt": "5e" * 16})
     with daemon_session(net, wish) as (_reply, session):
         statement = pushed(net, session)["statement"]

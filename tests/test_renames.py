@@ -1,4 +1,5 @@
-"""`sync --detect-renames`: what the destination has under another name is not sent, and nothing is lost on the way."""
+"""`sync --detect-renames`: content that the destination has under another name is not sent, and nothing is
+lost."""
 
 import json
 import os
@@ -33,7 +34,7 @@ def way(request, road, near):
 
 
 def fill(way, size=300_000):
-    """Twenty files of different times, at both ends."""
+    """Makes twenty files with different times, and syncs them."""
     for folder in ("a", "b/c"):
         (way.source / folder).mkdir(parents=True)
     for number in range(20):
@@ -52,7 +53,7 @@ def test_renamed_files_and_directories_are_not_sent(way, when):
     outcome = way.sync(when, "-v", "--max-delete", "2")
     report = outcome.report
     assert (report["renames"], report["files"], report["content_bytes_sent"]) == (12, 0, 0), outcome
-    assert report["deleted"] == 2, "only b and b/c, which nothing has taken the place of"
+    assert report["deleted"] == 2, "only b and b/c, which nothing replaces"
     assert "renamed a/f0 -> a/renamed" in outcome.stderr.splitlines()
     assert differences(way.source, way.target) == [] and not leftovers(way.target)
     assert {path.stat().st_ino for path in way.target.rglob("*") if path.is_file()} == inodes, "moved, not copied"
@@ -70,7 +71,7 @@ def test_without_delete_the_old_name_stays_another_file(way):
 
 @pytest.mark.parametrize("twins", ["two old files", "one old file", "two names of one old file"])
 def test_twins_stay_two_files(way, twins):
-    """The same bytes and times, as of a licence in each directory of an archive."""
+    """Files with the same bytes and times, like a licence in each directory of an archive."""
     fill(way)
     for folder in ("a", "b"):
         (way.source / "old" / folder).mkdir(parents=True)
@@ -93,7 +94,7 @@ def test_twins_stay_two_files(way, twins):
 
 
 def test_a_copy_at_the_source_becomes_a_copy(way):
-    """The old name stays in the source, which is known only after its listing."""
+    """The old name stays in the source. The receiver knows this only after the listing."""
     fill(way)
     shutil.copy2(way.source / "a/f0", way.source / "copy")
     shutil.copy2(way.source / "b/c/f11", way.source / "a/0")
@@ -105,7 +106,7 @@ def test_a_copy_at_the_source_becomes_a_copy(way):
 
 
 def test_names_that_move_up_by_one(way):
-    """As logs do: each new name is another file's old one."""
+    """Files that are rotated as logs are: each new name is the old name of another file."""
     way.source.mkdir()
     for number in range(6):
         path = make_file(way.source / f"log.{number}", 50_000 + number, seed=number)
@@ -136,7 +137,7 @@ def test_dry_run_and_protected_names(way):
     assert dry.report["renames"] == 2 and not (way.target / "new").exists(), dry
     assert "would rename a/f0 -> new" in dry.stderr.splitlines()
     report = way.sync("--delete", "--exclude", "/b").report
-    assert (report["renames"], report["files"]) == (1, 1), "what is left out is not looked at"
+    assert (report["renames"], report["files"]) == (1, 1), "excluded files are not looked at"
     assert (way.target / "b/c/f12").exists() and not (way.target / "a/f0").exists()
 
 

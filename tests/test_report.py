@@ -1,4 +1,4 @@
-"""What the user and the user's scripts are told: the JSON report, the summary, progress, help."""
+"""What users and their scripts are told: the JSON report, the summary, progress, help."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_short_transfers_are_counted_exactly(road, near, target):
 
 
 def test_a_file_that_is_refused_counts_nothing(daemon_road, near):
-    """Beside one that is whole, and both are small."""
+    """A refused file and a complete one, both small: only the complete one counts."""
     road = daemon_road
     whole, failed = make_file(near / "whole", 1000), make_file(near / "failed", 3 * MIB)
     for round in range(10):
@@ -70,7 +70,7 @@ def test_a_file_that_is_refused_counts_nothing(daemon_road, near):
 
 
 def test_a_failed_file_is_counted_by_what_has_arrived_of_it(daemon_road, near):
-    """The receiver's disk is full when most have arrived."""
+    """The receiver's disk is full when a part of the files has arrived."""
     road, size, count = daemon_road, 8192, 300
     (near / "tree").mkdir()
     for number in range(count):
@@ -92,7 +92,7 @@ def test_report_of_a_tree_counts(road, near):
 
 
 def test_the_chosen_cores_are_told(road, near):
-    """On a host with one memory node nothing is chosen but by the user."""
+    """On a host with one memory node, only the user chooses cores."""
     source = make_file(near / "file", 1000)
     plain = road.cp(source, road.url("file"))
     if not pathlib.Path("/sys/devices/system/node/node1").exists():

@@ -1,4 +1,4 @@
-"""Interrupted in any way, the same command goes on where it was."""
+"""After any interruption, the same command goes on where it stopped."""
 
 import contextlib
 import os
@@ -23,13 +23,13 @@ def kill_after(seconds, process):
 
 
 def wait_for_bytes(host, count):
-    """Until so many more bytes have come to the host."""
+    """Waits until `count` more bytes have come to the host."""
     begin = host.counter("rx_bytes")
     wait_until(lambda: host.counter("rx_bytes") - begin > count, seconds=60, what=f"{count / MIB:.0f} MiB come")
 
 
 def kill_receiver(road):
-    """kill -9 of whatever serves the far end."""
+    """kill -9 of the program that serves the far end."""
     if road.name == "daemon":
         road.net.daemon.kill()
     else:
@@ -67,7 +67,7 @@ def test_killed_push_goes_on(own_road, end):
     report = road.cp(source, road.url("file")).report
     resumed = report["bytes_resumed"]
     assert resumed > 50 * MIB, report
-    # A chunk that was written and not booked when the receiver died is compared, not sent.
+    # A chunk that was written, but not yet in the journal when the receiver died, is compared and not sent.
     assert report["bytes"] + resumed + report["bytes_matched"] == 400 * MIB
     wire = beta.counter("rx_bytes") - clean
     assert wire < 400 * MIB * 1.1 + 3 * 32 * MIB, f"{wire / MIB:.0f} MiB on the wire"
@@ -98,7 +98,7 @@ def test_what_came_without_digests_is_not_trusted_by_a_run_that_has_them(own_roa
     process.wait()
     report = road.cp(*more, "--manifest", near / "m", source, road.url("file")).report
     assert report["bytes_resumed"] == 0 and report["files"] == 1
-    assert report["bytes_matched"] > 20 * MIB, "what is there is compared, not sent again"
+    assert report["bytes_matched"] > 20 * MIB, "the content that is there is compared, not sent again"
     assert sha256(road.far / "file") == sha256(source) and not leftovers(road.far)
     checked = road.net.beta.run(["farhaul", "verify", near / "m", road.far])
     assert checked.returncode == 0, checked
@@ -136,7 +136,8 @@ def test_changed_source_is_sent_anew(own_road):
 
 
 def test_damaged_partial_never_gets_the_name(own_road):
-    """Bytes of the partial file change behind our back: the digest tells, and the file arrives right or not at all."""
+    """Another program changes bytes of the partial file: the digest shows this, and the file arrives right or
+    not at all."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 200 * MIB)
     process = road.start("--rate", "800M", source, road.url("file"))
@@ -163,7 +164,8 @@ def test_truncated_and_foreign_journals_are_survived(own_road):
 
 
 def test_two_writers_of_one_file(own_road):
-    """The second waits a while for the first to end, as it would after a kill; then it is told."""
+    """The second run waits a while for the first to end, as it would after a kill; then it fails, and says
+    why."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 600 * MIB)
     first = road.start("--rate", "200M", source, road.url("file"))
@@ -176,7 +178,7 @@ def test_two_writers_of_one_file(own_road):
 
 
 def test_second_writer_finds_it_done(own_road):
-    """The first ends while the second waits: what is there now is what the second would have sent."""
+    """The first run ends while the second waits: the file is then what the second would have sent."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 100 * MIB)
     first = road.start("--rate", "200M", source, road.url("file"))
@@ -202,7 +204,8 @@ def test_network_gone_and_back(own_road):
 
 
 def test_vanished_sender_comes_again(own_road):
-    """The sender is killed while the far end cannot hear of it, which keeps the files for it: the same command gets them."""
+    """The sender is killed while the network is cut, so the far end keeps the files for it. The same command
+    gets them."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 300 * MIB)
     process = road.start("--rate", "400M", source, road.url("file"))
@@ -223,9 +226,10 @@ def test_vanished_sender_comes_again(own_road):
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_ten_kills_of_one_transfer(own_road, end):
-    """The table's row: ten random moments of one 4 GiB transfer, at most 32 MiB sent twice a kill.
+    """Kills at ten random moments of one 4 GiB transfer: at most 32 MiB are sent twice for each kill.
 
-    The moments are counted from when content flows: a daemon holds on to the file until it knows that its client is gone.
+    The moments are counted from the first content on: before, the daemon may still hold the file for the
+    client that was killed.
     """
     road = own_road
     size = 4 << 30
@@ -250,7 +254,7 @@ def test_ten_kills_of_one_transfer(own_road, end):
     overhead = report["wire_bytes_sent"] / max(1, report["content_bytes_sent"])
     sent_twice = wire / (overhead * 1.03) - size
     assert sent_twice < 10 * 32 * MIB, sent_twice / MIB
-    assert report["bytes_resumed"] > 10 * 32 * MIB, "or the line above says nothing"
+    assert report["bytes_resumed"] > 10 * 32 * MIB, "the limit above means something only if more than that was resumed"
     assert sha256(road.far / "file") == sha256(source)
 
 
@@ -269,7 +273,7 @@ def test_resumed_without_reading_everything_again(own_road):
 
 
 def after_a_reboot(host, folder):
-    """From now on, farhaul on this host finds another boot id than before."""
+    """From now on, farhaul on this host finds a new boot id."""
     boot_id = folder / "boot_id"
     boot_id.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
     program = host.bin / "farhaul"
@@ -282,7 +286,8 @@ def after_a_reboot(host, folder):
 
 
 def interrupted_at(road, folder, chunks, *ends):
-    """Starts a copy into `folder` and kills both ends when the journal has so many chunks; returns the partial file."""
+    """Starts a copy into `folder` and kills both ends when the journal has `chunks` chunks; returns the
+    partial file."""
     def journal_bytes():
         return sum(path.stat().st_size for path in leftovers(folder) if path.suffix == ".fhjournal")
 
@@ -307,8 +312,8 @@ def damage(path, at):
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_reboot_of_the_receiver(own_road, direction):
-    """After a reboot, data that were not synced may be gone: under another boot id they are read back and checked. What
-    is as it should be is not sent again, and what is not, is."""
+    """After a reboot, data that were not synced may be lost: with another boot id they are read back and
+    checked. Only chunks that are not right are sent again."""
     road, size = own_road, 128 * MIB
     near = road.net.folder("near")
     if direction == "push":
@@ -325,7 +330,7 @@ def test_reboot_of_the_receiver(own_road, direction):
     revive(road)
     report = road.cp(*ends).report
     assert 30 * MIB < report["bytes_resumed"] < size - 2 * MIB, report
-    # Of the damaged chunks only the damaged pieces are sent.
+    # Only the damaged parts of the damaged chunks are sent.
     assert report["bytes"] + report["bytes_resumed"] + report["bytes_matched"] == size, report
     assert report["bytes_matched"] > MIB // 2, report
     assert report["content_bytes_sent"] < size - 30 * MIB, report

@@ -1,5 +1,6 @@
-"""A source that has changed between two runs, or only looks as if it had: what an earlier run has brought is believed when nothing of
-the source has moved, compared with it when only its size and time are the same, and never mixed with another state."""
+"""A source has changed between two runs, or only looks as if it had. The content of an earlier run is trusted
+if nothing about the source has changed, compared with the source if only size and time are the same, and
+never mixed with another state of the source."""
 
 import os
 import shutil
@@ -16,7 +17,7 @@ CHUNKS = 30
 
 
 def changed_in_place(source, *places):
-    """Changes a byte at each place and puts the time back, as VeraCrypt does, or `touch -r`."""
+    """Changes a byte at each place and then restores the file's time, as VeraCrypt and `touch -r` do."""
     before = os.stat(source)
     for place in places:
         damage(source, place)
@@ -29,7 +30,7 @@ def journal_of(folder):
 
 
 def chunks_there(folder):
-    """The chunks that a journal of one undisturbed run says are there."""
+    """The chunks that the journal of one undisturbed run lists."""
     records = journal_of(folder).read_bytes()[72:]
     records = [records[at:at + 56] for at in range(0, len(records) - 55, 56)]
     return {int.from_bytes(record[8:16], "little") for record in records if record[0] == 1}
@@ -62,9 +63,9 @@ class Interrupted:
         return report
 
     def assert_only_the_missing(self, report, changed=0):
-        """What was kept is not sent, but for so many chunks."""
+        """Asserts that of the kept chunks only `changed` chunks are sent."""
         kept = (self.kept - changed) * MIB
-        # Chunks may have been booked between the look at the journal and the kill.
+        # The journal may have got more chunks between the look at it and the kill.
         more = report["bytes_resumed"] - kept
         assert 0 <= more <= 4 * MIB, (self.kept, report)
         assert report["bytes"] + report["bytes_matched"] == SIZE - kept - more, report
@@ -78,7 +79,7 @@ WAYS = {"plain": [], "transit": ["--verify", "transit"], "readback": ["--verify"
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_a_source_changed_in_place_is_never_mixed(own_road, direction, way):
-    """Its time was put back, so that size and time are as they were."""
+    """The source's time was restored, so that size and time are as before."""
     verb = "sync" if way == "checksum" else "cp"
     arguments = [] if verb == "sync" else WAYS[way]
     run = Interrupted(own_road, direction, *arguments, verb=verb)
@@ -86,7 +87,7 @@ def test_a_source_changed_in_place_is_never_mixed(own_road, direction, way):
     changed_in_place(run.source, 3 * MIB + 17, 7 * MIB)
     report = run.again()
     if way == "transit":
-        # Without values there is nothing to compare.
+        # Without digests there is nothing to compare.
         assert report["bytes_resumed"] == 0 and report["bytes"] == SIZE, report
     else:
         run.assert_only_the_missing(report, changed=2)
@@ -102,7 +103,7 @@ def test_the_manifest_has_the_digest_of_what_arrived(own_road):
 
 
 def touched(run):
-    """Things after which content and time are what they were."""
+    """Changes that leave content and time as they were."""
     os.chmod(run.source, 0o640)
     yield "mode", None
     os.link(run.source, run.source.parent / "second")
@@ -128,7 +129,7 @@ def test_what_only_looks_changed_is_not_sent_again(own_road, what, more):
 
 
 def test_the_same_file_of_another_device_is_not_sent_again(own_road):
-    """As from a snapshot."""
+    """A copy of the file on another device, as in a snapshot."""
     run = Interrupted(own_road, "push", "-W")
     disk = own_road.net.pair.small_disk(128)
     shutil.copy2(run.source, disk / "file")
@@ -137,21 +138,22 @@ def test_the_same_file_of_another_device_is_not_sent_again(own_road):
 
 
 def test_nothing_is_compared_where_nothing_has_moved(own_road):
-    """Nobody looks at what has come: a byte that was changed behind everything's back is not noticed, but by readback."""
+    """Content that has arrived is not read again: a byte that another program has changed is found only by
+    readback."""
     run = Interrupted(own_road, "push", "-W")
     first = min(chunks_there(run.folder))
     before = journal_of(run.folder).stat().st_size
     outcome = own_road.start("-W", "--rate", "400M", *run.ends)
-    wait_until(lambda: journal_of(run.folder).stat().st_size > before + 56 * 5, what="it goes on")
+    wait_until(lambda: journal_of(run.folder).stat().st_size > before + 56 * 5, what="the copy goes on")
     os.kill(outcome.pid, signal.SIGKILL)
     outcome.wait()
     text = journal_of(run.folder).read_bytes()[72:]
     again = [at for at in range(0, len(text) - 55, 56) if text[at] == 1 and text[at + 8] == first]
-    assert len(again) == 1, "the chunk is booked once"
+    assert len(again) == 1, "the journal has the chunk once"
 
 
 def test_a_comparison_that_is_interrupted_goes_on(own_road):
-    """Killed while it compares and sends, with another change in between."""
+    """The run is killed while it compares and sends, and the source changes again before the next run."""
     road = own_road
     run = Interrupted(road, "push")
     kept = run.kept

@@ -1,4 +1,5 @@
-"""kill -9 of either end at random instants of a tree's transfer: nothing is sent twice but what was under way, nothing is wrong."""
+"""kill -9 of either end at random instants of a tree's transfer: only what was under way is sent twice, and
+all is right."""
 
 import os
 import pathlib
@@ -14,7 +15,7 @@ from test_resume import MIB, SEED, kill_receiver, revive
 
 
 def make_files(root, count, chance):
-    """Small files in many directories, some of a few MiB among them. Returns their bytes."""
+    """Makes small files in many directories, some of a few MiB among them. Returns the sum of their sizes."""
     blob = chance.randbytes(8 * MIB)
     total = 0
     for number in range(count):
@@ -48,7 +49,8 @@ def check_kills(road, files, kills):
     reached = 0
     for kill in range(kills):
         end = chance.choice(["sender", "receiver"])
-        # Uniform over what is left, in as many parts as there are kills left: some at the very start, in the listing.
+        # Uniform over the rest, divided by the kills that are left: some kills come at the very start, in the
+        # listing.
         amount = chance.uniform(0, 2 * max(total - arrived, MIB) / (kills - kill + 1))
         begin = beta.counter("rx_bytes")
         process = road.start(f"{source}/", road.url("tree"))
@@ -63,7 +65,7 @@ def check_kills(road, files, kills):
         if end == "receiver":
             revive(road)
         else:
-            # The far end writes what it has and notices; a new run would wait for it.
+            # The far end notices, writes what it has and ends; a new run would wait for that.
             wait_until(lambda: target.exists() or not came, seconds=30, what="the tree's directory")
         now, in_part = settled(target)
         for path, (inode, size) in before.items():
@@ -77,9 +79,10 @@ def check_kills(road, files, kills):
     excess.append(beta.counter("rx_bytes") - begin - (total - arrived))
     now = present(target)
     assert all(now[path] == was for path, was in before.items())
-    # The directory itself was there before the run that ended well.
+    # The directory itself does not count: an earlier run has made it.
     assert [line for line in differences(source, target) if not line.startswith("b''")] == [] and not leftovers(target)
-    # What came and is no content: the manifest, sent from its start in each run, and the packets' own bytes.
+    # Bytes that are no content: the manifest, which each run sends from its start, and the headers of
+    # packets.
     begin = beta.counter("rx_bytes")
     assert finish(road.start(f"{source}/", road.url("tree")), timeout=600).report["files"] == 0
     manifest = beta.counter("rx_bytes") - begin
@@ -88,14 +91,15 @@ def check_kills(road, files, kills):
 
 
 def settled(root):
-    """What is there and the bytes of partial files, once an end that lost its peer has written what it had."""
+    """The files that are there and the bytes of partial files, once an end that lost its peer has written all
+    it had."""
     seen = []
 
     def is_still():
         try:
             seen.append((present(root), partials(root)))
         except FileNotFoundError:
-            # Renamed or removed between the listing and the look at it.
+            # A file was renamed or removed between the listing and the look at it.
             seen.clear()
         return seen[-2:-1] == seen[-1:] != []
 

@@ -1,4 +1,4 @@
-"""`--retry-failed`: a run that failed in part is finished by taking just what failed, by its report or its manifest."""
+"""`--retry-failed`: another run takes just what failed in an earlier one, by its report or its manifest."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def way(request, road, near):
 
 
 def block(folder, names):
-    """What is to be a file there is a directory that holds something."""
+    """Puts a directory that is not empty in the place of each file."""
     for name in names:
         path = os.path.join(os.fsencode(folder), name)
         os.makedirs(os.path.join(path, b"in the way"))
@@ -62,7 +62,7 @@ def test_just_what_failed_is_taken(way, by):
     assert again.report["failed_count"] == len(NAMES) and again.report["skipped"] == 0
     unblock(copy, NAMES)
     changed = way.source / "sparse"
-    changed.write_text("not looked at by a run that takes what failed")
+    changed.write_text("a run that takes only what failed does not look at this")
     done = way.run("tree", target, "--retry-failed", way.report_file if by == "report" else way.manifest)
     assert (done.report["files"], done.report["skipped"]) == (len(NAMES), 0)
     assert (copy / "sparse").stat().st_size == 40 << 20
@@ -128,7 +128,7 @@ def test_nothing_to_do_and_what_is_refused(road, near):
 
 @pytest.mark.slow
 def test_every_failure_is_in_the_report(ssh_road, near):
-    """Also 100,000 of them."""
+    """Even if 100,000 files have failed."""
     road = ssh_road
     tree, target = near / "tree", road.far / "copy"
     tree.mkdir()

@@ -1,4 +1,5 @@
-"""What a key may do: options before it in the list, judged before anything is opened, and looked at again while sessions run."""
+"""What a key may do: options before it in the list of keys. They are judged before anything is opened, and
+again while sessions run."""
 
 import base64
 import contextlib
@@ -55,7 +56,7 @@ def test_a_read_only_key_reads_and_does_not_write(served):
 
 
 def test_each_request_of_a_session_is_judged(served):
-    """One that is refused has its line, and the session goes on with the next."""
+    """A refused request has its line in the log, and the session goes on with the next one."""
     served.allow("read-only")
     make_file(served.root / "there", 1000)
 
@@ -113,7 +114,7 @@ def test_a_keys_root_is_all_that_it_sees(served):
 
 
 def test_a_keys_root_that_is_missing_or_a_link_leads_nowhere(served):
-    """Who may write above it could say where it leads."""
+    """A link is not followed: whoever may write in the directory above could decide where it leads."""
     (served.root / "b").mkdir()
     make_file(served.root / "b/file", 100)
     (served.root / "link").symlink_to("b")
@@ -126,7 +127,7 @@ def test_a_keys_root_that_is_missing_or_a_link_leads_nowhere(served):
 
 
 def test_cipher_none_for_who_may(own_net):
-    """The daemon allows it, and one key's line does not."""
+    """The daemon allows it, but the line of one key does not."""
     other = keygen(own_net.alpha, user=USER)
     daemon = Daemon(own_net.pair, own_net.beta, [f"no-cipher-none {own_net.key}", other], port=33081,
                     arguments=["--allow-cipher-none"])
@@ -142,7 +143,7 @@ def test_cipher_none_for_who_may(own_net):
 
 
 def test_no_line_allows_what_the_daemon_does_not(own_net):
-    """And a root outside of its root makes the line one of those that let nobody in."""
+    """A line with a root outside of the daemon's root lets nobody in."""
     lines = [f"max-rate=1G {own_net.key}", f"root=/etc {public_key_line(1)}"]
     daemon = Daemon(own_net.pair, own_net.beta, lines, port=33082, arguments=["--read-only"])
     source = make_file(own_net.folder("near") / "file", 100)
@@ -152,7 +153,7 @@ def test_no_line_allows_what_the_daemon_does_not(own_net):
 
 
 def test_an_option_that_is_not_understood_refuses_its_line(served):
-    """When the daemon starts and while it runs; other lines are good."""
+    """This holds when the daemon starts and while it runs. Other lines stay good."""
     source = make_file(served.near / "file", 100)
     keys = served.daemon.keys
     bad = f"read-olny {served.net.key}"
@@ -209,7 +210,8 @@ def test_a_max_rate_holds_over_tcp(served, direction):
 
 
 def test_a_max_rate_is_for_all_transfers_of_a_key_together(served):
-    """Both ways, while others come and go; another key's has its own."""
+    """The limit counts both directions, while transfers come and go. A transfer of another key has its own
+    limit."""
     other = keygen(served.alpha, user=USER)
     served.allow("max-rate=40M", other)
     served.near.chmod(0o777)
@@ -222,7 +224,7 @@ def test_a_max_rate_is_for_all_transfers_of_a_key_together(served):
     outcomes = [finish(process) for process in running]
     seconds = time.monotonic() - begin
     assert all(outcome.code == EXIT_OK for outcome in outcomes), outcomes
-    # Whoever is alone at the end has all of it.
+    # The last transfer is alone at the end and gets the whole rate.
     assert 0.5 * MAX_RATE < bits_per_second(outcomes, seconds) < 1.15 * MAX_RATE, (seconds, *map(str, outcomes))
     assert free.report["seconds"] < min(outcome.report["seconds"] for outcome in outcomes)
 
@@ -237,14 +239,14 @@ def test_what_one_transfer_does_not_use_is_anothers(served):
 
 
 def test_a_key_has_no_more_memory_than_its_line_says(served):
-    """And more as soon as the line says so, also while it has sessions."""
+    """The key gets more memory as soon as its line says so, also while it has sessions."""
     served.allow("memory=64M")
     with contextlib.ExitStack() as sessions:
         def refusal():
             reply, _session = sessions.enter_context(daemon_session(served.net, peer.request("push", "")))
             return reply["refusal"]
 
-        # Each has 14 MiB at least.
+        # Each session takes at least 14 MiB.
         replies = [refusal() for _ in range(5)]
         assert replies[:4] == [None] * 4 and "memory of this key is used up (64 MiB)" in replies[4]["text"], replies
         served.allow("memory=128M")
@@ -252,8 +254,9 @@ def test_a_key_has_no_more_memory_than_its_line_says(served):
 
 
 def test_a_sender_that_does_not_listen_gets_no_further_for_it(served):
-    """It sends whatever it is granted, at once, and begins again and again."""
-    # A block a minute.
+    """The sender ignores the rate: it sends all granted blocks at once, and begins new sessions again and
+    again."""
+    # One block in a minute.
     served.allow(f"max-rate={8 * (MIB + (64 << 10)) // 60}")
     begin = time.monotonic()
     blocks = granted = 0
@@ -270,14 +273,15 @@ def test_a_sender_that_does_not_listen_gets_no_further_for_it(served):
                     session.block(peer.Piece(identity, session.blocks * MIB, bytes(MIB)))
             blocks += session.blocks
             granted += session.credit
-    # What a key may have at once, in one session or in three; without a limit each would have 16. What one was granted and has not
-    # begun when it ends is the next one's: a block that is under way and one ahead.
+    # A key may have this many blocks at once, in one session or in three; without a limit each session would
+    # get 16. Blocks that were granted to a session and not begun when it ends go to the next: one under way
+    # and one ahead.
     most = 4 + (time.monotonic() - begin) / 60 + 1
     assert 1 <= blocks <= most and blocks <= granted <= most + 3 * 2, (blocks, granted)
 
 
 def test_a_sender_that_gives_up_blocks_has_the_rate_of_its_key_all_the_same(served):
-    """Those blocks count, and others are granted for them."""
+    """Blocks that are given up count against the rate, and others are granted in their place."""
     served.allow("max-rate=80M")
     with daemon_session(served.net, peer.request("push", "file")) as (reply, session):
         assert reply["refusal"] is None, reply
@@ -291,7 +295,7 @@ def test_a_sender_that_gives_up_blocks_has_the_rate_of_its_key_all_the_same(serv
             session.give_up((session.blocks, 1))
             session.blocks += 1
         seconds = time.monotonic() - begin
-    # 4 at once, and one in 0.11 s.
+    # The key gets 4 blocks at once, then one every 0.11 s.
     assert 2 < seconds < 10, seconds
 
 
@@ -307,12 +311,12 @@ def test_narrowing_a_key_ends_its_sessions_and_the_same_command_goes_on(served, 
     served.allow("max-rate=1G")
     running = served.start(*command)
     target = (there if direction == "push" else here).parent
-    # A header, and a record a chunk.
+    # The journal has a header, and one record for each chunk.
     booked = lambda: sum(path.stat().st_size for path in target.glob(".*.fhjournal")) > 72 + 56 * 2
-    wait_until(booked, what="something has arrived")
+    wait_until(booked, what="a part of the file has arrived")
     served.allow(narrower.format(served.root))
     outcome = finish(running, timeout=20)
-    # It had more than two seconds' worth to go.
+    # More than two seconds of the transfer were left, so it cannot have ended before.
     assert outcome.code == EXIT_LOST and f"narrowed what this key may do: {lost}" in outcome.error_line, outcome
     wait_until(lambda: f"narrowed what this key may do: {lost}" in served.log(), what="the log says so, too")
     if narrower.endswith("only"):
@@ -333,6 +337,6 @@ def test_a_line_that_allows_as_much_or_more_ends_nothing(served):
         before = served.log().count("authorized keys have changed")
         served.daemon.keys.write_text(line)
         wait_until(lambda: served.log().count("authorized keys have changed") > before or running.poll() is not None,
-                   what="the change is seen")
+                   what="the daemon sees the change")
     outcome = finish(running)
     assert outcome.code == EXIT_OK and sha256(served.root / "file") == sha256(source), outcome

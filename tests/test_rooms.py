@@ -1,6 +1,7 @@
-"""Which crate uses which: ARCHITECTURE.md states the arrows, the Cargo files make them, and both must be the same.
+"""Which crate uses which: the arrows in ARCHITECTURE.md and the dependencies in the Cargo files must be the
+same.
 
-What a crate needs only for its own tests is no arrow.
+Dependencies that a crate needs only for its own tests do not count.
 """
 
 import graphlib
@@ -27,7 +28,7 @@ def stated(page: str) -> dict[str, list[str]]:
 
 
 def made(root: pathlib.Path) -> dict[str, set[str]]:
-    """The arrows that the Cargo files make; a crate is called by its folder."""
+    """The arrows of the Cargo files. A crate has the name of its folder."""
     members = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["members"]
     folders = [folder for member in members for folder in root.glob(member) if (folder / "Cargo.toml").is_file()]
     manifests = {folder.name: tomllib.loads((folder / "Cargo.toml").read_text()) for folder in folders}
@@ -61,7 +62,8 @@ def test_the_arrows_of_the_page_are_those_of_the_cargo_files():
 
 
 def test_no_arrow_leads_back():
-    """On the page each crate uses only those above it, so there is no circle there, nor is one in the Cargo files."""
+    """On the page each crate uses only crates above it, so neither the page nor the Cargo files have a
+    circle."""
     above: set[str] = set()
     for crate, used in stated((ROOT / "ARCHITECTURE.md").read_text()).items():
         back = [name for name in used if name not in above]

@@ -1,4 +1,5 @@
-"""docs/reference/wire.md suffices for a second implementation: the one in harness/peer.py moves files with the real binary."""
+"""docs/reference/wire.md suffices for a second implementation: harness/peer.py exchanges files with the real
+binary."""
 
 import base64
 import contextlib
@@ -27,7 +28,7 @@ def test_vectors():
 
 
 def send_tree(session):
-    """What an honest sender says of a small tree."""
+    """Sends a small tree as an honest sender does."""
     session.directory("asked", mode=0o750)
     session.file("asked/a", b"first", kind=peer.LINKED)
     session.entry("asked/empty")
@@ -70,7 +71,7 @@ def test_push_from_a_second_implementation(net):
 
 
 def receive(session, count, got):
-    """What an honest receiver says: it wants every file, and confirms each when it is there."""
+    """Receives as an honest receiver does: it asks for every file, and confirms each when it has arrived."""
     sizes, paths = {}, {}
     for _ in range(count):
         identity, path, kind, size = session.entry_of(session.next(peer.ENTRY)[1])
@@ -130,7 +131,8 @@ def test_hello_is_as_documented(net, near):
 
 
 def test_a_carrier_of_a_daemons_session_names_a_fresh_flow_index(net):
-    """Its keys derive from the index, so one that was there already would seal under the same numbers again."""
+    """The keys derive from the index: with one that was used before, packets would be sealed under the same
+    numbers again."""
     wish = peer.request("push", "indices/", target_is_directory=True)
     with daemon_session(net, wish) as (reply, _session), contextlib.ExitStack() as carriers:
         answers = [carriers.enter_context(attach(net, reply["ticket"], index)) for index in (1, 7, 1, 0, 65535, 7, 2)]

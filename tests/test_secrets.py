@@ -1,4 +1,5 @@
-"""Keys stay where they are needed, and for as long: nothing of a session is left in memory, nothing of a process in a dump."""
+"""Keys stay only where, and only as long as, they are needed: none is left in memory after a session, or in a
+core dump."""
 
 import contextlib
 import os
@@ -18,7 +19,7 @@ MIB = 1 << 20
 
 
 def memory(pid):
-    """All that a process has in memory."""
+    """The memory of a process."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as content:
         for line in maps:
             start, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -29,7 +30,7 @@ def memory(pid):
 
 
 def places(pid, secrets):
-    """Which of these secrets a process has in memory, and where."""
+    """The secrets that a process has in memory, and where they are."""
     found = {}
     for content, where in memory(pid):
         for name, secret in secrets.items():
@@ -39,7 +40,8 @@ def places(pid, secrets):
 
 
 def of_session(session, secret):
-    """What a session's keys are made of, and the keys: all but the secret itself are derived from it."""
+    """The secrets of a session: the session secret, and the flow secrets and keys that are derived from
+    it."""
     found = {"session secret": secret}
     for direction in (0, 1):
         flow = seal.hkdf_expand(secret, b"farhaul flow\0" + struct.pack(">HB", 0, direction), 32)
@@ -58,14 +60,14 @@ def test_nothing_of_a_session_stays_in_a_daemons_memory(own_net, monkeypatch):
 
     monkeypatch.setattr(peer.Peer, "__init__", note)
     daemon = own_net.daemon.process
-    # AWS-LC's keys are wiped by the library; what is looked for is ours.
+    # AWS-LC wipes its own copies of keys; the test looks for those of Farhaul.
     with daemon_session(own_net, peer.request("push", "x")) as (reply, session):
         wanted = of_session(session, secrets[0])
         wanted["ticket"] = reply["ticket"].encode()
         session.message(peer.START)
         session.file("x", b"content")
         session.next(peer.DONE)
-        assert "session secret" in places(daemon.pid, wanted), "it is found while it is needed, so looking works"
+        assert "session secret" in places(daemon.pid, wanted), "the search finds the secret while the session needs it"
         session.message(peer.ENTRIES_END)
         session.drain()
     wait_until(lambda: own_net.daemon.log_text().count("direction") > 0, what="the session has ended")
@@ -77,7 +79,7 @@ def test_nothing_of_a_session_stays_in_a_daemons_memory(own_net, monkeypatch):
         return not seen
 
     with contextlib.suppress(Exception):
-        wait_until(is_wiped, 5, what="all is wiped")
+        wait_until(is_wiped, 5, what="all secrets are wiped")
     assert not seen, "\n".join(f"{name}: {place}" for name, where in seen.items() for place in where)
 
 
@@ -89,16 +91,17 @@ def test_the_text_of_a_key_file_is_not_kept(own_net):
 
 
 def dumpable(pid):
-    """Whether the kernel would write a core of it: then it belongs to its user and not to root."""
+    """Whether the kernel would write a core dump of the process."""
     with open(f"/proc/{pid}/status") as status:
         flags = status.read()
     assert flags
-    # The owner of the files in /proc is root where a process may not be dumped.
+    # If a process may not be dumped, its files in /proc belong to root.
     return os.stat(f"/proc/{pid}/environ").st_uid != 0
 
 
 def test_no_core_of_who_holds_keys_and_all_works_for_an_ordinary_user(own_net):
-    """A process that may not be dumped has its own files in /proc belong to root, by which links are made and attributes read."""
+    """The files in /proc of a process that may not be dumped belong to root. Farhaul makes links and reads
+    attributes by these files, and this must work all the same."""
     pair = own_net.pair
     key = keygen(pair.alpha, user=USER)
     daemon = Daemon(pair, pair.beta, [key], port=33630, user=USER)
@@ -113,7 +116,7 @@ def test_no_core_of_who_holds_keys_and_all_works_for_an_ordinary_user(own_net):
     cp(pair.alpha, "-X", "-A", daemon.url("tree"), near / "back", user=USER)
     assert differences(tree, near / "back") == []
     running = start_cp(pair.alpha, "--rate", "8M", tree / "large", daemon.url("slow"), user=USER)
-    wait_until(lambda: (daemon.root / "slow").exists() or any(daemon.root.glob(".*.fhpart")), what="it is under way")
+    wait_until(lambda: (daemon.root / "slow").exists() or any(daemon.root.glob(".*.fhpart")), what="the slow copy has begun")
     assert not dumpable(running.pid)
     finish(running)
 

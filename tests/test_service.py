@@ -1,4 +1,5 @@
-"""The transfer service through the command line: jobs are accepted, done, steered, listed, and survive whatever ends the service."""
+"""The transfer service through the command line: jobs are accepted, done, steered and listed, and survive any
+end of the service."""
 
 import json
 import os
@@ -50,7 +51,7 @@ def test_a_job_is_done_and_everything_is_known_of_it(service):
 
 
 def test_jobs_that_end_at_once_are_waited_for(service):
-    """Nothing else happens on the node: an end that `wait` missed would never be heard of again."""
+    """Nothing else happens on the node: if `wait` missed the end of a job, no later event would tell it."""
     for _ in range(40):
         service.submit("zero:1000", "null:", "--wait", "--quiet")
 
@@ -81,7 +82,7 @@ def test_what_ends_badly_ends_with_the_code_of_cp(service):
     make_file(service.far.root / "in/a/there", 1)
     id = service.submit(f"{source}/", *service.to_far("in"), "--wait", expect=EXIT_SOME_FAILED)
     assert service.job(id)["state"] == "partly_failed"
-    # What was in the way is gone: the same job does it.
+    # The obstacle is removed: another run of the same job succeeds.
     (service.far.root / "in/a/there").unlink()
     (service.far.root / "in/a").rmdir()
     service.run("retry", id)
@@ -92,7 +93,7 @@ def test_what_ends_badly_ends_with_the_code_of_cp(service):
 def test_a_running_job_is_steered_from_outside(service):
     id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
     done = lambda: (service.job(id).get("progress") or {}).get("bytes_done", 0)
-    wait_until(done, 30, 0.1, "it moves")
+    wait_until(done, 30, 0.1, "content of the job moves")
     service.run("pause", id)
     time.sleep(2)
     before = done()
@@ -100,7 +101,7 @@ def test_a_running_job_is_steered_from_outside(service):
     assert done() == before and service.job(id)["state"] == "paused"
     service.run("set", id, "--rate", "400M", "--priority", "9")
     service.run("resume", id)
-    wait_until(lambda: service.job(id)["progress"]["goodput_bps"] > 150e6, 30, 0.2, "it is faster")
+    wait_until(lambda: service.job(id)["progress"]["goodput_bps"] > 150e6, 30, 0.2, "the job is faster")
     service.run("cancel", id)
     service.wait(id, expect=EXIT_INTERRUPTED)
     service.run("pause", id, expect=EXIT_USAGE)
@@ -137,7 +138,7 @@ def test_root_is_refused_without_being_asked_for(service):
 
 
 def mixed_jobs(service, count, seed):
-    """Jobs of all kinds, with what has to come of each: (id, check)."""
+    """Submits jobs of all kinds; returns (id, check of the result) for each."""
     choose = random.Random(seed)
     source, near = service.net.folder("sources"), service.net.folder("near")
     for folder in (near / "in", near / "out", service.far.root / "in", service.far.root / "out"):
@@ -157,7 +158,7 @@ def mixed_jobs(service, count, seed):
             place = near / "in" / str(number)
             arguments = [f"{folder}/", place]
         elif kind == 2:
-            # Fetched from the other host.
+            # This job fetches from the other host.
             os.rename(folder, service.far.root / "out" / str(number))
             folder = service.far.root / "out" / str(number)
             place = near / "out" / str(number)
@@ -222,14 +223,14 @@ def test_a_job_has_a_receipt_if_it_is_asked_for(service):
 
 
 def test_a_job_between_two_daemons_moves_no_content_through_the_service(own_net):
-    """The service has the rights of its key at both, and is told how far it is."""
+    """The service has the rights of its key at both daemons, and they tell it the progress."""
     beta = own_net.daemon
     service = Service(own_net, own_net.alpha, far=beta)
     third = Service(own_net, own_net.beta, port=34002).daemon
     third.keys.write_text(service.key)
     make_file(beta.root / "a", 20 * MIB)
     known = ["--fingerprint", beta.fingerprint]
-    # Both ends' keys have to be known: a fingerprint is for one of them.
+    # The keys of both ends must be known: a fingerprint would be for one end only.
     service.host.run(["farhaul", "ls", "--accept-new", "-i", service.daemon.identity, beta.url()], check=True)
     service.host.run(["farhaul", "ls", "--accept-new", "-i", service.daemon.identity, third.url()], check=True)
     before = service.host.device_bytes()
@@ -260,7 +261,7 @@ def test_a_token_does_what_it_says_and_nothing_else(own_net):
     for source, target in [("/etc/passwd", far.url("in/x")), (projects / "a", far.url("x")), (projects / "a", far.url("in/../x")),
                            (projects / "a", "fh://alpha:34001/x"), (projects / "a", "beta:/x")]:
         service.submit(source, target, env=over_tcp, expect=EXIT_AUTH)
-    # What lies below the prefix by its name alone.
+    # This path lies below the prefix only by its name: `out` is a link that leads elsewhere.
     service.submit(projects / "out/passwd", *service.to_far("in/x"), "--wait", env=over_tcp, expect=(EXIT_AUTH, EXIT_FILES))
     assert not (far.root / "in/x").exists()
     service.run("cancel", id, env=over_tcp, expect=EXIT_AUTH)
@@ -280,17 +281,17 @@ def test_a_configuration_is_read_anew_while_jobs_run(service):
     os.chmod(config, 0o600)
     import signal
     service.daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "read anew" in service.daemon.log_text(), what="it is read")
+    wait_until(lambda: "read anew" in service.daemon.log_text(), what="the configuration is read")
     first, second = (service.submit("zero:", "null:", "--rate", "8M") for _ in range(2))
-    wait_until(lambda: service.job(first)["state"] == "running", what="the first one runs")
+    wait_until(lambda: service.job(first)["state"] == "running", what="the first job runs")
     time.sleep(0.5)
     assert service.job(second)["state"] == "queued"
     config.write_text("[jobs]\nrunning_mx = 2\n")
     service.daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "stays as it was" in service.daemon.log_text(), what="it is refused")
+    wait_until(lambda: "stays as it was" in service.daemon.log_text(), what="the configuration is refused")
     assert "running_max" in service.daemon.log_text()
     config.write_text("[jobs]\nrunning_max = 2\n")
     service.daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: service.job(second)["state"] == "running", 20, what="the second one runs")
+    wait_until(lambda: service.job(second)["state"] == "running", 20, what="the second job runs")
     service.run("cancel", first, second)
     service.wait(first, second, expect=EXIT_INTERRUPTED)

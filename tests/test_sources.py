@@ -1,4 +1,5 @@
-"""What is named as a source is sent, or fails: pipes, devices, files whose size nobody knows, two of one name."""
+"""Every source that is named is sent, or fails: pipes, devices, files of unknown size, two sources of one
+name."""
 
 import contextlib
 import hashlib
@@ -22,7 +23,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 @contextlib.contextmanager
 def written(fifo, *parts):
-    """While it lasts, somebody writes these parts into a named pipe, and closes it."""
+    """While it lasts, a thread writes these parts into a named pipe, and closes it."""
     def write():
         with contextlib.suppress(BrokenPipeError), open(fifo, "wb", buffering=0) as out:
             for part in parts:
@@ -34,7 +35,7 @@ def written(fifo, *parts):
     try:
         yield fifo
     finally:
-        # Should nobody have read it: the writer must not wait for ever.
+        # If nobody has read the pipe, this lets the writer end.
         with contextlib.suppress(OSError):
             os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
         writer.join()
@@ -53,7 +54,7 @@ def loop_device(image):
 
 
 def bind_socket(path):
-    """The names of sockets are short."""
+    """Binds a socket. Its address has room for a short path only, so this changes into the directory."""
     here = os.getcwd()
     os.chdir(path.parent)
     with socket.socket(socket.AF_UNIX) as made:
@@ -93,7 +94,7 @@ def test_a_named_pipe_is_read_to_its_end(road, near, direction, content):
 
 
 def test_pipes_beside_files(road, near):
-    """Each is waited for in the order in which it was named, and nothing else waits for them."""
+    """Pipes are read in the order in which they are named, and files do not wait for them."""
     make_file(near / "file", 2 * MIB)
     with written(near / "one", b"1" * 5000) as one, written(near / "two", CONTENT) as two:
         report = road.cp(two, near / "file", one, road.url("in/"), timeout=60).report
@@ -123,7 +124,7 @@ def test_the_manifest_has_what_came_through_a_pipe(ssh_road, near, direction):
 
 @pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/dev/fd/1", "/proc/self/fd/1"])
 def test_descriptors_of_the_far_program_are_no_sources(ssh_road, near, name):
-    """They are the channel of the transfer itself, or nothing."""
+    """These descriptors are the channel of the transfer itself, or nothing."""
     outcome = ssh_road.cp(f"beta:{name}", near / "copy", expect=EXIT_FILES, timeout=60)
     assert name in outcome.error_line and not (near / "copy").exists()
 
@@ -145,14 +146,14 @@ def test_a_block_device_is_read_to_its_end(ssh_road, near, direction):
             there.seek(3 * MIB)
             there.write(b"changed")
         report = road.cp(*ends).report
-        assert report["files"] == 1, "no time says whether a device has changed"
-        assert report["bytes"] < MIB, "and what has not changed is not sent"
+        assert report["files"] == 1, "a device has no time that shows whether it has changed, so it is read"
+        assert report["bytes"] < MIB, "content that has not changed is not sent"
     assert sha256(target) == sha256(image)
 
 
 @needs_root
 def test_a_daemon_reads_no_devices(daemon_road, near):
-    """What is on a disk lies outside of the root, whatever node leads there."""
+    """The content of a disk lies outside of the root, even if a device file below the root leads to it."""
     road = daemon_road
     image = make_file(near / "image", MIB)
     with loop_device(image) as device:
@@ -212,7 +213,7 @@ def test_what_is_not_taken_of_a_tree_is_told_where_the_user_is(way):
 
 
 def test_a_dry_run_reads_no_pipe(road, near):
-    """Nobody writes into it, so reading would wait for ever."""
+    """Nobody writes into the pipe, so a read would wait for ever."""
     os.mkfifo(near / "pipe")
     report = road.cp("--dry-run", near / "pipe", road.url("copy"), timeout=60).report
     assert report["files"] == 1 and not (road.far / "copy").exists()
@@ -221,7 +222,7 @@ def test_a_dry_run_reads_no_pipe(road, near):
 # ---- two of one name -----------------------------------------------------------------------------------------------------
 
 def two(folder, size=10):
-    """Files x of equal size in a and b, and a directory d with one file in each of them."""
+    """Makes directories a and b: each has a file x of equal size, and a directory d with a file in it."""
     for name in "ab":
         fill(folder, f"{name}/ {name}/d/ {name}/e/")
         make_file(folder / name / "x", size, seed=ord(name))
@@ -231,7 +232,7 @@ def two(folder, size=10):
 
 
 def ends(road, near, direction, sources):
-    """The words of the command, with all sources in the destination's `in/`."""
+    """The arguments of the command that copies all sources into the destination's `in/`."""
     if direction == "push":
         return [f"{near}/{source}" for source in sources] + [road.url("in/")]
     return [road.url() + f"/{source}" for source in sources] + [f"{near}/in/"]
@@ -280,7 +281,7 @@ def test_a_name_beside_a_content_that_has_it(road, near):
 
 
 def test_what_a_filter_leaves_out_has_no_name(road, near):
-    """The first x is too large, so the second is the only one."""
+    """The first x is too large for the filter, so the second x is the only one."""
     fill(near, "a/ b/x")
     make_file(near / "a/x", 5000)
     report = road.cp("--max-size", "1k", *ends(road, near, "push", ["a/", "b/"])).report
@@ -291,7 +292,7 @@ def test_what_a_filter_leaves_out_has_no_name(road, near):
 
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_made_files_arrive_whole(ssh_road, near, direction):
-    """/proc says 0 of all of them, sysfs 4096."""
+    """Files in /proc report a size of 0, those in sysfs 4096."""
     road, is_push = ssh_road, direction == "push"
     target = (road.far if is_push else near) / "in"
     sources = ["/proc/version", "/proc/filesystems", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/kallsyms"]
@@ -316,7 +317,7 @@ def test_a_tree_of_made_files(road, near):
     failed = {entry["path"] for entry in outcome.report["failed"]}
     arrived = {path: (road.far / "copy" / path) for path in readable if f"vm/{path}" not in failed}
     assert len(arrived) > 20 and set(arrived) == set(readable)
-    # A few change while they are looked at.
+    # A few of these files change while the test reads them.
     same = [path for path, copy in arrived.items() if copy.read_bytes() == readable[path]]
     assert len(same) > 0.9 * len(arrived)
     lines = {line["path"]: line for line in map(json.loads, (near / "m.jsonl").read_text().splitlines()) if "path" in line}
@@ -342,7 +343,7 @@ def test_empty_files_are_as_they_were(road, near):
 
 @needs_root
 def test_what_waits_for_ever_fails_by_itself(road, near):
-    """A file that has no end now: whoever reads it waits for what comes."""
+    """A file without an end: a read waits for more content."""
     trace = pathlib.Path("/sys/kernel/tracing/trace_pipe")
     source = trace if os.path.exists(trace) else pathlib.Path("/proc/kmsg")
     if not os.access(source, os.R_OK):
@@ -356,7 +357,7 @@ def test_what_waits_for_ever_fails_by_itself(road, near):
 @needs_root
 @pytest.mark.parametrize("target", ["copy", "null:"])
 def test_files_of_fuse_are_read_to_their_end(road, near, target):
-    """A server makes their content when it is read, and says any size."""
+    """A server makes the content when it is read, and may report any size."""
     content = CONTENT[:MIB + MIB // 2]
     files = {"zero": (0, content), "short": (4096, b"6bytes"), "long": (10, content), "longer": (2 * MIB, CONTENT),
              "shorter": (2 * MIB, content), "empty": (0, b""), "nothing": (4096, b""), "true": (5, b"truth"),
@@ -370,7 +371,7 @@ def test_files_of_fuse_are_read_to_their_end(road, near, target):
     if target == "copy":
         for name, (_, content) in files.items():
             assert (road.far / "copy" / name).read_bytes() == content, name
-        assert again["skipped"] == 2, "what is as large as it says"
+        assert again["skipped"] == 2, "the two files that are as large as they say"
         lines = [json.loads(line) for line in (near / "m.jsonl").read_text().splitlines()]
         sizes = {line["path"]: line["size"] for line in lines if line.get("kind") == "file" or "size" in line}
         assert all(sizes[f"mount/{name}"] == len(content) for name, (_, content) in files.items()), sizes

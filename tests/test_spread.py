@@ -1,4 +1,5 @@
-"""A source or a destination that is spread over several directories: `--spread`, both ways, on both roads."""
+"""`--spread`: a source or a destination that is spread over several directories, in both directions, on both
+roads."""
 
 import contextlib
 import os
@@ -16,7 +17,7 @@ MIB = 1 << 20
 
 
 class Disks:
-    """Two directories at either end, and how the command line names them at the far one."""
+    """Two directories at each end, and their form on the command line."""
 
     def __init__(self, road, near, megabytes=None):
         self.road = road
@@ -58,7 +59,7 @@ def files_of(disk, tree="tree"):
 
 
 def _bytes_without_links(disk):
-    """Sizes of the files, of several names of one but one."""
+    """The sum of the sizes of the files. A file with several names counts once."""
     seen = {path.lstat().st_ino: path.lstat().st_size for path in disk.rglob("*") if path.is_file() and not path.is_symlink()}
     return sum(seen.values())
 
@@ -69,7 +70,7 @@ def test_a_round_trip_gives_the_same_tree(disks, near):
     parts = [files_of(disk) for disk in disks.far]
     assert not parts[0].keys() & parts[1].keys()
     assert parts[0].keys() | parts[1].keys() == files_of(near).keys()
-    # The least loaded gets the next one, so they differ by a file at most.
+    # The directory with the least load gets the next file, so the loads differ by one file at most.
     weights = [sum(part.values()) + 4096 * len(part) for part in parts]
     largest = max(files_of(near).values())
     assert abs(weights[0] - weights[1]) <= largest + 4096 * 20, weights
@@ -77,7 +78,7 @@ def test_a_round_trip_gives_the_same_tree(disks, near):
     assert sorted(told) == sorted(disks.far_list.split(","))
     assert sum(part["files"] for part in told.values()) == spread["files"]
     assert sorted(part["bytes"] for part in told.values()) == sorted(_bytes_without_links(disk) for disk in disks.far)
-    # What is there is found wherever it is.
+    # A second run finds each file in its directory.
     again = disks.road.cp("--spread", disks.far_list, source, disks.url()).report
     assert (again["files"], again["bytes"]) == (0, 0) and again["skipped"] == spread["files"] + spread["links"]
     back = disks.road.cp("--spread", disks.far_list, disks.url("tree"), near / "back").report
@@ -104,14 +105,15 @@ def test_from_several_to_several(disks, near):
 
 @pytest.mark.parametrize("size", [0, 3000, 3 * MIB, 9 * MIB], ids=["empty", "small", "large", "with a journal"])
 def test_what_a_disk_refuses_that_says_it_has_room_goes_to_the_next_one(road, near, size):
-    """A quota, or a disk without a free inode, is in no figure of the file system: it turns out when a file is made."""
+    """The free space of a file system does not show a quota or a lack of inodes: this shows only when a file
+    is made."""
     disks = Disks(road, near, megabytes=100)
     source = near / "tree"
     source.mkdir()
     for number in range(4):
         make_file(source / f"f{number}", size)
     os.symlink("f0", source / "link")
-    # The tree is in both, and the first has as many inodes as it needs for that.
+    # Both disks have the directory of the tree; the first one has no free inode beyond it.
     for disk in disks.far:
         (disk / "tree").mkdir()
     call("mount", "-o", "remount,nr_inodes=4", disks.far[0])
@@ -119,7 +121,7 @@ def test_what_a_disk_refuses_that_says_it_has_room_goes_to_the_next_one(road, ne
     with contextlib.suppress(OSError):
         for filled in range(10):
             (disks.far[0] / f"filler{filled}").touch()
-    assert filled < 9, "the disk takes more, and the test means nothing"
+    assert filled < 9, "the disk takes all files, so this test shows nothing"
     report = road.cp("--spread", disks.far_list, source, disks.url()).report
     assert report["files"] == 4 and report["failed_count"] == 0, report
     assert sorted(files_of(disks.far[1])) == ["f0", "f1", "f2", "f3"] and (disks.far[1] / "tree/link").is_symlink()
@@ -149,7 +151,8 @@ def test_a_sync_deletes_wherever_it_is(disks, near):
 
 
 def test_both_are_written_at_once_and_a_killed_run_goes_on(own_road):
-    """Large files of both directories are there in parts, before one of them is complete; kill -9; the same command goes on."""
+    """Both directories have partial files before any file is complete. After kill -9 the same command goes
+    on."""
     road = own_road
     disks = Disks(road, road.net.folder("near"))
     tree = road.net.folder("near") / "tree"
@@ -160,7 +163,7 @@ def test_both_are_written_at_once_and_a_killed_run_goes_on(own_road):
     process = road.start(*command)
 
     def parts():
-        # What has been written of each directory's partial file.
+        # By directory, how much of each partial file has been written.
         return [[part.stat().st_blocks * 512 for part in disk.rglob(".*.fhpart")] for disk in disks.far]
 
     def journals():
@@ -175,7 +178,7 @@ def test_both_are_written_at_once_and_a_killed_run_goes_on(own_road):
     report = road.cp(*command).report
     assert report["ok"] and report["bytes_resumed"] >= 2 * MIB, report
     assert [len(files_of(disk)) for disk in disks.far] == [2, 2]
-    # Both are read at once on the way back, too, and the receiver's end is killed.
+    # On the way back both directories are read at once, too; here the receiver is killed.
     back = road.net.folder("near") / "back"
     command = ["--spread", disks.far_list, "--rate", "400M", disks.url("tree/"), back]
     process = road.start(*command)
@@ -223,7 +226,7 @@ def test_the_same_name_with_another_content_is_an_error_that_names_both(disks, n
     [entry] = outcome.report["failed"]
     assert entry["path"] == "tree/same" and "nvme0" in entry["reason"] and "nvme1" in entry["reason"], entry
     assert sorted(files_of(near, "back")) == ["a", "b"]
-    # And as a destination.
+    # The same holds for a destination.
     (near / "tree").mkdir()
     make_file(near / "tree/same", 5)
     outcome = disks.road.cp("--spread", disks.far_list, near / "tree", disks.url(), expect=EXIT_SOME_FAILED)

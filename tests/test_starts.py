@@ -1,4 +1,4 @@
-"""How many crossings a transfer takes that is hardly more than its start."""
+"""How many crossings a very short transfer takes."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ FERRY_PORT, DAEMON_PORT = 33611, 33610
 
 @pytest.fixture
 def ferry(own_net):
-    """A daemon on the client's own host, to which datagrams go by a ferry; nothing else reaches it under the ferry's port."""
+    """A daemon on the client's own host that is reached by the ferry: its port carries only datagrams."""
     own_net.near_daemon = Daemon(own_net.pair, own_net.alpha, [own_net.key], DAEMON_PORT)
     process = own_net.alpha.start([sys.executable, FERRY, str(FERRY_PORT), str(DAEMON_PORT)], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, text=True)
@@ -33,8 +33,9 @@ def crossings(ferry):
 
 @pytest.mark.parametrize(("direction", "trips"), [("push", 3), ("pull", 4)])
 def test_what_is_small_takes_three_round_trips_at_first_use(own_net, ferry, direction, trips):
-    """TLS; hello and names with their answers; content and its end. A client that receives hears the sender's figures besides. One
-    crossing more is for a machine that is late."""
+    """One round trip for TLS, one for hello and names with their answers, one for content and its end. A
+    client that receives takes one more for the sender's figures. One further crossing is allowed for a slow
+    machine."""
     near, far = own_net.folder("near"), own_net.near_daemon.root
     url = f"fh://127.0.0.1:{FERRY_PORT}"
     source = make_file((near if direction == "push" else far) / "file", 1000)

@@ -1,7 +1,7 @@
-"""TCP in the place of UDP, or beside it: as many connections as pay, any of which may die; what is remembered; UDP that is
-policed.
+"""TCP in place of UDP, or beside it: as many connections as help, any of which may die; notes that UDP was
+blocked; UDP that is policed.
 
-What is opened is read from the kernel's own table of connections. No test looks at the clock.
+Open connections are read from the kernel's table. No test looks at the clock.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from harness.product import EXIT_INTERRUPTED, cp, finish, start_cp
 
 MB = 1_000_000
 TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "${FARHAUL_LAB_URL}"}
-#: On this link one Cubic has less than a tenth of the rate.
+#: On this link one connection with Cubic reaches less than a tenth of the rate.
 LINK = ("--rtt", "40ms", "--rate", "100m", "--loss", "1%")
 DROP = "meta l4proto udp counter drop"
 POLICE = "meta l4proto udp limit rate over 250 kbytes/second burst 30 kbytes counter drop"
 
 
 def nft(up, rule):
-    """What both hosts do with what arrives."""
+    """Sets a rule on both hosts for packets that arrive."""
     chain = "type filter hook prerouting priority -350; policy accept;"
     for host in "ab":
         up.execute(host, "nft", f"table inet streams {{ chain c {{ {chain} {rule}; }}; }}")
 
 
 def keep_to(up, control):
-    """TCP between the hosts has this congestion control, whatever a program asks for."""
+    """Fixes TCP's congestion control between the hosts, whatever a program asks for."""
     for here, there in (("a", "b"), ("b", "a")):
         route = up.execute(here, "sh", "-c", f"ip route get $FARHAUL_LAB_{there.upper()}").stdout.decode().split()
         device, source = (route[route.index(word) + 1] for word in ("dev", "src"))
@@ -46,20 +46,20 @@ def link(tmp_path):
 
 
 def start(up, script):
-    """Starts a shell's command on host A."""
+    """Starts a shell script on host A."""
     argv = lab.command("exec", "--lab", up.name, "a", "--", "sh", "-c", f"exec {script}")
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def connections(up):
-    """Local ports of host A's connections to a daemon, or to a far end beside ssh."""
+    """Local ports of host A's TCP connections to a daemon, or directly to a far end that ssh has started."""
     lines = up.execute("a", "ss", "-tnH", "state", "established").stdout.decode().splitlines()
     ends = [line.split()[2:4] for line in lines]
     return sorted(int(near.rpartition(":")[2]) for near, far in ends if re.fullmatch("33[0-9]{3}", far.rpartition(":")[2]))
 
 
 def until(process, condition, what):
-    """Waits for something that comes while a transfer runs."""
+    """Waits for a condition that must become true while the transfer runs."""
     wait_until(lambda: process.poll() is not None or condition(), seconds=60, every=0.1, what=what)
     assert process.poll() is None, (what, process.communicate())
 
@@ -158,7 +158,7 @@ def test_a_place_that_udp_does_not_reach_is_remembered_until_it_does(own_road):
         far = "beta:null:" if road.name == "ssh" else road.net.daemon.url("null:")
         with log.open("wb") as stderr:
             process = road.start("--rate", "50M", "random:", far, stderr=stderr)
-        until(process, lambda: "last time" in log.read_text(), "it goes on over TCP")
+        until(process, lambda: "last time" in log.read_text(), "the copy goes on over TCP")
     until(process, lambda: "UDP gets through" in log.read_text(), "UDP is taken up")
     process.send_signal(signal.SIGINT)
     outcome = finish(process)
@@ -168,7 +168,7 @@ def test_a_place_that_udp_does_not_reach_is_remembered_until_it_does(own_road):
 
 
 def test_the_ssh_channel_is_left_for_a_direct_connection(own_net):
-    """TCP to the far end's port is let through while the channel carries."""
+    """While the ssh channel carries the transfer, TCP to the far end's port is unblocked."""
     log = own_net.folder("near") / "stderr"
     with without_udp(own_net):
         with own_net.beta.dropping("tcp dport 33001-33100"), log.open("wb") as stderr:

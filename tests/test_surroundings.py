@@ -1,4 +1,4 @@
-"""The tests are right on every machine: whatever is installed, set and forbidden there, they see what they made themselves."""
+"""The tests give the same results on every machine: its programs, settings and limits do not reach them."""
 
 import os
 import shutil
@@ -8,7 +8,8 @@ import sys
 from harness import product
 from harness.hosts import NETNS_ETC, PREFIX, netns_exists
 
-#: One of each kind: over ssh and to a daemon, with modes, without a far end, in the lab, without a farhaul where one is sought.
+#: One test of each kind: without a farhaul at the far end, over ssh and to a daemon with modes, without a far
+#: end, in the lab, without hosts.
 SAMPLE = [
     "test_trust.py::test_ssh_without_the_binary_there",
     "test_copy.py::test_a_destination_made_for_several_sources_is_an_ordinary_directory",
@@ -16,7 +17,7 @@ SAMPLE = [
     "test_lab.py::test_streams_and_exit_code_pass_through",
     "test_filters.py::test_a_rule_that_makes_no_sense_is_one_line_and_wrong_usage",
 ]
-#: In a mount namespace of its own, so that nobody else sees any of this.
+#: Runs in a mount namespace of its own, so that no other process sees these changes.
 SCRIPT = """
     set -e
     mount --bind "$ODD/bin" /usr/local/bin
@@ -61,7 +62,7 @@ def test_on_an_odd_machine(tmp_path):
     assert done.returncode == 0, done.stdout
     assert not called.exists(), called.read_text()
     assert sorted(path.name for path in home.rglob("*") if path.is_file()) == [
-        ".bashrc", "config", "id_ed25519", "paths.json"], "nothing is left in the home of whoever runs the tests"
+        ".bashrc", "config", "id_ed25519", "paths.json"], "the tests leave nothing in the home of the user who runs them"
 
 
 def test_runs_that_start_together_sweep_up_what_one_that_was_killed_has_left(tmp_path):

@@ -1,4 +1,5 @@
-"""`farhaul sync`: the destination becomes like the source, both ways, on both roads, and nothing goes that should stay."""
+"""`farhaul sync`: the destination becomes like the source, in both directions, on both roads, and nothing is
+deleted that must stay."""
 
 import json
 import os
@@ -45,7 +46,7 @@ def test_what_changed_is_sent_and_what_is_gone_is_deleted(way):
     assert done.report["deleted"] == 7, done
     for line in ("deleted gone/b/c", "deleted gone", "deleted stays/gone", "deleted moved"):
         assert line in done.stderr.splitlines(), done
-    assert differences(way.source, way.target) == [], "times of directories too"
+    assert differences(way.source, way.target) == [], "times of directories are equal, too"
 
 
 def test_a_changed_mode_alone_is_taken_over(way):
@@ -113,7 +114,7 @@ def test_checksum_compares_by_content(way):
     for name in ("same", "empty"):
         os.utime(way.source / name, (1_400_000_000, 1_400_000_000))
     by_time = way.sync("--dry-run").report
-    assert by_time["files"] == 3, "same size and time"
+    assert by_time["files"] == 3, "two changed files have the same size and time, so they are not sent"
     dry = way.sync("--dry-run", "--checksum").report
     assert dry["files"] == 3 and dry["skipped"] == 3
     report = way.sync("--checksum").report
@@ -142,7 +143,7 @@ def test_many_files_are_compared_without_waiting_for_each(way):
 
 
 def test_an_incomplete_listing_deletes_nothing(net, road, near):
-    """The sender may not look into one directory: what lacks there may be only unseen."""
+    """The sender may not read one directory: files that seem to be missing there may exist."""
     if road.name == "daemon":
         pytest.skip("the daemon of these tests is root and may look everywhere")
     source, target = near / "tree", pathlib.Path(net.beta.user_home) / "incomplete"
@@ -216,7 +217,7 @@ def test_links_are_deleted_and_not_followed(way):
 
 
 def test_read_only_directories_are_emptied(ssh_road, near):
-    """As a user who is not root."""
+    """The receiver is a user who is not root."""
     source, home = near / "tree", pathlib.Path(ssh_road.net.beta.user_home)
     fill(source, "locked/a")
     (source / "locked").chmod(0o555)
@@ -233,7 +234,7 @@ def test_read_only_directories_are_emptied(ssh_road, near):
 
 
 def test_an_interrupted_run_leaves_what_is_surplus(way):
-    """Nothing is deleted before all else is done; the same command goes on, and deletes then."""
+    """Deletion comes after everything else. The same command goes on, and deletes then."""
     make_file(way_file(way, "source", "file"), 60 * MIB)
     fill(way.target, "surplus")
     ends = (way.source, way.road.url("tree")) if way.is_push else (way.road.url("tree"), way.target)
@@ -317,7 +318,7 @@ def test_filters_choose_on_a_copy_too(way):
     rules = way.source.parent / "rules" if way.is_push else way.target.parent / "rules"
     rules.write_text("- *.o\n- /tree/no/\n")
     way.sync("--filter", f"merge {rules}", verb="cp", target_slash="-copy")
-    assert names(f"{way.target}-copy") == "a.c dir dir/b.c", "a rule's start is the source's name"
+    assert names(f"{way.target}-copy") == "a.c dir dir/b.c", "without a slash, a rule's path begins with the source's name"
     way.sync("--filter", "- *.o", "--filter", "- /no/")
     assert names(way.target) == "a.c dir dir/b.c"
 
@@ -352,7 +353,7 @@ def test_each_name_below_a_missing_directory_fails_by_itself(way):
     failed = sorted(entry["path"] for entry in outcome.report["failed"])
     assert failed == ["file/w", "none/deeper/y", "none/x", "there/none/z"], outcome
     assert outcome.report["failed_count"] == 4 and names(way.target) == "a there there/x"
-    # And each of them is tried again.
+    # Another run tries each of them again.
     (way.source.parent if way.is_push else way.target.parent).joinpath("report").write_text(json.dumps(outcome.report))
     report = (way.source.parent if way.is_push else way.target.parent) / "report"
     fill(way.source, "none/x none/other")
@@ -415,7 +416,7 @@ def test_a_source_that_is_no_directory_is_refused(way):
     way.source.unlink()
     fill(way.target, "precious")
     way.sync("--delete", expect=EXIT_FILES)
-    assert names(way.target) == "precious", "a source that is not there is no empty one"
+    assert names(way.target) == "precious", "a missing source does not count as an empty one"
 
 
 def test_more_entries_than_a_round_trip_has_room_for(tmp_path):

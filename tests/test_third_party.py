@@ -1,4 +1,4 @@
-"""Copies between two daemons: alpha tells beta to send to gamma, and no content passes alpha."""
+"""Copies between two daemons: alpha tells beta to send to gamma, and no content passes through alpha."""
 
 import base64
 import contextlib
@@ -32,7 +32,7 @@ def shared_three():
 
 @pytest.fixture
 def three(shared_three):
-    """The daemons' roots are empty, and both know alpha's key."""
+    """The three hosts, with empty roots and daemons that both know alpha's key."""
     net = shared_three
     for daemon in (net.b, net.c):
         net.beta.run(["find", daemon.root, "-mindepth", "1", "-delete"], check=True)
@@ -50,21 +50,21 @@ def steering_of(net, daemon, key=None):
 
 
 def grant_at(net, daemon, path, **options):
-    """A grant that alpha is given there, for the other daemon's key if no other is named."""
+    """Asks a daemon, as alpha, for a grant; it is for the other daemon's key if no other key is named."""
     other = net.b if daemon is net.c else net.c
     with steering_of(net, daemon) as control:
         return control.grant(options.pop("key", other.fingerprint), path, **options)
 
 
 def carry(net, *arguments, **options):
-    """Has beta make a copy; how that has ended."""
+    """Tells beta to make a copy; returns how it ended."""
     with steering_of(net, net.b) as control:
         control.begin(document(*arguments, **options))
         return control.ended()
 
 
 def come(net, daemon, wish, token, key=None, host=None):
-    """The answer to a hello with a grant, by who has the other daemon's key."""
+    """The refusal of a hello with a grant, sent under the other daemon's key; None if the daemon accepts."""
     other = net.b if daemon is net.c else net.c
     with net.session(daemon, wish, key=key or other.identity, host=host or other.host,
                      grant=base64.b64encode(token).decode()) as (reply, _session):
@@ -72,7 +72,7 @@ def come(net, daemon, wish, token, key=None, host=None):
 
 
 def last_line(daemon, words):
-    """The last line of its log with these words, without quotes."""
+    """The last line of the daemon's log that has these words, without quotes."""
     lines = [line.replace('"', "") for line in daemon.log_text().splitlines() if words in line]
     assert lines, daemon.log_text()
     return lines[-1]
@@ -90,7 +90,7 @@ def test_a_tree_goes_from_one_daemon_to_the_other_and_not_through_here(three):
     assert differences(tree, three.c.root / "tree") == []
     assert outcome.report["ok"] and outcome.report["bytes"] >= 40 * MIB and outcome.report["transport"] == "udp", outcome
     assert carried < 1 * MIB, f"{carried} bytes passed alpha"
-    # Each daemon says who has asked for it.
+    # The log of each daemon names the client who asked.
     given = last_line(three.c, " grant ")
     client = given.split(" key=")[1].split()[0]
     assert f" bearer={three.b.fingerprint}" in given and "way=write" in given, given
@@ -99,7 +99,7 @@ def test_a_tree_goes_from_one_daemon_to_the_other_and_not_through_here(three):
     line = last_line(three.b, "copy with another daemon ")
     assert f" key={client}" in line and f" with_key={three.c.fingerprint}" in line, line
     assert "result=ok" in line and "direction=push" in line and " path=tree " in line, line
-    # And knows the other only as what it is.
+    # A second copy finds the files there.
     again = three.cp(three.b.url("tree"), three.c.url(""))
     assert again.report["bytes"] == 0 and again.report["skipped"] > 0, again
 
@@ -135,7 +135,7 @@ def test_a_sync_between_daemons_deletes_what_is_too_much(three):
 
 @contextlib.contextmanager
 def closed_to_beta(three):
-    """While it lasts, gamma lets nobody in from beta."""
+    """While it lasts, gamma rejects connections from beta."""
     rules = "".join(f"{kind} dport {three.c.port} ip saddr {three.beta.v4} reject;" for kind in ("tcp", "udp"))
     three.gamma.nft(f"table inet closed {{ chain c {{ type filter hook input priority 0; policy accept; {rules} }}; }}")
     try:
@@ -145,7 +145,8 @@ def closed_to_beta(three):
 
 
 def test_several_sources_are_not_fetched(three):
-    """A grant is for one path, so the error is that of the first way."""
+    """A grant is for one path, so gamma cannot fetch two sources. The error is that of the first attempt, in
+    which beta sends."""
     for name in ("one", "two"):
         make_file(three.b.root / name, 1000)
     with closed_to_beta(three):
@@ -175,13 +176,13 @@ def test_who_drives_is_the_source_unless_it_cannot_reach_the_destination(three):
 
 @pytest.mark.parametrize("is_fetched", [False, True], ids=["brought", "fetched"])
 def test_a_manifest_is_kept_where_the_copy_was_asked_for(three, is_fetched):
-    """Its lines come from the daemon that drives, and say of each entry what has become of it."""
+    """Its lines come from the daemon that makes the copy, and each says what became of an entry."""
     tree = three.b.root / "tree"
     for number in range(300):
         (tree / f"{number % 7}").mkdir(parents=True, exist_ok=True)
         make_file(tree / f"{number % 7}/ü {number}", number * 100)
     (tree / "secret").write_bytes(b"x")
-    # What cannot be written: a directory is in its place, and is not empty.
+    # This file cannot be written: a directory that is not empty is in its place.
     (three.c.root / "new/tree/secret/x").mkdir(parents=True)
     manifest = three.folder("here") / "m"
     manifest.write_text("an earlier one")
@@ -209,14 +210,15 @@ def test_a_manifest_of_a_copy_that_never_began_says_so(three):
     first, *entries, last = map(json.loads, manifest.read_text().splitlines())
     assert first["manifest"] == 1 and last["ok"] is False and "missing" in last["error"], last
     assert all(entry["result"] == "failed" for entry in entries), entries
-    # Nobody answers there.
+    # No daemon listens at that port.
     three.cp("--manifest", manifest, f"fh://{three.beta.v4}:9/x", three.c.url("x"), expect=EXIT_CONNECT)
     first, last = map(json.loads, manifest.read_text().splitlines())
     assert last["complete"] is False and "missing" not in last["error"], last
 
 
 def test_a_client_that_stands_still_for_a_while_has_the_whole_manifest(three):
-    """What waits for it is bounded: the daemon's copy waits, too, and goes on when the client does."""
+    """The daemon keeps only a limited number of lines for a slow client: its copy waits, too, and goes on
+    when the client does."""
     for number in range(30_000):
         (three.b.root / f"tree/{number % 50}").mkdir(parents=True, exist_ok=True)
         (three.b.root / f"tree/{number % 50}/{number:0100}").touch()
@@ -232,7 +234,7 @@ def test_a_client_that_stands_still_for_a_while_has_the_whole_manifest(three):
 
 
 def test_names_and_addresses_are_found_from_either_host(three):
-    """A name that only alpha knows, one that means beta itself there, and an address of IPv6."""
+    """A name that only alpha knows, a name that means beta itself on beta, and an IPv6 address."""
     make_file(three.b.root / "file", 1000)
     hosts = {host: pathlib.Path(f"/etc/netns/{host.netns}/hosts") for host in (three.alpha, three.beta)}
     before = {host: path.read_text() for host, path in hosts.items()}
@@ -293,7 +295,7 @@ def test_a_copy_that_is_interrupted_goes_on_where_it_stopped(three):
     make_file(three.b.root / "file", 48 * MIB)
     running = three.start("--rate", "80M", three.b.url("file"), three.c.url("file"))
     journal_bytes = lambda: sum(path.stat().st_size for path in three.c.root.glob(".*.fhjournal"))
-    wait_until(lambda: journal_bytes() > 64 + 56 * 12, what="some of it is there")
+    wait_until(lambda: journal_bytes() > 64 + 56 * 12, what="a part of the file has arrived")
     running.send_signal(signal.SIGINT)
     outcome = finish(running)
     assert outcome.code == EXIT_INTERRUPTED, outcome
@@ -359,7 +361,7 @@ def test_a_copy_ends_when_its_client_is_let_in_no_more(three, whose):
     make_file(three.b.root / "file", 64 * MIB)
     daemon = three.b if whose == "source" else three.c
     running = three.start("--rate", "40M", three.b.url("file"), three.c.url("file"))
-    wait_until(lambda: any(three.c.root.iterdir()), what="it has begun")
+    wait_until(lambda: any(three.c.root.iterdir()), what="the copy has begun")
     daemon.keys.write_text("")
     outcome = finish(running)
     assert outcome.code == EXIT_AUTH and outcome.report["error_detail"]["code"] == "FH-KEY-REVOKED", outcome
@@ -393,16 +395,16 @@ def test_a_grant_expires(three):
 def test_a_grant_that_another_key_shows_is_refused(three):
     make_file(three.b.root / "file", 1000)
     token = grant_at(three, three.c, "file")
-    # Alpha is known there, and yet the grant is not alpha's.
+    # Gamma knows alpha's key, but the grant is for another key.
     own = three.alpha.home / ".config/farhaul/id_ed25519"
     refusal = come(three, three.c, peer.request("push", "file"), token, key=own, host=three.alpha)
     assert refusal["code"] == "FH-GRANT-REFUSED" and "for another key" in refusal["text"], refusal
-    # One that is for another key does not help beta, and nothing of beta's key is known there any more.
+    # After a restart gamma has no grants for beta's key, and a grant for another key does not help beta.
     three.c.restart()
     other = grant_at(three, three.c, "file", key=three.c.fingerprint)
     ended = carry(three, ["file"], three.c, "file", other)
     assert ended["error"]["code"] == GRANT_REFUSED and "knows of no grant" in ended["error"]["what"], ended
-    # What the daemon has forgotten is refused, too.
+    # A grant that the daemon has forgotten is refused, too.
     grant_at(three, three.c, "file")
     ended = carry(three, ["file"], three.c, "file", token)
     assert ended["error"]["code"] == GRANT_REFUSED and "nobody has given" in ended["error"]["what"], ended
@@ -421,7 +423,7 @@ def test_a_grant_that_another_key_shows_is_refused(three):
     (steering.WISH, "for one copy"),
 ], ids=["path", "slash", "direction", "delete", "links", "spread", "many", "read", "control"])
 def test_a_grant_is_for_nothing_else(three, wish, words):
-    """Which does not use it up: it is good for what it is for afterwards."""
+    """A refused use does not use the grant up: afterwards it is still good for its own copy."""
     make_file(three.b.root / "file", 1000)
     token = grant_at(three, three.c, "file")
     refusal = come(three, three.c, wish, token)
@@ -479,7 +481,8 @@ def test_grants_of_one_key_are_bounded(three):
 
 
 def test_without_a_grant_the_other_daemon_is_nobody(three):
-    """Nor with one that somebody has made up; and a key that only a grant is for gets nothing by itself."""
+    """A made-up grant does not help. A key that has a grant, but no line in the list, gets nothing without
+    the grant."""
     make_file(three.b.root / "file", 1000)
     three.c.restart()
     ended = carry(three, ["file"], three.c, "file", bytes(32))
@@ -491,7 +494,8 @@ def test_without_a_grant_the_other_daemon_is_nobody(three):
 
 
 def test_what_a_daemon_may_do_itself_is_no_clients(three):
-    """Beta's key is let in at gamma, and alpha's may only read there."""
+    """Gamma lets beta's key in, and alpha's key may only read there: a copy for alpha has the rights of
+    alpha."""
     make_file(three.b.root / "file", 1000)
     beta = three.beta.run(["cat", f"{three.b.identity}.pub"], check=True).stdout.decode()
     three.c.keys.write_text(f"read-only {three.key}{beta}")
@@ -511,7 +515,7 @@ def test_a_daemon_with_another_key_than_it_was_told_gets_nothing(three):
     ended = carry(three, ["file"], three.c, "file", token, key="SHA256:" + "A" * 43)
     assert ended["error"]["code"] == HOST_KEY_WRONG and three.c.fingerprint in ended["error"]["what"], ended
     assert list(three.c.root.iterdir()) == []
-    assert carry(three, ["file"], three.c, "file", token)["error"] is None, "and has not seen the grant"
+    assert carry(three, ["file"], three.c, "file", token)["error"] is None, "the daemon has not seen the grant"
 
 
 def test_it_can_be_held_slowed_down_and_cancelled(three):
@@ -577,13 +581,14 @@ def test_what_makes_no_sense_is_refused_and_the_session_goes_on(three, change, w
 
 
 def ended_by(session):
-    """What the daemon ends the session with."""
+    """The words with which the daemon ends the session."""
     return session.next(peer.FAIL, peer.ABORT)[1]
 
 
 def test_hostile_clients_end_their_own_session_alone(three):
-    """Messages that are none, answers of a daemon's, and questions without listening. A document without end is more than this
-    peer can send in time: `a_document_without_end_is_refused` of the crate has it."""
+    """Malformed messages, messages that only a daemon sends, and questions without reading the answers. This
+    peer is too slow to send a document without end: the crate's own test `a_document_without_end_is_refused`
+    does that."""
     part = peer.leb(1) + peer.leb(0) + peer.counted(bytes(steering.PART))
     for code, body in ((steering.BEGIN, part[:-1]), (89, b""), (100, b""), (steering.GRANT, b"\1\1\2\0\0\0"),
                        (steering.RATE, b"\3\0\0"), (steering.HOLD, b"\2")):
@@ -608,7 +613,7 @@ def test_a_second_copy_beside_the_first_is_misbehaviour(three):
 
 
 def test_strangers_are_as_strange_as_before(three):
-    """A grant for one key opens the door for no other one."""
+    """A grant for one key lets no other key in."""
     grant_at(three, three.c, "file")
     three.c.keys.write_text(three.key + public_key_line(9))
     with pytest.raises(peer.Closed):

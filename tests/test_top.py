@@ -1,4 +1,5 @@
-"""`farhaul top` on a terminal: what it draws, what keys do, and that the terminal is as before, however the program ends."""
+"""`farhaul top` on a terminal: what it draws, what keys do, and that it restores the terminal however it
+ends."""
 
 import contextlib
 import fcntl
@@ -38,7 +39,8 @@ class Terminal:
         self.screen = Screen()
 
     def until(self, *texts, seconds=20):
-        """Waits until all of these stand on the screen; yields what was written for it."""
+        """Waits until all of these texts are on the screen; returns the bytes that were written until
+        then."""
         written = b""
         end = time.monotonic() + seconds
         while not all(text in self.screen.text for text in texts):
@@ -70,7 +72,7 @@ class Terminal:
         return termios.tcgetattr(self.ours) == self.before
 
     def end(self):
-        """What it ends with; nothing of it is left on the terminal."""
+        """Waits for the end; returns the exit code. Asserts that the terminal is restored."""
         end = time.monotonic() + 10
         written = b""
         while self.process.poll() is None and time.monotonic() < end:
@@ -143,7 +145,7 @@ def test_it_stops_for_a_while_and_comes_back(service):
     for stop in (lambda: terminal.type("\x1a"), lambda: terminal.process.send_signal(signal.SIGTSTP)):
         stop()
         terminal.until_written(LEAVE)
-        # It is not reaped by this.
+        # waitid with WSTOPPED alone does not reap the process.
         stopped = os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
         assert stopped.si_status == signal.SIGSTOP and terminal.is_as_before
         terminal.process.send_signal(signal.SIGCONT)
@@ -161,7 +163,7 @@ def test_it_follows_a_service_that_is_started_again(service):
     shown += terminal.until("ANSWER")
     service.daemon.start()
     shown += terminal.until("answers again")
-    # Without colours there are none: of what is set, only bold, reversed and their ends.
+    # No colour is set: without colours only bold, reverse and their ends are used.
     assert b"\x1b[38;" not in shown and b"\x1b[31m" not in shown and b"\x1b[32m" not in shown
     terminal.type("q")
     assert terminal.end() == EXIT_OK

@@ -1,4 +1,5 @@
-"""Who may talk to whom: server keys pinned on first use, client keys, and the edges of the served root."""
+"""Who may talk to whom: server keys that are pinned on first use, client keys, and the borders of the served
+root."""
 
 import os
 import pathlib
@@ -94,7 +95,7 @@ def test_key_readable_by_others_is_refused(own_net):
 
 
 def test_an_ordinary_user_uses_and_runs_it(own_net):
-    """Neither end needs root."""
+    """Neither end needs to run as root."""
     pair = own_net.pair
     key = keygen(pair.alpha, user=USER)
     daemon = Daemon(pair, pair.beta, [key], port=33050, user=USER)
@@ -152,7 +153,7 @@ def test_glob_never_leaves_the_root(own_net):
 
 
 def test_symlink_in_the_destination_is_not_followed_out(own_net):
-    """A tree whose directory meets an existing symlink that leads out of the root."""
+    """A directory of the tree has the name of an existing symbolic link that leads out of the root."""
     near = own_net.folder("near")
     (near / "tree/sub").mkdir(parents=True)
     make_file(near / "tree/sub/file", 100)
@@ -208,7 +209,7 @@ def test_ssh_without_the_binary_there(own_net):
 
 
 def test_versions_that_do_not_fit(own_net):
-    """The far end answers with something that is not our protocol."""
+    """The far end answers with bytes that are not the protocol."""
     source = make_file(own_net.folder("near") / "file", 10)
     fake = own_net.beta.bin / "farhaul"
     for text in ("#!/bin/sh\necho hello\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\nhead -c 100000 /dev/urandom\n",
@@ -222,7 +223,7 @@ def test_versions_that_do_not_fit(own_net):
 
 
 def test_nothing_secret_in_arguments_or_environment(own_net):
-    """What `ps` shows on either end holds no key material: it has no long random words."""
+    """What `ps` shows at either end holds no key material, that is, no long random words."""
     import re
     import time
     from harness.product import finish, start_cp
@@ -261,13 +262,13 @@ def test_authorized_keys_are_noticed_whatever_their_size_and_time(fresh):
 
 
 def test_running_sessions_of_a_key_that_was_removed_end(fresh):
-    """And nobody else's: another user's goes on."""
+    """The session of another user's key goes on."""
     near = fresh.folder("near")
     near.chmod(0o755)
     source = make_file(near / "file", 20 << 20)
     keys, other = fresh.daemon.keys, keygen(fresh.alpha, user=USER)
     keys.write_text(fresh.key + other)
-    # For a minute and more, unless it is ended.
+    # This would take more than a minute if the daemon did not end it.
     own = start_cp(fresh.alpha, "--accept-new", "--rate", "2M", source, fresh.daemon.url("own"))
     others = start_cp(fresh.alpha, "--accept-new", "--rate", "20M", source, fresh.daemon.url("others"), user=USER)
     wait_until(lambda: fresh.daemon.log_text().count("session begins") == 2, what="both sessions begin")
@@ -281,7 +282,7 @@ def test_running_sessions_of_a_key_that_was_removed_end(fresh):
 
 @pytest.mark.parametrize("given", [True, False])
 def test_a_daemons_mask_limits_modes_and_a_second_run_finds_nothing_to_do(own_net, given):
-    """Given as an option or taken from the process; nobody reports what it took off as a difference."""
+    """The mask comes from an option or from the process. The bits that it removes count as no difference."""
     near, root = own_net.folder("near"), own_net.folder("served")
     (near / "tree/sub").mkdir(parents=True)
     for name, mode in (("a", 0o666), ("sub/b", 0o777), ("sub/c", 0o600)):
@@ -330,7 +331,7 @@ OWN_FILES = ["home", "all", "identity", "identity made at the start", "authorize
 
 @pytest.mark.parametrize("case", OWN_FILES)
 def test_a_root_with_files_of_the_daemons_own_is_refused(net, case):
-    """They would be read and replaced by clients."""
+    """Clients could read and replace them."""
     folder = net.folder("own")
     root, keys = folder / "root", folder / "keys"
     root.mkdir()
@@ -374,11 +375,11 @@ def test_a_root_with_files_of_the_daemons_own_is_refused(net, case):
     told = log.read_text().splitlines()
     assert done.returncode == EXIT_USAGE and len(told) == 1, (done.returncode, told)
     assert told[0].startswith("error: ") and " lies in " in told[0], told
-    assert sorted(root.rglob("*")) == before or case == "log", "no key was made there"
+    assert sorted(root.rglob("*")) == before or case == "log", "no key was made in the root"
 
 
 def test_a_root_beside_the_daemons_own_files_is_served(own_net):
-    """Both under the home directory, as many have them."""
+    """Both lie under the home directory, as many users have them."""
     home = own_net.beta.home
     root, keys = home / "data", home / "keys"
     root.mkdir()
@@ -413,5 +414,5 @@ def test_port_in_use_is_told(own_net):
 
 
 def test_daemon_ends_in_order(own_net):
-    """SIGTERM: the daemon ends by itself, and the client is told that it can go on later."""
+    """SIGTERM ends the daemon in order."""
     assert own_net.daemon.stop() in (0, 130, 143)

@@ -1,7 +1,10 @@
-"""UDP blocked in every way that firewalls have: noticed within 3 s, named, and the job goes on over TCP, or the ssh channel."""
+"""UDP is blocked in each way that firewalls have: the client notices within 3 s, says so, and the copy goes
+on over TCP or the ssh channel."""
 
 import contextlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -11,14 +14,15 @@ from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, cp, finis
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
-#: Time for noticing, above that of the copy itself.
+#: How long the client may take to notice, beyond the time of the copy itself.
 NOTICED_S = 3.0
 SLACK_S = 3.0
 
 
 @contextlib.contextmanager
 def blocked(net, way):
-    """One way of blocking. Large means: probes and handshakes pass, data do not."""
+    """While it lasts, UDP is blocked in one way. With `large`, probes and handshakes pass, but data do
+    not."""
     rules = {
         "all": [(net.alpha, "meta l4proto udp"), (net.beta, "meta l4proto udp")],
         "large": [(net.alpha, "udp length > 600"), (net.beta, "udp length > 600")],
@@ -109,7 +113,7 @@ def test_the_ssh_channel_carries_where_nothing_else_does(own_net, direction):
 
 
 def test_udp_is_taken_up_again_when_it_gets_through(own_road):
-    """A transfer without end, which Ctrl-C ends: what carried it last is in its report."""
+    """A transfer without end, which Ctrl-C ends: its report names the last carrier."""
     road = own_road
     log = road.net.folder("near") / "stderr"
     far = "beta:null:" if road.name == "ssh" else road.net.daemon.url("null:")
@@ -120,7 +124,7 @@ def test_udp_is_taken_up_again_when_it_gets_through(own_road):
         wait_until(lambda: process.poll() is not None or words in log.read_text(), seconds=30, what=words)
         assert process.poll() is None, log.read_text()
 
-    # A socket is connected when the far end has answered on it.
+    # The client connects a socket when the far end has answered on it.
     wait_until(lambda: road.alpha.run(["ss", "-unH", "state", "established"]).stdout, seconds=30, what="a flow is up")
     with blocked(road.net, "all"):
         says("going on over")
@@ -131,7 +135,7 @@ def test_udp_is_taken_up_again_when_it_gets_through(own_road):
 
 
 def test_large_packets_vanish_on_the_way(own_road):
-    """A path with a smaller MTU that does not say so: the transfer stays on UDP with smaller packets."""
+    """A path with a smaller MTU that sends no ICMP: the transfer stays on UDP with smaller packets."""
     road = own_road
     road.net.pair.plain_link()
     source = make_file(road.net.folder("near") / "file", 50 * MIB)
@@ -153,8 +157,27 @@ def test_path_mtu_shrinks_in_the_middle(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
-def test_port_of_ssh_range_is_taken(own_net):
-    """The first ports of the range are in use: the next free one is taken, and a range can be given."""
+def test_a_port_of_the_range_that_somebody_has_is_passed_over(own_net):
+    source = make_file(own_net.folder("near") / "file", MIB)
+    far = own_net.folder("far")
+    script = ("import socket, time\n"
+              "held = [socket.socket(socket.AF_INET6, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM)]\n"
+              "[one.bind(('::', 40100)) for one in held]\n"
+              "print('held', flush=True)\n"
+              "time.sleep(300)")
+    holder = own_net.beta.start([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"held\n"
+    report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/one").report
+    assert report["transport"] == "udp"
+    failed = cp(own_net.alpha, "--udp-ports", "40100-40100", "--udp-only", source, f"beta:{far}/two", check=False)
+    assert failed.code != 0 and "40100" in failed.stderr, failed
+    holder.kill()
+    holder.wait()
+
+
+def test_a_range_of_ports_that_is_blocked_leaves_the_channel_of_ssh(own_net):
+    """`--udp-ports` gives the range. TCP uses it, too; if both are blocked there, the ssh channel carries the
+    copy."""
     source = make_file(own_net.folder("near") / "file", MIB)
     far = own_net.folder("far")
     report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/one").report

@@ -1,4 +1,5 @@
-"""The bytes of this protocol version (vectors/) are what docs/reference/wire.md says of them, by name, code and field."""
+"""The saved bytes of this protocol version (vectors/) are as docs/reference/wire.md describes them: names,
+codes, fields."""
 
 import json
 import pathlib
@@ -8,7 +9,7 @@ from harness import peer
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/reference/wire.md").read_text()
-#: Code and name of each control message.
+#: The name of each control message by its code, from the page.
 TABLE = {int(code): name for code, name in re.findall(r"^\| (\d+) \| [SRB] \| ([a-z ]+) \|", PAGE, re.M)}
 
 

@@ -1,4 +1,4 @@
-"""Which stage limited a transfer: each is made the slow one in turn, and has to be named."""
+"""Which stage limited a transfer: each stage is made the slow one in turn, and the report must name it."""
 
 import json
 import sys
@@ -36,14 +36,15 @@ def test_the_slow_stage_is_named(link, case):
 
 
 def test_a_slow_destination_is_named(link):
-    """The report of a pull to a pipe goes nowhere, so the summary line tells."""
+    """A pull to standard output has no report there, so the test reads the summary line."""
     script = (f"farhaul cp --memory 16M $FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}random:{48 * MB} - | {SLOWLY} > /dev/null")
     done = link.execute("a", "bash", "-ec", script, timeout=120)
     assert b"receiver's writing of the destination: " in done.stderr, done.stderr.decode()
 
 
 def test_a_long_path_without_loss_never_waits_for_the_receiver():
-    """What has arrived is granted again at once; a path that holds more than the first grant needs more."""
+    """The receiver grants a new block at once for each that arrives, and more if the path holds more than the
+    first grant."""
     with lab.Up("--rtt", "600ms", "--rate", "400m") as link:
         script = f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{250 * MB} ${{FARHAUL_LAB_URL}}null:"
         report = json.loads(link.execute("a", "bash", "-ec", script, timeout=120).stdout)

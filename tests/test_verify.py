@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def copied(road, near):
-    """A tree that was pushed, its copy, and the manifest of that."""
+    """Pushes a tree with a manifest; returns the far folder with the copy, and the manifest."""
     source = make_tree(near / "tree", seed=61, files=80)
     make_file(source / "large", 50 * MIB + 3, seed=2)
     with open(source / "large-hole", "wb") as out:

@@ -1,4 +1,5 @@
-"""Two versions that do not fit: exit code 5, and one line that names both and says what to do."""
+"""Two versions that have no protocol in common: exit code 5, and one line that names both and says what to
+do."""
 
 import re
 
@@ -25,7 +26,7 @@ def assert_one_line(outcome):
 
 
 def later_reply(**changes):
-    """What a later version answers; of its other fields nothing is known."""
+    """The reply of a later version, with a field that this version does not know."""
     return peer.greeting("reply", protocols=(2, 3), version="9.8.7", later="field", **changes)
 
 
@@ -69,7 +70,7 @@ def test_daemon_of_another_version(net, near):
 
 
 def test_daemon_that_refuses_in_its_own_words(net, near):
-    """A later daemon may also answer in the words of version 1."""
+    """A later daemon may also refuse with a text of its own in a reply of version 1."""
     def script(stream):
         peer.read_hello(stream)
         text = "the far end runs farhaul 0.1.0 (protocol 1), this is farhaul 9.8.7 (protocols 2 to 3): " \
@@ -92,7 +93,7 @@ def test_daemon_with_another_protocol_in_tls(net, near):
 
 
 def test_versions_that_overlap_talk(net, near):
-    """Ends of the version after this one, with fields and features that this one does not know."""
+    """The other end is of the next version, with fields and features that this version does not know."""
     later = {"protocols": (1, 2), "version": "9.8.7", "later": {"field": 1}, "features": [*peer.FEATURES, "telepathy"]}
     far = net.folder("far")
     wish = peer.request("push", far, target_is_directory=True, tomorrows_option=True, mtu=1400)
@@ -112,7 +113,8 @@ def test_versions_that_overlap_talk(net, near):
 
 
 def test_what_is_asked_for_and_missing_is_named(net, near):
-    """Of a far end that lacks a feature, and at one whose client needs what it does not know."""
+    """A far end lacks a feature that the user asks for; a client needs a feature that the daemon does not
+    know."""
     source = make_file(near / "file", 100)
     lacking = [name for name in peer.FEATURES if name != "acls"]
     with FarEnd(net, lambda *_: None, features=lacking) as far:

@@ -1,4 +1,4 @@
-"""Watched folders and hooks through the command line, and what a service does with them that is killed."""
+"""Watched folders and hooks through the command line, also when the service is killed meanwhile."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_a_folder_is_watched_and_shown(service):
     (folder / "run7").mkdir()
     make_file(folder / "run7/a.h5", 100 * KIB)
     make_file(folder / "notes.txt", 10)
-    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "it has arrived")
+    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "the file has arrived")
     assert sha256(service.far.root / "in/run7/a.h5") == sha256(folder / "run7/a.h5")
     assert not (service.far.root / "in/notes.txt").exists()
     (job,) = service.json("jobs", "--label", "team=xray", "--label", f"watch={id}")
@@ -71,7 +71,7 @@ def test_files_of_a_folder_go_once_though_the_service_is_killed(service, count, 
             time.sleep(choose.uniform(0.0, 2.0))
             service.daemon.restart()
     for name in expected:
-        # What is gone at its source stands at the other end.
+        # A file that is deleted at its source has arrived at the other end.
         assert (folder / name).exists() or sha256(service.far.root / "in" / name) == expected[name], name
     for _ in range(kills):
         time.sleep(choose.uniform(0.5, 1.5))
@@ -80,7 +80,7 @@ def test_files_of_a_folder_go_once_though_the_service_is_killed(service, count, 
     for name, digest in expected.items():
         assert sha256(service.far.root / "in" / name) == digest and not (folder / name).exists(), name
     assert sum(len(names) for _, _, names in os.walk(service.far.root / "in")) == count
-    # One job has had each file, and is done; each job has ended once.
+    # Each file was in one job only; all jobs are done, and each has ended once.
     jobs = service.json("jobs", "--label", f"watch={id}", "-n", "1000")
     assert {job["state"] for job in jobs} == {"done"}, jobs
     records = [record["job"] for record in service.json("history", "-n", "1000")]
@@ -119,7 +119,7 @@ def test_hooks_are_told_though_the_service_is_killed(own_net):
         posts = [one for one in told if one["event"] == "post"]
         assert len({one["delivery"] for one in posts}) == 1 and {one["job"]["state"] for one in posts} == {"done"}
         assert told[0]["event"] == "pre" and told[-1]["event"] == "post", [one["event"] for one in told]
-        # What has one name is one message.
+        # Messages with the same delivery name are the same message.
         batches = {one["delivery"]: one["files"] for one in told if one["event"] == "file"}
         assert all(one["files"] == batches[one["delivery"]] for one in told if one["event"] == "file")
         assert {file["path"] for files in batches.values() for file in files} == {f"f{number}" for number in range(8)}

@@ -23,7 +23,8 @@ def test_random_loss_both_ways(road, near, loss):
     assert report["segments_retransmitted"] > 0
     assert loss * 0.5 < report["loss_fraction"] < loss * 1.6
     unique = report["segments_sent"] - report["segments_retransmitted"] - report["segments_proactive"]
-    # Where a busy machine makes the path look long, what is outstanding at the end is repeated ahead of feedback, which is no duplicate.
+    # If a busy machine makes the path look long, segments that are outstanding at the end are repeated before
+    # feedback comes. These do not count as duplicates here.
     assert report["segments_duplicate"] - report["segments_proactive"] < 0.01 * unique, report
 
 
@@ -54,7 +55,7 @@ def test_ciphers(road, near, cipher):
 
 
 def test_cipher_none_needs_both_sides(own_net):
-    """The daemon must have been told that it may; block bytes are then readable on the wire, names are not."""
+    """The daemon must allow it. Then the bytes of blocks are readable on the wire, but names are not."""
     near = own_net.folder("near")
     marker = b"FARHAUL-PLAIN-MARKER-" * 50
     source = near / "secret-name-of-this-file"
@@ -74,7 +75,7 @@ def test_cipher_none_needs_both_sides(own_net):
 
 @pytest.mark.parametrize("cipher", ["aes-128-gcm", "none"])
 def test_damage_on_the_way_without_digests(ssh_road, near, cipher):
-    """What a damaged packet carries is taken as lost; without a cipher its checksum is all that looks at the content."""
+    """A damaged packet counts as lost. Without a cipher only its checksum finds damage in the content."""
     source = make_file(near / "file", 30 * MIB)
     options = ("--cipher", cipher, "--verify", "transit", "--udp-only")
     with ssh_road.failing("damage=0.05,seed=11") as bad:
@@ -85,7 +86,7 @@ def test_damage_on_the_way_without_digests(ssh_road, near, cipher):
 
 
 def test_digests_are_sealed_without_a_cipher(own_net):
-    """Who may change the content on its way must not be able to change its digest as well."""
+    """An attacker who can change content on its way must not be able to change its digest as well."""
     near = own_net.folder("near")
     daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33070, arguments=["--allow-cipher-none"])
     source = make_file(near / "file", 100_000)
@@ -131,7 +132,7 @@ def test_given_mtu(road, near):
 def test_fixed_rate_is_held(road, near):
     source = make_file(near / "file", 100 * MIB)
     report = road.cp("--policy", "fixed", "--rate", "400M", source, road.url("file")).report
-    # Only the upper bound is the product's; a busy machine may be slower than any rate.
+    # Only an upper bound can be tested: on a busy machine the rate may be lower.
     assert report["goodput_bps"] < 1.03 * 400e6, report["goodput_bps"]
 
 
@@ -167,7 +168,8 @@ def test_durable(road, near):
 
 
 def test_memory_budget_is_kept(own_road):
-    """64 MiB budget, loss (so that blocks wait for repair): neither end goes far beyond it."""
+    """With a budget of 64 MiB and loss, so that blocks wait for repair, neither end uses much more memory
+    than that."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 500 * MIB)
     with road.failing("loss=0.05,seed=5") as bad:
@@ -201,7 +203,7 @@ def test_jumbo_link(tmp_path):
 
 
 def test_receiver_that_pauses(own_road):
-    """The receiving process stops for a while: the sender waits, and nothing is lost."""
+    """The receiving process is stopped for a while: the sender waits, and nothing is lost."""
     import signal
     road = own_road
     source = make_file(road.net.folder("near") / "file", 200 * MIB)

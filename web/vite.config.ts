@@ -25,12 +25,12 @@ function compressedCopies(): Plugin {
 export default defineConfig({
   plugins: [svelte(), compressedCopies()],
   build: {
-    // A browser of two years ago.
+    // The oldest browser that is supported: one of two years ago.
     target: "chrome130",
     modulePreload: { polyfill: false },
-    // The policy of the page's content allows no `data:` scripts or fonts.
+    // The page's content security policy forbids `data:` scripts and fonts.
     assetsInlineLimit: 0,
   },
-  // `npm run dev` shows the page of a service that listens here.
+  // `npm run dev` shows the page with the data of a service at this address.
   server: { proxy: { "/api": "http://127.0.0.1:33080" } },
 });

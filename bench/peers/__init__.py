@@ -1,7 +1,8 @@
-"""The tools that Farhaul is measured beside, a file a tool or family.
+"""The tools with which Farhaul is compared, one file for each tool or family.
 
-How to read it: `peer` says what a tool is to the measurement; each other file has classes of it; `PEERS` is the list.
-A new tool is a class with its options and the place in its documentation that recommends them, added to `PEERS`.
+How to read it: `peer` has the base class of a tool; each other file has subclasses; `PEERS` is the list. A
+new tool is a class with its options and the place in its documentation that recommends them, added to
+`PEERS`.
 """
 
 from . import farhaul, gridftp, http, openssh, quic, rclone, rsync, srt, udt, uftp, xrootd, yardsticks
@@ -19,14 +20,15 @@ PEERS = [
     yardsticks.Iperf3(), yardsticks.Iperf3(streams=4), yardsticks.Nuttcp(),
 ]
 
-#: systemd units that Debian's packages bring and enable; `./x bench install` disables those that it brought itself.
+#: systemd units that Debian's packages bring and enable; `./x bench install` disables those that it has
+#: installed.
 SERVICES = {
     "globus-gridftp-server-progs": ["globus-gridftp-server", "globus-gridftp-sshftp"],
     "nginx-light": ["nginx"], "squid": ["squid"], "uftp": ["uftp"], "iperf3": ["iperf3"], "nuttcp": ["nuttcp.socket"],
     "rsync": ["rsync"], "xrootd-server": ["xrootd@clustered", "xrootd@standalone"],
 }
 
-#: What draws the report.
+#: Packages that draw the plots of the report.
 REPORT_PACKAGES = ["python3-matplotlib"]
 
 

@@ -47,7 +47,7 @@ class ToDaemon(Farhaul):
             daemon = product.Daemon(site.link.pair, site.b, [key.read_text()], site.link.daemon_port, root=site.root,
                                     arguments=["--allow-cipher-none"])
             site.on_close(daemon.kill)
-            # A daemon is for one case, a fresh one has another fingerprint.
+            # Each case has a daemon of its own, with a fingerprint of its own.
             (site.a.home / ".config/farhaul/known_hosts").unlink(missing_ok=True)
             site.processes.append(daemon.process)
             return daemon

@@ -15,7 +15,7 @@ class GridFtp(Peer):
 
     def start(self, site):
         def make():
-            # Not as root, which the server refuses for anonymous users. Its log names what it could not do.
+            # The server refuses anonymous users if it runs as root. Its log says what it could not do.
             log = site.scratch("gridftp", user=True)
             return site.serve(
                 ["globus-gridftp-server", "-aa", "-anonymous-user", USER, "-p", str(PORT), "-control-interface",

@@ -7,7 +7,7 @@ CACHE_PORT = 3128
 
 
 def nginx(site):
-    """nginx over the whole root, with WebDAV for those that push."""
+    """nginx that serves the whole root, with WebDAV for tools that push."""
     def make():
         folder = site.scratch("nginx")
         for name in ("body", "logs"):

@@ -1,8 +1,8 @@
-"""What a tool is to the measurement.
+"""The base class of the tools that are measured.
 
-A peer says which programs it needs, starts its servers on host B, and gives the command that host A's user types. The
-clock runs from the start of that command to its end, and on through `finish`, where a tool's receiver is known to end
-later than its sender.
+A peer says which programs it needs, starts its servers on host B, and gives the command that the user of host
+A types. The clock runs from the start of that command to its end, and on through `finish` if the tool's
+receiver is known to end later than its sender.
 
 Always true: a command is built, and what it needs on disk is written, before the clock starts; nothing here looks at
 the clock or judges what arrived.
@@ -22,10 +22,10 @@ GCM = "aes128-gcm@openssh.com"
 
 @dataclasses.dataclass
 class Job:
-    """One file or tree to be moved to `target`, which is not there yet; its folder is, and is empty.
+    """One file or tree to move to `target`, which does not exist yet; its folder exists and is empty.
 
-    `list` is a file of relative names, one a line, if `source` is a tree. `notes` is what a peer remembers of the job,
-    `limit` the seconds that it may take.
+    If `source` is a tree, `list` is a file of its relative names, one a line. `notes` is for what a peer has
+    to remember of the job, `limit` is the number of seconds that it may take.
     """
 
     source: pathlib.Path
@@ -83,7 +83,7 @@ class Site:
         return process
 
     def shared(self, name, make):
-        """What several peers use, made once."""
+        """Makes what several peers use, once."""
         if name not in self._shared:
             self._shared[name] = make()
         return self._shared[name]
@@ -99,7 +99,7 @@ class Peer:
     """One tool with one set of options."""
 
     name = ""
-    #: Debian's packages that bring the programs.
+    #: The packages of Debian that bring the programs.
     packages = ()
     #: Programs that must be found.
     programs = ()
@@ -134,7 +134,7 @@ class Peer:
         """Starts its servers."""
 
     def before(self, site, job):
-        """What has to be there before the user's command, outside the clock."""
+        """Prepares what the user's command needs, before the clock starts."""
 
     def command(self, site, job):
         """The command on host A."""
@@ -144,14 +144,16 @@ class Peer:
         return {}
 
     def finish(self, site, job, seconds):
-        """Inside the clock: waits until the receiver is done, for `seconds` at most; False if it was not."""
+        """Waits until the receiver is done, for `seconds` at most, while the clock runs. False if it was not
+        done by then."""
         return True
 
     def after(self, site, job):
-        """Clean-up after each run, also a failed one."""
+        """Cleans up after each run, also a failed one."""
 
     def measured(self, out):
-        """(bytes, seconds) as a yardstick tells them on stdout; None: the clock and the file tell."""
+        """(bytes, seconds) that a yardstick prints on stdout; None for other tools, for which the clock and
+        the file count."""
         return None
 
     def arrived(self, job, out):

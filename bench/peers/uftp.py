@@ -25,8 +25,8 @@ class Uftp(Peer):
 
     def command(self, site, job):
         rate = site.profile.rate_bps
-        receiver = "0x" + ipaddress.IPv4Address(site.address).packed.hex()  # named, so that no other is waited for
-        block = str(min(8800, site.profile.mtu - 60))  # what a packet holds behind the headers; 8800 is its limit
+        receiver = "0x" + ipaddress.IPv4Address(site.address).packed.hex()  # named, so that the sender waits for no other one
+        block = str(min(8800, site.profile.mtu - 60))  # a packet's payload; 8800 is the limit of uftp
         kbits = "-1" if rate is None else str(int(rate * 0.9 / 1000))
         return ["uftp", "-q", "-R", kbits, "-B", "104857600", "-b", block, "-p", str(PORT), "-I", site.a.interface,
                 *self.extra, "-M", site.address, "-H", receiver, job.source]

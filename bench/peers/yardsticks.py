@@ -1,6 +1,7 @@
-"""Memory to memory: what the hosts and the link give when no file is touched and nothing is sealed or verified.
+"""Memory to memory: how fast the hosts and the link are if no file is touched and nothing is sealed or
+verified.
 
-A yardstick runs for a time and tells the rate at its receiver.
+A yardstick runs for a fixed time and reports the rate at its receiver.
 """
 
 import json

@@ -1,4 +1,4 @@
-//! What stands on the command line, or comes from a script that writes it.
+//! Values of the command line, or of a script that writes one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,10 +23,10 @@ target!(values, 5000, |bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let is_zero = |text: &str| text.chars().all(|c| !('1'..='9').contains(&c));
     if let Ok(rate) = values::rate(text) {
-        assert!(rate > 0 || is_zero(text), "a rate that is rounded away");
+        assert!(rate > 0 || is_zero(text), "a rate became 0 by rounding");
     }
     if let Ok(size) = values::size(text) {
-        assert!(size > 0 || is_zero(text), "a size that is rounded away");
+        assert!(size > 0 || is_zero(text), "a size became 0 by rounding");
     }
     let _ = (values::kilobits(text), values::seconds(text), values::age(text), values::size_or_none(text));
     let _ = (values::flows(text).is_ok(), values::port(text), values::path(text).is_ok());

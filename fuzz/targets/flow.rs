@@ -1,4 +1,5 @@
-//! Two honest ends and a path that loses, delays, repeats and reorders as the input says: what is said to have arrived has.
+//! Two honest ends, and a path that loses, delays, repeats and reorders as the input says: everything that is
+//! reported as arrived must have arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use farhaul_proto::{
 
 use crate::target;
 
-/// Numbers taken off the front of the input; zeros when it is at its end.
+/// Takes numbers off the front of the input; zeros once it is at its end.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -56,12 +57,12 @@ struct Side {
     stream: ControlStream,
     controller: Controller,
     plan: PacketPlan,
-    /// On the way to this side.
+    /// Packets on their way to this side.
     coming: Vec<Packet>,
     heard: Vec<u8>,
     complete: BTreeMap<u64, u32>,
     acked: BTreeSet<u64>,
-    /// By this side, and by the peer.
+    /// Blocks given up by this side, and (`told`) by the peer.
     given_up: BTreeSet<u64>,
     told: BTreeSet<u64>,
 }
@@ -167,7 +168,7 @@ target!(pair, 2000, |bytes: &[u8]| {
             3 => now += u64::from(input.u16()) * 1000,
             4 => now += u64::from(input.byte()) * 4_000_000,
             5 => {
-                // A packet overtakes.
+                // A packet overtakes others.
                 let (from, is_back) = (usize::from(input.byte()), input.byte() & 1 == 0);
                 let coming = if is_back { &mut sender.coming } else { &mut receiver.coming };
                 if !coming.is_empty() {
@@ -177,7 +178,7 @@ target!(pair, 2000, |bytes: &[u8]| {
                 }
             }
             6 => {
-                // One is lost, or comes twice.
+                // A packet is lost, or comes twice.
                 let (from, how) = (usize::from(input.byte()), input.byte());
                 let coming = if how & 1 == 0 { &mut sender.coming } else { &mut receiver.coming };
                 if !coming.is_empty() {
@@ -198,7 +199,7 @@ target!(pair, 2000, |bytes: &[u8]| {
         }
         check(&sender, &receiver, &lens, said);
     }
-    // The path is well again: everything arrives.
+    // The path works again: everything arrives.
     receiver.flow.grant(lens.len() as u64);
     sender.flow.set_finishing(true);
     for _ in 0..4000 {
@@ -238,13 +239,13 @@ fn check(sender: &Side, receiver: &Side, lens: &[u32], said: usize) {
     }
     assert!(
         sender.acked.iter().all(|block| receiver.complete.contains_key(block)),
-        "acknowledged, and not there"
+        "a block was acknowledged that is not complete"
     );
-    assert!(sender.given_up.is_disjoint(&sender.acked), "acknowledged, and given up");
-    assert!(receiver.told.is_subset(&sender.given_up), "said to be given up, and not given up");
+    assert!(sender.given_up.is_disjoint(&sender.acked), "a block was both acknowledged and given up");
+    assert!(receiver.told.is_subset(&sender.given_up), "a block was reported as given up that was not");
     assert!(
         receiver.told.iter().all(|block| !receiver.complete.contains_key(block)),
-        "complete, and given up"
+        "a block is both complete and given up"
     );
     assert!(receiver.heard.len() <= said);
     assert!(

@@ -1,4 +1,4 @@
-//! Packets that were opened, and what a flow and a control stream make of them, in any order.
+//! Opened packets, and how a flow and a control stream handle them, in any order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ target!(packet, 5000, |bytes: &[u8]| {
     let mut controller = Controller::new(RateConfig::default());
     let mut flow = Flow::new(FlowConfig::default(), Timestamp::ZERO);
     flow.grant(4);
-    // Who opens packets throws away a segment of nothing.
+    // The code that opens packets drops an empty segment.
     let segment = segment.map(|(segment, _)| segment).filter(|segment| segment.len > 0);
     let received = ReceivedPacket {
         number: 0,
@@ -38,18 +38,18 @@ target!(packet, 5000, |bytes: &[u8]| {
     let _ = flow.handle_packet(Timestamp::ZERO, &received, &mut stream, &mut controller);
 });
 
-/// A peer that holds the keys says what it likes, in any order, while this end sends blocks and control bytes.
+/// A peer that holds the keys and sends anything in any order, while this end sends blocks and control bytes.
 struct Hostile {
     flow: Flow,
     stream: ControlStream,
     controller: Controller,
     plan: PacketPlan,
     now: u64,
-    /// Numbers below it were sent, or skipped.
+    /// Numbers below this were sent or skipped.
     sent: u64,
     next: u64,
     granted: u64,
-    /// Blocks that came whole, or were given up by the peer.
+    /// Blocks that are complete, or were given up by the peer.
     over: BTreeSet<u64>,
 }
 
@@ -76,7 +76,7 @@ target!(flow, 3000, |bytes: &[u8]| {
     };
     while !input.is_empty() {
         if !hostile.step(&mut input) {
-            // The session has ended; what it leaves is still asked for.
+            // The session has ended; the rest is still asked for.
             hostile.flow.abandon(&mut hostile.stream);
             break;
         }
@@ -84,7 +84,7 @@ target!(flow, 3000, |bytes: &[u8]| {
 });
 
 impl Hostile {
-    /// Returns false when the flow has ended the session.
+    /// Runs one step of the input; returns `false` if the flow has ended the session.
     fn step(&mut self, input: &mut Input<'_>) -> bool {
         match input.byte() % 16 {
             0 => self.now += u64::from(input.u16()) * 10_000,
@@ -102,7 +102,7 @@ impl Hostile {
             }
             7 | 8 => return self.feedback(input),
             9 => {
-                // From far ahead, or one that has been here.
+                // A packet from far ahead, or one that has come before.
                 let jump = u64::from(input.u16());
                 let control = [3, 0];
                 return self.give(jump, &control, None);
@@ -199,7 +199,7 @@ impl Hostile {
         verdict.is_ok()
     }
 
-    /// A frame that is well formed: what it says may be true or not.
+    /// Sends a well-formed feedback frame, whose content may be true or not.
     fn feedback(&mut self, input: &mut Input<'_>) -> bool {
         let back = u64::from(input.byte());
         let newest = match input.byte() {
@@ -219,7 +219,7 @@ impl Hostile {
         went_on
     }
 
-    /// Ranges of blocks that are given up, granted or not; an empty one is refused.
+    /// Sends ranges of blocks that are given up, granted or not; an empty range is refused.
     fn give_up(&mut self, input: &mut Input<'_>) -> bool {
         let ranges = 1 + usize::from(input.byte() % 4);
         let mut control = vec![12, 2 * ranges as u8];
@@ -230,7 +230,7 @@ impl Hostile {
         self.give(0, &control, None)
     }
 
-    /// A flow that is closing reads nothing any more.
+    /// Whether the flow is open; a closing flow reads nothing more.
     fn is_open(&self) -> bool {
         self.flow.block_room() > 0
     }

@@ -34,7 +34,8 @@ target!(hello, 5000, |bytes: &[u8]| {
     }
 });
 
-/// What was understood can be said again, unless it grows beyond a frame (text that is no UTF-8 does).
+/// What was understood must encode again, unless it becomes longer than a frame (as text that is not UTF-8
+/// does).
 fn comes_back<F: std::ops::Deref<Target = Vec<u8>>>(
     frame: Result<F, HelloError>,
     is_understood: impl Fn(&[u8]) -> bool,
@@ -112,7 +113,7 @@ target!(failed_run, 2000, {
     move |bytes: &[u8]| drop(FailedRun::read(&scratch.file(bytes)))
 });
 
-/// A stream that gives its bytes in reads of the lengths that the first of them say.
+/// A stream that returns its bytes in reads of the lengths that its first bytes say.
 struct Pieces {
     lengths: Vec<u8>,
     bytes: Vec<u8>,
@@ -162,7 +163,7 @@ target!(stream_frames, 2000, {
         let null = std::fs::File::open("/dev/null").expect("every system has it");
         let pieces = Pieces { lengths: lengths.to_vec(), bytes: frames.to_vec(), at: 0, reads: 0, null };
         let mut link = StreamLink::new(Box::new(pieces));
-        // The frames as a plain reading finds them.
+        // The frames as a simple reader finds them.
         let mut rest = frames;
         for _ in 0..4 * frames.len() + 16 {
             let Ok(_) = link.recv(&mut batch) else { break };
@@ -176,7 +177,8 @@ target!(stream_frames, 2000, {
     }
 });
 
-// Cipher and way, then: a datagram of anybody; or control bytes of a peer that holds the keys.
+// The first byte is the cipher and the case. The rest is a stranger's datagram, or control bytes of a peer
+// that holds the keys.
 target!(datagram, 2000, |bytes: &[u8]| {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let cipher =

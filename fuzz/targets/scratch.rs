@@ -1,10 +1,10 @@
-//! Directories for one input at a time, in memory where the system has such a place.
+//! Directories for one input at a time, in memory if the system has such a place.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// An empty directory; `TMPDIR` says where, else it is in memory.
+/// An empty directory in `TMPDIR` or, if that is not set, in memory.
 pub(crate) fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     match std::env::var_os("TMPDIR").is_none() && memory.is_dir() {
@@ -14,7 +14,7 @@ pub(crate) fn folder() -> TempDir {
     .expect("a directory can be made")
 }
 
-/// One file, written anew for each input.
+/// A file that is written anew for each input.
 pub(crate) struct Scratch {
     folder: TempDir,
 }

@@ -1,6 +1,6 @@
-//! Makes the seeds anew, from real sessions and real files: `cargo test -p farhaul-fuzz -- --ignored`.
+//! Makes the seeds anew from real sessions and real files: `cargo test -p farhaul-fuzz -- --ignored`.
 //!
-//! What was found while fuzzing stays beside them (`found-...`).
+//! Inputs that were found by fuzzing stay beside them (`found-...`).
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -62,7 +62,7 @@ fn sessions() {
     }
 }
 
-/// Each message by which a daemon is steered, and documents of both ends.
+/// All messages by which a daemon is steered, and documents of both ends.
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn controls() {
@@ -89,7 +89,7 @@ fn controls() {
     put("reading__control_documents", "snapshot", &snapshot);
 }
 
-/// Each message of a read, a list, and blocks of some pieces and of one.
+/// All messages of a read, a list, and blocks of several pieces and of one.
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn reads() {
@@ -113,7 +113,8 @@ fn reads() {
     );
 }
 
-/// What a real session seldom says: the content of a pipe, whose size is told at the end, and a piece that arrived damaged.
+/// Messages that are rare in real sessions: the content of a pipe, whose size is sent at the end, and a piece
+/// that arrived damaged.
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn rare_messages() {
@@ -127,7 +128,7 @@ fn rare_messages() {
     let mut sections = vec![vec![0; 3], entry.to_vec(), whole(0), whole(1), whole(2), vec![0, 0, 3, 1, 0x80]];
     sections.extend([end, vec![6]]);
     put("session__receiver", "pipe", &sections.join(&b"\xff\xff"[..]));
-    // The same in little: pieces may be short.
+    // The same with less content: pieces may be short.
     for (section, chunk) in sections[2..5].iter_mut().zip(0..) {
         *section = vec![0, 0, chunk, 1, 9];
     }
@@ -167,7 +168,7 @@ fn frames_and_files() {
         put("reading__hello", &format!("{name}-framed"), frame);
     };
     let needs = Features::of(&["manifest"]);
-    let opening = request.opening(needs.clone()).expect("it can be told");
+    let opening = request.opening(needs.clone()).expect("the request can be encoded");
     let mut hello = Hello::new(opening, needs.and(&["delta"]), vec![7, 8], true);
     hello.secret_half = Some(HelloSecret([5; 32]));
     frame("hello", &encode(&hello).expect("it fits"));
@@ -266,7 +267,7 @@ fn small_things() {
     put("proto__flow", "sends", b"\x00\x0b\x03\x0a\x10\x00\x0a\xff\xff\x02\x07\x00\x00\x0a\x00\x0a\x00\x05\x20\x00\x00\x01\x0f\x00\x00\x00\x00\x00\x00\x00\x02\x00\x10\x00\x02\x0c\xff\x02\x01\x02\x02");
     put("proto__flow", "receives", b"\x02\x0b\x02\x05\x00\x00\x00\x01\x00\x00\x02\x00\x05\x50\x06\x00\x01\x00\x00\x20\x01\x0f\x00\x00\x04word\x0e\x02\x09\x00\x07\x0d\x00\x02");
     put("flow__pair", "loss", b"\x00\x40\x00\x00\x10\x00\x01\xff\x07\x20\x03\x20\x00\x07\x20\x06\x01\x01\x07\x20\x04\x30\x07\x05\x05\x03\x00\x07\x20\x06\x00\x03\x07\x20");
-    // Classes, and what is given up: by a peer, and between two that are honest.
+    // Classes of blocks, and blocks that are given up: by a hostile peer, and between two honest ends.
     put("proto__flow", "given-up", b"\x00\x0b\x03\x05\x00\x00\x00\x01\x00\x00\x0d\x09\x01\x01\x11\x05\x00\x00\x20\x01\x00\x01\x07\x00\x00\x00\x00\x00\x00\x00\x09\x00\x0d\x07\x10\x00\x0d\x08\x20\x10\x00\x0d\x06\x00\x02\x00\xff\xff\x02");
     put("flow__pair", "given-up", b"\x07\x20\x07\x20\x00\x40\x00\x08\x50\x08\x90\x07\x20\x06\x01\x00\x07\x20\x08\x00\x07\x02\x06\x00\x01\x04\x30\x07\x20\x08\x60\x08\x03\x07\x20");
 
@@ -283,8 +284,8 @@ fn small_things() {
     let new = [vec![1; 9000], vec![2; 5000]].concat();
     let old = [vec![1; 9000], vec![3; 5000]].concat();
     let mut out = vec![0; 1 << 20];
-    let len =
-        write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out).expect("most is the same");
+    let len = write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out)
+        .expect("most of both versions is the same, so a patch pays");
     put("volume__patch", "patch", &[&[27][..], &out[..len]].concat());
     put("volume__patch", "versions", b"\x10old and new");
     for cipher in 0..4u8 {
@@ -351,7 +352,7 @@ fn udp_frame() -> Vec<u8> {
     frame
 }
 
-/// Every target has seeds, so that the replay says something.
+/// Every target has seeds, so that a replay tests something.
 #[test]
 fn every_target_has_seeds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/__fuzz__");

@@ -1,6 +1,7 @@
-//! Conversations: one end of a session, with its threads and its files, and a peer that says what it likes in any order.
+//! Conversations: one end of a session, with its threads and files, and a peer that sends anything in any
+//! order.
 //!
-//! What an input means stands in `copy/src/fuzzing.rs`.
+//! `copy/src/fuzzing.rs` says what an input means.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ target!(receiver, 150, |bytes: &[u8]| {
     let folder = scratch::folder();
     let there = folder.path().join("there");
     std::fs::create_dir(&there).expect("it can be made");
-    // Something that is there already, by names that the seeds have.
+    // Files that exist already, with names that the seeds use.
     std::fs::write(there.join("small"), b"older").expect("it can be made");
     std::fs::create_dir(there.join("surplus")).expect("it can be made");
     std::fs::write(there.join("surplus/file"), b"ssss").expect("it can be made");
@@ -26,10 +27,10 @@ target!(sender, 100, |bytes: &[u8]| {
     let _ = converse(FuzzedEnd::Sender, bytes, folder.path());
 });
 
-/// What the files of a source are filled with.
+/// The byte that the files of a source are filled with.
 pub(crate) const FILL: u8 = b's';
 
-/// A small tree with one of each kind, the larger files of two and three chunks.
+/// A small tree with one entry of each kind; the larger files have two and three chunks.
 pub(crate) fn source(folder: &Path) {
     let made = (|| {
         std::fs::create_dir_all(folder.join("folder/below"))?;

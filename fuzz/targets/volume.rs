@@ -27,7 +27,7 @@ target!(paths, 5000, |bytes: &[u8]| {
     let _ = leads_out(&bytes[..middle], &bytes[middle..]);
 });
 
-/// Nothing in it leads up, or to the root.
+/// Checks that no component leads up or to the root.
 fn is_sound(path: &RelPath) {
     let is_name = |name: &[u8]| {
         !name.is_empty()
@@ -42,7 +42,7 @@ fn is_sound(path: &RelPath) {
     assert!(!leads_out(path.as_bytes(), b"x"));
 }
 
-// Lines of rules, then, behind an empty line, paths.
+// Lines of rules; behind an empty line, paths.
 target!(filter, 3000, |bytes: &[u8]| {
     let (rules, paths) = match bytes.windows(2).position(|pair| pair == b"\n\n") {
         Some(at) => (&bytes[..at], &bytes[at + 2..]),
@@ -65,7 +65,7 @@ target!(filter, 3000, |bytes: &[u8]| {
     let _ = filter.unprotecting();
 });
 
-// A pattern, a zero, a name; the pattern is also expanded where there are some files.
+// A pattern, a zero byte and a name; the pattern is also expanded in a folder with some files.
 target!(glob, 2000, {
     let scratch = Scratch::new();
     std::fs::create_dir_all(scratch.path().join("a/b")).expect("it can be made");
@@ -111,7 +111,7 @@ target!(ranges, 5000, |bytes: &[u8]| {
     }
 });
 
-// A patch as a peer sends it, and one that is made of two versions by the marks of the old one.
+// A patch as a peer sends it, and one that is made from two versions by the marks of the old one.
 target!(patch, 300, |bytes: &[u8]| {
     let Some((&first, content)) = bytes.split_first() else { return };
     let len = 1 + usize::from(first) * PIECE / 8;

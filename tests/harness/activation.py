@@ -1,6 +1,8 @@
-"""A service manager's part in socket activation: binds sockets, and becomes the program that gets them.
+"""The part of a service manager in socket activation: binds sockets, then executes the program that gets
+them.
 
-`activation.py [--user UID] NAME=KIND:ADDRESS... -- PROGRAM...`; kinds are udp, tcp, unix (a path) and file (what is no socket).
+`activation.py [--user UID] NAME=KIND:ADDRESS... -- PROGRAM...`; KIND is udp, tcp, unix (ADDRESS is a path) or
+file (ADDRESS is a file, which is not a socket).
 """
 
 import os
@@ -19,7 +21,7 @@ def opened(kind, address):
     else:
         host, _, port = address.rpartition(":")
         made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
-        # As systemd does for all its sockets.
+        # systemd sets this on all its sockets, too.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         made.bind((host.strip("[]"), int(port)))
@@ -41,7 +43,7 @@ def main(words):
         made.append(opened(kind, address))
         if kind == "unix" and user is not None:
             os.chown(address, user, user)
-    # Out of the way of the numbers that they are to have.
+    # First to high numbers, so that none is in the way of the numbers that the descriptors get at the end.
     made = [os.dup2(one, 100 + number) for number, one in enumerate(made)]
     for number, one in enumerate(made):
         os.dup2(one, FIRST + number)

@@ -10,15 +10,15 @@ from playwright.sync_api import sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
-#: Where the pictures of the views are put.
+#: The folder for the pictures of the views.
 PICTURES = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "page"
 CHROMIUM = "/usr/bin/chromium"
-#: What a browser says of a request that was refused or cut, which tests provoke.
+#: Messages of the browser about requests that were refused or cut. Tests provoke these.
 EXPECTED = ("Failed to load resource", "net::ERR_")
 
 
 class Browser(contextlib.AbstractContextManager):
-    """Chromium among the network namespace, the names and the homes of `host`."""
+    """Chromium that runs on `host`: in its network namespace, with its names and homes."""
 
     def __init__(self, host, directory):
         self.program = pathlib.Path(directory) / "chromium-there"
@@ -32,7 +32,7 @@ class Browser(contextlib.AbstractContextManager):
         self.contexts = []
 
     def visit(self, base, **options):
-        """Somebody with cookies of his own, who has nothing open yet."""
+        """A visitor with cookies of its own and no page open yet."""
         visitor = Visitor(self.browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}), base)
         self.contexts.append(visitor)
         return visitor
@@ -43,7 +43,7 @@ class Browser(contextlib.AbstractContextManager):
 
 
 class Visitor:
-    """One page, and what went wrong in it."""
+    """One page, and the errors that occurred in it."""
 
     def __init__(self, context, base):
         self.context, self.base = context, base
@@ -67,13 +67,13 @@ class Visitor:
         self.page.get_by_role("heading", name="Now", exact=True).wait_for()
 
     def axe(self):
-        """What is not accessible in what is shown, one line each."""
+        """The accessibility faults of the page, one line each."""
         self.page.evaluate(AXE.read_text())
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:4]}" for one in found["violations"]]
 
     def overflow(self):
-        """What is wider than the window, or cut without dots."""
+        """The elements that are wider than the window, or whose text is cut off without dots."""
         return self.page.evaluate("""() => {
             const width = document.documentElement.clientWidth;
             const wide = [...document.querySelectorAll('main *')].filter((element) => {

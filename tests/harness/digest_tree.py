@@ -1,4 +1,4 @@
-"""The root of a manifest's digest tree, computed a second time, by docs/guide/verify.md."""
+"""The root of a manifest's digest tree, computed independently, as docs/guide/verify.md describes it."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ DERIVE_CONTEXT, DERIVE_MATERIAL = 32, 64
 
 
 def _last(key, content, number, flags):
-    """The last compression of a tree, which is the root's if the tree is the whole."""
+    """The last compression of a tree. It is that of the root if the tree is the whole input."""
     if len(content) <= 1024:
         blocks = [content[at:at + 64] for at in range(0, len(content), 64)] or [b""]
         value = key
@@ -47,7 +47,7 @@ def _name(line, field):
 
 
 def record(line):
-    """The bytes that stand for an entry."""
+    """The bytes that are hashed for an entry."""
     def counted(content):
         return struct.pack("<I", len(content)) + content
 

@@ -1,7 +1,8 @@
-"""Carries datagrams between clients and a daemon as a ferry does: what comes from either side meanwhile waits for the next crossing.
+"""Carries datagrams between clients and a daemon as a ferry does: datagrams that come during a crossing wait
+for the next.
 
-So round trips can be counted where a clock would only measure how fast the machine is. Written to stdout: a line a crossing, with
-how many datagrams went there and back.
+So a test can count round trips; a clock would only measure how fast the machine is. The ferry writes a line
+to stdout for each crossing: how many datagrams went to the daemon, and how many came back.
 """
 
 import select
@@ -9,7 +10,7 @@ import socket
 import sys
 import time
 
-#: Long enough for every end to have said all it has to say about what the last crossing has brought.
+#: How long a crossing waits: long enough for both ends to send all their answers to the last crossing.
 PAUSE = 0.4
 
 
@@ -17,7 +18,7 @@ def main(port, daemon):
     here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     here.bind(("127.0.0.1", port))
     print("ready", flush=True)
-    #: Of each client, a socket by which the daemon knows it.
+    #: By client, the socket from which the daemon gets its datagrams.
     beyond = {}
     while True:
         select.select([here, *beyond.values()], [], [])
@@ -34,7 +35,7 @@ def main(port, daemon):
 
 
 def taken(sock):
-    """All that waits, each with its sender."""
+    """All datagrams that wait at a socket, each with its sender."""
     found = []
     while select.select([sock], [], [], 0)[0]:
         try:

@@ -1,6 +1,7 @@
-/* Sends forged copies of one captured frame on a link between two test hosts: addresses, ports and the flow of the
+/* Sends forged copies of one captured frame on a link between two test hosts: addresses, ports and the flow in the
  * packet header stay, packet number and body are random. Usage: flooder INTERFACE PER_SECOND SECONDS FRAME_HEX
- * Bounded by its arguments and by 60 seconds; ends on SIGTERM; prints how many were sent. */
+ * It runs no longer than its arguments say, and no longer than 60 seconds; it ends on SIGTERM, and prints how many
+ * packets it has sent. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -31,7 +32,7 @@ static uint64_t chance(void) {
     return state;
 }
 
-/* Offset of the UDP header; the frame is IPv4 or IPv6 without extension headers. */
+/* The offset of the UDP header; the frame has IPv4, or IPv6 without extension headers. */
 static size_t udp_at(const uint8_t *frame) {
     return frame[12] == 0x08 ? 14 + (frame[14] & 15) * 4 : 54;
 }
@@ -42,7 +43,7 @@ static uint32_t sum(const uint8_t *at, size_t len, uint32_t total) {
     return total;
 }
 
-/* The UDP checksum, without which the kernel would drop the forged packet before the product sees it. */
+/* The UDP checksum: with a wrong one the kernel would drop the forged packet before Farhaul sees it. */
 static void set_checksum(uint8_t *frame, size_t at, size_t len) {
     uint32_t total = 17 + (uint32_t)(len - at);
     total = frame[12] == 0x08 ? sum(frame + 26, 8, total) : sum(frame + 22, 32, total);
@@ -83,7 +84,7 @@ int main(int count, char **arguments) {
     uint64_t sent = 0;
     while (!ended && now() - begin < seconds) {
         for (int i = 0; i < BATCH; i++) {
-            uint64_t number = chance() & 0x3fffff; /* near the running transfer's numbers: the costly kind */
+            uint64_t number = chance() & 0x3fffff; /* near the transfer's own numbers: such packets cost the receiver most */
             for (int b = 0; b < 5; b++) frames[i][at + 8 + 3 + b] = (uint8_t)(number >> (32 - 8 * b));
             for (size_t b = at + 16; b + 8 <= len; b += 64) *(uint64_t *)(frames[i] + b) = chance();
             set_checksum(frames[i], at, len);

@@ -1,6 +1,7 @@
-"""A read-only file system of one directory, by the kernel's FUSE protocol, whose files are of other sizes than they say.
+"""A read-only file system of one directory, by the kernel's FUSE protocol, whose files report other sizes
+than they have.
 
-Always true: what is read comes straight from here (direct I/O), so the kernel does not cut it at the size.
+Always true: reads use direct I/O, so the kernel does not cut a file's content at the reported size.
 """
 
 import contextlib
@@ -23,7 +24,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def mounted(target, files):
-    """While it lasts, `target` has `files`: a name to the size that is said and the content that is read."""
+    """While it lasts, `target` has `files`: a dictionary of name -> (the size that is reported, the content
+    that is read)."""
     try:
         device = os.open("/dev/fuse", os.O_RDWR)
     except OSError as error:
@@ -59,7 +61,8 @@ def serve(device, files):
 
 
 def answer(code, node, body, names, files):
-    """The body of a reply, or an error's number. The directory is node 1, its files are the next ones."""
+    """The body of a reply, or the number of an error. The directory is node 1, its files are the nodes from 2
+    on."""
     def attributes(node):
         size, mode = (0, 0o40755) if node == 1 else (files[names[node - 2]][0], 0o100644)
         return struct.pack("<6Q10I", node, size, 0, MTIME, MTIME, MTIME, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)

@@ -1,8 +1,8 @@
 """Hosts: network namespaces joined by a veth pair, each with its own home, users, names and keys.
 
-Always true: names are unique per test process, so that several runs can be at once; only processes that run inside
-our own namespaces are ever signalled, by pid; everything is taken down when the process ends, and what a killed run
-left behind is taken down by the next one.
+Always true: names are unique per test process, so that several runs can go on at once; only processes inside
+our own namespaces are ever signalled, by pid; everything is taken down when the process ends, and the next
+run takes down what a killed run has left behind.
 
 A host's /etc/passwd, shadow, group and hosts are files under /etc/netns/NAME, which `ip netns exec` mounts over the
 real ones. So `root` and `fhuser` have homes of their own on each host, and ssh's configuration, keys and known hosts
@@ -32,7 +32,7 @@ LINK_MTU = 1500
 
 
 class HarnessError(Exception):
-    """The surroundings of a test could not be made; says nothing about the product."""
+    """The surroundings of a test could not be made. This says nothing about the product."""
 
 
 def call(*argv, **options):
@@ -101,12 +101,13 @@ class Host:
             "PATH": f"{self.bin}:{surroundings.programs()}",
             "LANG": "C.UTF-8",
             "TERM": "dumb",
-            # The tests' daemons run as root of a namespace, which is what most of them are about.
+            # Most daemons of the tests run as root; a daemon refuses that unless this is set.
             "FARHAUL_ALLOW_ROOT": "1",
         }
 
     def command(self, argv, user=None):
-        """The full command line that runs `argv` on this host. It execs all the way, so the pid is argv's own."""
+        """The full command line that runs `argv` on this host. Each step is an exec, so the pid is that of
+        `argv` itself."""
         prefix = ["ip", "netns", "exec", self.netns]
         if user is not None:
             prefix += ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups", "--"]
@@ -155,7 +156,8 @@ class Host:
 
     @contextlib.contextmanager
     def dropping(self, match, hook="prerouting"):
-        """While it lasts, packets that arrive here and match the nft expression vanish without a sign."""
+        """While it lasts, packets that arrive at this host and match the nft expression are dropped without
+        an answer."""
         self._rules += 1
         table = f"fh{self._rules}"
         self.nft(f"table inet {table} {{ chain c {{ type filter hook {hook} priority -350; policy accept; "
@@ -262,7 +264,7 @@ class Pair:
         return (self.alpha, self.beta)
 
     def _share_mounts(self):
-        """What is mounted below the directory later on is seen by processes on the hosts that run already."""
+        """Lets processes that run on the hosts already see what is mounted below the directory later."""
         call("mount", "--bind", str(self.directory), str(self.directory))
         call("mount", "--make-shared", str(self.directory))
 
@@ -280,8 +282,8 @@ class Pair:
                 (host.bin / "farhaul").symlink_to(copy)
 
     def _join(self, mtu):
-        """Makes the two network namespaces and what joins them. A pair over another link has its own way, and may have
-        addresses of its own."""
+        """Makes the two network namespaces and the link between them. A subclass joins its hosts in another
+        way, and may give them other addresses."""
         for host in self.hosts:
             call("ip", "netns", "add", host.netns)
         call("ip", "link", "add", self.alpha.interface, "netns", self.alpha.netns, "mtu", str(mtu), "type", "veth",
@@ -298,7 +300,7 @@ class Pair:
         return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
 
     def small_disk(self, megabytes):
-        """A file system that is soon full."""
+        """Mounts a small file system in memory, which is soon full."""
         return self.mount_memory(self.folder("disk"), megabytes)
 
     def mount_memory(self, folder, megabytes):
@@ -308,8 +310,9 @@ class Pair:
         return folder
 
     def mount_folding(self, folder, megabytes=64):
-        """Mounts a file system at `folder` that takes names for the same whatever the case of their letters, gives them back in
-        lower case, and refuses those that Windows does not have: NTFS in a file, by a program (lowntfs-3g)."""
+        """Mounts a file system at `folder` that does not tell names apart by the case of their letters,
+        returns them in lower case, and refuses names that Windows does not allow: NTFS in an image file, by
+        lowntfs-3g."""
         image = self.directory / f"{folder.name}.ntfs"
         with open(image, "wb") as file:
             file.truncate(megabytes << 20)
@@ -375,8 +378,8 @@ def owner_is_gone(name):
 
 
 def sweep(base=None):
-    """Takes down what runs that were killed have left behind, in `base` too. The runs of a machine do so one after another,
-    or one would look for what another has just taken down."""
+    """Takes down what killed runs have left behind, in `base` too. The runs of a machine do this one after
+    another: otherwise a run could look for something that another run has just taken down."""
     with open(SWEEPING, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sweep_alone(base)
@@ -408,13 +411,13 @@ def _close_all():
 
 
 def _end_on_signal(_number, _frame):
-    raise KeyboardInterrupt  # what pytest, too, takes as the end and not as a failed test
+    raise KeyboardInterrupt  # pytest ends at this, too, and does not take it for a failed test
 
 
 def install_signal_handlers():
-    """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs. What a shell starts in the background ignores
-    SIGINT, and so would everything that we start; here it gets its meaning back. A worker of a parallel run may be a
-    thread, which hears no signals: what it leaves then, the next run sweeps up."""
+    """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs. A process that a shell starts in
+    the background ignores SIGINT, and so would everything that we start; this restores the default. A worker
+    of a parallel run may be a thread, which cannot handle signals: the next run sweeps up what it leaves."""
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)

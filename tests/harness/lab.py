@@ -109,14 +109,14 @@ def all_pids():
 
 
 def sysctls():
-    """Settings of this host's own network, among them all that a lab makes in its own."""
+    """The network settings of this host, among them all that a lab changes in its own namespaces."""
     found = {}
     for pattern in ("core/*", "ipv4/*", "ipv6/conf/default/*"):
         for path in pathlib.Path("/proc/sys/net").glob(pattern):
             try:
                 found[path] = path.read_text()
             except OSError:
-                continue  # folders, and what can only be written
+                continue  # folders, and files that can only be written
     return found
 
 

@@ -17,8 +17,8 @@ SECONDS_MAX = 60
 
 
 def start_capture(host, seconds, count=200, port=None):
-    """Begins to watch for Ethernet frames with UDP inside that arrive at `host`. Returns a function that waits until
-    `count` were seen or `seconds` have passed, and gives them as bytes."""
+    """Begins to watch for Ethernet frames with UDP that arrive at `host`. Returns a function that waits until
+    `count` frames were seen or `seconds` have passed, and returns them as bytes."""
     argv = [sys.executable, HERE / "wire_tool.py", "capture", host.interface, seconds, count, port or 0]
     process = host.start([str(part) for part in argv], stdout=subprocess.PIPE)
     if process.stdout.readline() != b"ready\n":
@@ -27,7 +27,7 @@ def start_capture(host, seconds, count=200, port=None):
 
 
 def repeat(host, frames, times=1):
-    """Puts captured frames on the link again, from `host`'s end of it."""
+    """Puts captured frames on the link again, from the end of `host`."""
     if len(frames) * times > COUNT_MAX:
         raise HarnessError("too many packets")
     text = json.dumps([frame.hex() for frame in frames]).encode()
@@ -52,7 +52,8 @@ class Udp:
 
 @contextlib.contextmanager
 def flood(host, frame, per_second, seconds, tool):
-    """Sends forged copies of `frame` (same addresses, ports and flow; random number and body) while it lasts."""
+    """While it lasts, sends forged copies of `frame`: same addresses, ports and flow, random number and
+    body."""
     seconds = min(seconds, SECONDS_MAX)
     if per_second * seconds > COUNT_MAX:
         raise HarnessError("too many packets")
@@ -67,7 +68,7 @@ def flood(host, frame, per_second, seconds, tool):
 
 
 def build_flooder(folder):
-    """Compiles the flooder; it bounds itself in time and count."""
+    """Compiles the flooder, which limits its own time and number of packets."""
     tool = pathlib.Path(folder) / "flooder"
     subprocess.run(["cc", "-O2", "-o", tool, HERE / "flooder.c"], check=True)
     return tool

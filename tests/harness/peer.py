@@ -1,7 +1,8 @@
-"""A second implementation of docs/reference/wire.md, over byte streams only: an end of a session that says what a test wants.
+"""A second implementation of docs/reference/wire.md, over byte streams only: an end of a session that sends
+what a test wants.
 
-Written by that page, not by the product's sources. It can be honest (then the product must get on with it) and it can
-lie at every level: control messages, blocks, frames, datagrams, hellos.
+It is written from that page, not from the product's sources. It can be honest: then the product must work
+with it. And it can lie at every level: control messages, blocks, frames, datagrams, hellos.
 
 Always true: nothing here reads or writes a file; every wait has a limit.
 """
@@ -19,7 +20,7 @@ from . import seal
 CHUNK = 1 << 20
 PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT, CHALLENGE, ANSWER = range(11)
 GIVEN_UP = 12
-#: Added to a piece's length: what stands there is a patch.
+#: Added to the length of a piece whose bytes are a patch.
 PATCH = 1 << 21
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
@@ -33,7 +34,7 @@ OWN = {FINISH, ABORT, FLOW_DOWN, START, 36, 37, 48, 52, 53, 56, 57, 58, OPEN, FA
 FIRST = 1
 SEND, SKIP, HAVE, LISTED = range(4)
 PLAIN_FILE, PIPE, SPARSE, LINKED, DIRECTORY, SYMLINK, HARD_LINK = 0, 1, 2, 4, 8, 9, 10
-#: What a session lasts at most, and how long one answer may take.
+#: How long a session, and so any wait in it, may last.
 SESSION_SECONDS = 40
 
 
@@ -78,7 +79,7 @@ def counted(data):
 
 
 def complaint(code, reason=b"", hint=b"", number=0, misbehaviour=0):
-    """Why an end gives up: `code` is an exit code, `number` that of the error's code."""
+    """Why an end gives up: `code` is an exit code, `number` is the number of an error's code."""
     return leb(code) + leb(number) + leb(misbehaviour) + counted(reason) + counted(hint)
 
 
@@ -118,16 +119,16 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
     return {"magic": "farhaul", "kind": kind, "protocols": protocols, "version": version, **fields}
 
 
-# What this peer says that it can do, by the lists of docs/reference/wire.md.
+# The features that this peer names in its hello; docs/reference/wire.md lists them.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
             "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt", "more-paths"]
-# The session's part of the options.
+# The options that belong to the session; all others belong to the copy.
 NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
            "memory_bytes", "udp_only", "udp_ports"]
 
 
 def request(direction, *paths, target_is_directory=False, **options):
-    """What a client asks for, as its hello has it."""
+    """The part of a client's hello that asks for a copy."""
     network = {"cipher": "chacha20-poly1305", **{name: options.pop(name) for name in NETWORK if name in options}}
     asked = {"direction": direction, "paths": [base64.b64encode(os.fsencode(path)).decode() for path in paths],
              "target_is_directory": target_is_directory, "options": options}
@@ -135,12 +136,12 @@ def request(direction, *paths, target_is_directory=False, **options):
 
 
 def opening(service, words, network):
-    """A hello's part that says which service is wanted, and what of it."""
+    """The part of a hello that names the service and carries the first request to it."""
     return {"service": service, "request": base64.b64encode(words).decode(), "network": network}
 
 
 def asked(hello):
-    """What a copy's client has asked for."""
+    """What the client of a copy asks for in its hello."""
     assert hello["service"] == "copy", hello
     return json.loads(base64.b64decode(hello["request"]))
 
@@ -155,8 +156,9 @@ def half():
 
 
 def answer(stream, **changes):
-    """The far end's part over ssh: reads the hello, agrees without UDP, and yields the hello and the session. With
-    `changes`, but for those of what it can do, the reply is one that no client may accept."""
+    """The far end's part over ssh: reads the hello, agrees to a session without UDP, and returns the hello
+    and the session. `changes` to other fields than the features and versions make a reply that no client may
+    accept."""
     hello = read_hello(stream)
     ids = [1000 + n for n in range(len(hello["flow_ids"]))]
     reply = greeting("reply", features=FEATURES, refusal=None, flow_ids=ids, udp_ports=[], secret_half=half())
@@ -169,7 +171,8 @@ def answer(stream, **changes):
 
 
 def ask(stream, wish, **changes):
-    """The client's part over ssh: yields the reply and, unless it is a refusal, the session."""
+    """The client's part over ssh: returns the reply and the session, which is None if the reply is a
+    refusal."""
     hello = greeting("hello", features=FEATURES, **wish, flow_ids=[77], udp=False, secret_half=half())
     hello.update(changes)
     write_hello(stream, hello)
@@ -192,7 +195,7 @@ def ask_daemon(stream, wish, **changes):
 
 
 def attach(stream, ticket, index):
-    """Asks to be a further carrier of a daemon's session, under a flow index of its choice; yields the reply."""
+    """Asks to be a further carrier of a daemon's session, under this flow index; returns the reply."""
     read_exactly(stream, 32)
     write_hello(stream, greeting("attach", ticket=ticket, flow_id=78, flow_index=index))
     return read_hello(stream)
@@ -201,7 +204,7 @@ def attach(stream, ticket, index):
 # ---- packets ---------------------------------------------------------------------------------------------------------
 
 class Keys:
-    """One direction of flow 0; an epoch has 2^22 packets, so it does not end here."""
+    """The keys of one direction of flow 0. An epoch has 2^22 packets, so no test reaches its end."""
 
     def __init__(self, secret, direction):
         flow = seal.hkdf_expand(secret, b"farhaul flow\0" + struct.pack(">HB", 0, direction), 32)
@@ -215,7 +218,7 @@ class Keys:
 
 @dataclasses.dataclass
 class Piece:
-    """What a block says that it carries; any of it may be untrue."""
+    """A piece as a block describes it; any field may be untrue."""
 
     file: int
     chunk: int
@@ -246,13 +249,14 @@ class Peer:
         self.granted = 0
         self.incoming = bytearray()
         self.heard = bytearray()
-        #: What has come for requests that were begun behind the first, by number.
+        #: The bytes that have come for requests after the first one, by the request's number.
         self.further = {}
-        #: What the other end said: [code, body], oldest first; and the close frame's words.
+        #: The messages of the other end, (code, body), oldest first. `closed_with` is the content of its
+        #: close frame.
         self.messages = []
         self.seen = 0
         self.closed_with = None
-        #: Complete blocks that arrived.
+        #: The segments of blocks that have not arrived completely; `complete` has the blocks that have.
         self.parts = {}
         self.complete = []
 
@@ -266,14 +270,14 @@ class Peer:
         self.raw(struct.pack(">H", len(header) + len(sealed)) + header + sealed)
 
     def raw(self, data):
-        """Bytes on the carrier as they are."""
+        """Sends bytes on the carrier as they are."""
         try:
             self.stream.sendall(data)
         except OSError:
             raise Closed("the stream was cut") from None
 
     def control(self, data):
-        """Bytes on the control stream."""
+        """Sends bytes on the control stream."""
         for at in range(0, len(data), 16384):
             piece = data[at:at + 16384]
             self.datagram(frame(STREAM, varint(self.offset) + piece))
@@ -287,7 +291,7 @@ class Peer:
             self.words(framed, request)
 
     def words(self, data, request=FIRST):
-        """Bytes of a request's words, which may end within a message."""
+        """Sends bytes of a request's messages. They may end in the middle of a message."""
         self.control(leb(request) + counted(data))
 
     def numbers(self, code, *values):
@@ -327,7 +331,7 @@ class Peer:
         return identity
 
     def block(self, *pieces, trailer=None):
-        """Sends a block when the other end has said what it wants of the files, and has granted one more."""
+        """Sends a block when the other end has decided about its files and has granted one more block."""
         for identity in {piece.file for piece in pieces if piece.file < self.entries}:
             self.wait(lambda: self.is_answered(identity))
         records = b"".join(piece.record() for piece in pieces)
@@ -347,7 +351,8 @@ class Peer:
         self.datagram(bytes([kind]) + block.to_bytes(5, "big") + struct.pack(">I", offset) + payload)
 
     def give_up(self, *ranges):
-        """Says that nothing more is sent of these blocks: a first and a number, ascending."""
+        """Says that nothing more of these blocks is sent; each range is (first block, number of blocks),
+        ascending."""
         body, end = b"", 0
         for first, count in ranges:
             body += varint(first - end) + varint(count)
@@ -382,7 +387,8 @@ class Peer:
         return any(code in (DECIDE, DONE, FAILED) and take_leb(body, 0)[0] == identity for code, body in self.messages)
 
     def next(self, *codes):
-        """The next message that was not looked at yet, of one of these codes; others in between are passed over."""
+        """The next message with one of these codes. Messages before it are skipped, and not looked at
+        again."""
         def found():
             while self.seen < len(self.messages):
                 self.seen += 1
@@ -461,7 +467,7 @@ class Peer:
                 self.take_words()
 
     def take_words(self):
-        """The messages of the request, each behind its length."""
+        """Takes the messages of the request apart; each stands behind its length."""
         while self.heard:
             try:
                 length, start = take_leb(self.heard, 0)
@@ -487,7 +493,7 @@ class Peer:
         """The pieces of the next complete block, their digests checked: (file, chunk, data)."""
         self.wait(lambda: self.complete)
         block = self.complete.pop(0)
-        assert int.from_bytes(block[-8:], "little") == FIRST, "it says whose it is"
+        assert int.from_bytes(block[-8:], "little") == FIRST, "the block names its request"
         block = block[:-8]
         start = len(block) - 4 - struct.unpack("<I", block[-4:])[0]
         content, at, found = 0, start, []
@@ -503,7 +509,7 @@ class Peer:
         return found
 
     def entry_of(self, body):
-        """(id, path, kind, size or target) of an entry message; they must be taken in order."""
+        """(id, path, kind, size or target) of an entry message. Entries must be passed in their order."""
         identity, at = take_leb(body, 0)
         shared, at = take_leb(body, at)
         length, at = take_leb(body, at)
@@ -518,7 +524,8 @@ class Peer:
         return identity, self.last_path, kind, body[at:at + value] if kind == SYMLINK else value
 
     def drain(self):
-        """Goes on until the other end has gone; a finish is answered. Returns what it closed with."""
+        """Goes on until the other end has gone, and answers its finish. Returns the content of its close
+        frame."""
         answered = False
         try:
             while True:

@@ -15,7 +15,8 @@ SECONDS_MAX = 45
 
 
 class FarEnd:
-    """A far end that `--remote-program` names. `script` gets the hello and the session; what it raises, the test gets."""
+    """A far end that `--remote-program` starts. `script` gets the hello and the session; an exception of it
+    fails the test."""
 
     def __init__(self, net, script, **reply):
         self.path = net.folder("far-end") / "socket"
@@ -53,7 +54,8 @@ class FarEnd:
 
 
 def with_far_end(net, script, *arguments, **reply):
-    """Runs `farhaul cp` on alpha with `script` as the far end of `beta:`; arguments and outcome as of `cp`."""
+    """Runs `farhaul cp` on alpha with `script` as the far end of `beta:`. Arguments and outcome are those of
+    `cp`."""
     with FarEnd(net, script, **reply) as far:
         outcome = cp(net.alpha, "--cipher", "chacha20-poly1305", "--remote-program", far.program, *arguments,
                      check=False, timeout=SECONDS_MAX)
@@ -63,7 +65,7 @@ def with_far_end(net, script, *arguments, **reply):
 
 @contextlib.contextmanager
 def program(host, argv, **options):
-    """A stream to a process's standard input and output."""
+    """A stream to the standard input and output of a process."""
     ours, theirs = socket.socketpair()
     with ours:
         process = host.start(argv, stdin=theirs, stdout=theirs, **options)
@@ -90,7 +92,7 @@ def endpoint(host, wish, cwd=None, **hello):
 
 @contextlib.contextmanager
 def session_with(host, daemon, key, wish, **hello):
-    """A session from `host` with a daemon, by whoever has the key file: (reply, session or None)."""
+    """A session from `host` with a daemon, under the key in this file: (reply, session or None)."""
     argv = [tls_pipe(), "connect", f"{daemon.host.v4}:{daemon.port}", key]
     with program(host, argv, stderr=subprocess.DEVNULL) as (stream, _process):
         yield peer.ask_daemon(stream, wish, **hello)
@@ -103,7 +105,7 @@ def daemon_session(net, wish, **hello):
 
 @contextlib.contextmanager
 def attach(net, ticket, index):
-    """The daemon's answer to a further carrier of a session, which lasts as long as this."""
+    """The daemon's answer to a further carrier of a session. The carrier lasts as long as this context."""
     argv = [tls_pipe(), "connect", f"{net.beta.v4}:{net.daemon.port}", net.alpha.home / ".config/farhaul/id_ed25519"]
     with program(net.alpha, argv, stderr=subprocess.DEVNULL) as (stream, _process):
         yield peer.attach(stream, ticket, index)
@@ -111,7 +113,8 @@ def attach(net, ticket, index):
 
 @contextlib.contextmanager
 def other_daemon(net, port, script=None, alpn="farhaul"):
-    """Something on beta's TCP port that speaks a daemon's TLS; `script` gets the stream behind the exported secret."""
+    """A program on a TCP port of beta that speaks the TLS of a daemon. `script` gets the stream behind the
+    exported secret."""
     key = net.folder("identity") / "key"
     net.beta.run(["farhaul", "keygen", "-f", key], check=True)
     argv = [tls_pipe(), "listen", f"{net.beta.v4}:{port}", key, alpn]

@@ -1,9 +1,11 @@
 """Disks that lose their power, and disks that cannot write: file systems of their own in images.
 
-A cut is the ioctl FS_IOC_SHUTDOWN without a flush of the log: from then on nothing reaches the image, and mounting it again replays
-what of the log was there, as after a real one. What a real one could also take, the disk's own volatile cache, stays.
+A cut is the ioctl FS_IOC_SHUTDOWN without a flush of the log: from then on nothing reaches the image, and the
+next mount replays the log as far as it was written, as after a real power failure. A real one could also lose
+the disk's own volatile cache; this one cannot.
 
-Always true: what is mounted lies below the pair's directory and goes with it; loop devices go with what is mounted.
+Always true: mounts lie below the pair's directory and are removed with it; loop devices are removed with
+their mounts.
 """
 
 import contextlib
@@ -19,12 +21,12 @@ from .hosts import HarnessError, call, wait_until
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
 KINDS = ("ext4", "xfs")
-#: xfs makes nothing smaller.
+#: mkfs.xfs makes no smaller file systems.
 MEGABYTES = 512
 
 
 def why_not(kind):
-    """Why such disks cannot be had here, in words; None if they can."""
+    """Why such disks cannot be made on this machine, in words; None if they can."""
     if os.geteuid() != 0:
         return "mounting a disk of one's own needs root"
     if not os.path.exists("/dev/loop-control"):
@@ -35,7 +37,7 @@ def why_not(kind):
 
 
 class Unavailable(Exception):
-    """Such a disk cannot be had here; the text says why."""
+    """Such a disk cannot be made on this machine; the text says why."""
 
 
 class Disk:
@@ -67,17 +69,18 @@ class Disk:
             raise Unavailable(f"{self.kind} in a loop device cannot be mounted here: {done.stderr.strip()}")
         device = os.stat(self.path).st_dev
         ratio = pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/max_ratio")
-        # With 0 whoever writes waits for the disk, and nothing is ever left in memory to be lost.
+        # With a ratio of 0 every writer waits for the disk, and nothing would be left in memory that a cut
+        # could lose.
         if ratio.exists() and ratio.read_text().strip() == "0":
             ratio.write_text("100")
 
     def _unmount(self):
-        # Somebody may look at it for a moment.
+        # Another process may have the mount open for a moment.
         wait_until(lambda: subprocess.run(["umount", str(self.path)], stderr=subprocess.DEVNULL).returncode == 0
                    or not os.path.ismount(self.path), seconds=30, what=f"{self.path} is unmounted")
 
     def cut(self):
-        """The power is gone: nothing is written any more."""
+        """The power fails: from now on nothing reaches the disk."""
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -87,16 +90,17 @@ class Disk:
             os.close(fd)
 
     def restart(self):
-        """The machine is up again: what was in memory is gone, and the log is replayed."""
+        """The machine starts again: what was in memory is lost, and the log is replayed."""
         self._unmount()
         self._mount()
 
     def sync(self):
-        """Everything that is written so far is on the disk, if that takes it."""
+        """Brings everything that was written so far to the disk, unless the disk refuses it."""
         subprocess.run(["sync", "-f", str(self.path)], stderr=subprocess.DEVNULL)
 
     def sync_something_else(self):
-        """What any other program may do at any time. It takes the log along, and no data of others."""
+        """Syncs a file of another program, as may happen at any time. This writes the log, but no data of
+        other files."""
         path = self.path / "of-somebody-else"
         with open(path, "wb") as file:
             file.write(b"x" * 4096)
@@ -112,21 +116,23 @@ class Disk:
 
 
 class ThinDisk(Disk):
-    """A disk that has promised more than it has: while it is full, what is written to a new place fails on its way from the page
-    cache to the disk (EIO), when whoever wrote it has long been told that all is well."""
+    """A disk that promises more room than it has. While its store is full, writes to new places fail on their
+    way from the page cache to the disk (EIO), long after the writing program was told that they had
+    succeeded."""
 
     def __init__(self, pair, megabytes=MEGABYTES):
         self.store = pair.mount_memory(pair.folder("thin"), megabytes)
-        # Without a journal the file system itself does not mind.
+        # Without a journal, the file system itself goes on after such an error.
         super().__init__(pair, "ext4", megabytes, self.store, "noatime,errors=continue", ("-O", "^has_journal"))
         self.ballast = self.store / "ballast"
 
     def fill(self):
-        """From now on it is full, to the last page: of a write that goes in part a loop device says that all is well."""
+        """Fills the store to its last page: a loop device reports success for a write of which only a part
+        fits."""
         with open(self.ballast, "wb") as file:
             for _ in range(100):
                 free = os.statvfs(self.store)
-                # Somebody may be writing meanwhile.
+                # A writer may take some of the room meanwhile.
                 with contextlib.suppress(OSError):
                     os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
                     return
@@ -136,13 +142,13 @@ class ThinDisk(Disk):
         self.ballast.unlink()
 
     def forget_cached(self):
-        """What is read from now on comes from the disk."""
+        """Empties the page cache: reads come from the disk from now on."""
         self._unmount()
         self._mount()
 
 
 def after_a_reboot(pair, argv):
-    """The command line that runs `argv` under another boot id than before."""
+    """The command line that runs `argv` with a new boot id."""
     boot_id = pair.directory / f"boot_id-{os.urandom(4).hex()}"
     boot_id.write_text(f"{os.urandom(4).hex()}-89ab-cdef-0123-456789abcdef\n")
     shell = f'mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec "$@"'
@@ -150,14 +156,14 @@ def after_a_reboot(pair, argv):
 
 
 def files_of(folder):
-    """Regular files below a folder by their relative paths, without the product's own."""
+    """The regular files below a folder by their relative paths, without partial files and journals."""
     folder = pathlib.Path(folder)
     return {path.relative_to(folder): path for path in sorted(folder.rglob("*"))
             if path.is_file() and not path.is_symlink() and not path.name.endswith((".fhpart", ".fhjournal"))}
 
 
 def taken_for_complete(source, target):
-    """Files of `target` that size and time call the source's, and that are something else."""
+    """Files of `target` that have the size and time of their source, but another content."""
     wrong = []
     there = files_of(target)
     for name, path in files_of(source).items():

@@ -4,10 +4,11 @@
     probe.py loss PACKETS RATE     loss of datagrams sent at RATE bit/s (0: as fast as it goes)
     probe.py udp SECONDS RATE      rate of datagrams of 1472 bytes sent at RATE bit/s (0: as fast as it goes)
     probe.py tcp SECONDS [CC]      rate of one TCP connection
-    probe.py delays COUNT MS SET   one-way delays in ms of datagrams sent every MS, in the order of arrival, with their numbers;
-                                   the link is changed by `farhaul lab set SET` before, so that what moves begins with the first
+    probe.py delays COUNT MS SET   one-way delays in ms of datagrams sent every MS, in the order of arrival, with their
+                                   numbers. `farhaul lab set SET` changes the link before, so that moving delays begin
+                                   with the first datagram
 
-Datagrams go out and come in as GSO and GRO super-packets, as fast senders do it.
+Datagrams go out as GSO super-packets and come in as GRO super-packets, as with fast senders.
 """
 
 import contextlib
@@ -46,7 +47,8 @@ def udp_socket(buffer=64 << 20):
 
 
 def hurry():
-    """Runs before all else, where that is permitted: what is measured is the link, not the processor's queue."""
+    """Takes priority over all other processes, if permitted: the probe measures the link, not the wait for a
+    processor."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
@@ -82,7 +84,8 @@ def echo():
 
 
 def send_datagrams(rate, packets=None, seconds=None, train=TRAIN):
-    """Sends until packets or seconds are over, paced by trains; returns how many went and how long it took."""
+    """Sends `packets`, or for `seconds`, paced by trains. Returns how many datagrams went and how long that
+    took."""
     near = udp_socket()
     near.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, PAYLOAD)
     near.connect((os.environ["FARHAUL_LAB_B"], PORT))
@@ -153,7 +156,7 @@ def tcp(seconds, congestion=None):
             near.send(data)
         except TimeoutError:
             pass
-    # The rate is what had arrived, so what still waits to be sent does not matter.
+    # The rate counts what has arrived, so data that still wait to be sent may be dropped.
     near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     near.close()
     return json.loads(sink.stdout.readline())
@@ -162,7 +165,7 @@ def tcp(seconds, congestion=None):
 def delays(count, every_ms, *changes):
     hurry()
     far_end = far("stamps")
-    # What ssh still has to say must not be the first packet.
+    # A late packet of ssh must not be the first one on the changed link.
     time.sleep(0.5)
     subprocess.run(["farhaul", "lab", "set", *changes], check=True)
     near = udp_socket()
@@ -178,7 +181,7 @@ def delays(count, every_ms, *changes):
 
 
 def stamps():
-    """Notes when datagrams come until stdin ends. Both hosts have the machine's clock."""
+    """Notes when datagrams arrive, until stdin ends. Both hosts have the clock of this machine."""
     hurry()
     here = udp_socket()
     here.bind(("0.0.0.0", PORT))

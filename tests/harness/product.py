@@ -33,7 +33,7 @@ def binary():
 
 
 def tls_pipe():
-    """The example of that name, for peers that have no TLS with raw keys."""
+    """The example `tls_pipe`, for peers without TLS with raw public keys, as Python has none."""
     built = [path for path in ROOT.glob("target/*/examples/tls_pipe") if path.exists()]
     if not built:
         raise HarnessError("no tls_pipe: run `cargo build -p farhaul-connect --example tls_pipe` first")
@@ -84,7 +84,7 @@ def start_cp(host, *arguments, verb="cp", as_json=True, **options):
 
 
 def finish(process, timeout=120):
-    """Waits for a run made by `start_cp`; its stderr may have gone elsewhere."""
+    """Waits for a run that `start_cp` began. Its stderr may have been redirected."""
     begin = time.monotonic()
     try:
         out, err = process.communicate(timeout=timeout)
@@ -99,7 +99,8 @@ def finish(process, timeout=120):
 
 
 def testing(fault=None, epoch_bits=None):
-    """The variables by which a process goes wrong, or changes its keys often: it does so at its own end only."""
+    """The variables that make a process fail on purpose, or change its keys often. They act at its own end
+    only."""
     both = {"FARHAUL_FAULT": fault, "FARHAUL_EPOCH_BITS": epoch_bits}
     return {name: str(value) for name, value in both.items() if value is not None}
 
@@ -128,10 +129,11 @@ class Daemon:
         os.chmod(self.directory, 0o755)
         if user is not None:
             call("chown", "-R", user_id(user), str(self.root), str(self.directory))
-        # What is compared with its source has that one's modes, unless the test is about the mask (`mask=()` is the default one).
+        # Without a mask, copies have the modes of their sources and can be compared with them. `mask=()`
+        # leaves the daemon's default mask, for tests that are about it.
         self.arguments = [*mask, *arguments]
         self.env = env
-        #: Words of `activation.py`: what it binds and hands over.
+        #: The sockets that `activation.py` binds and hands over, as its arguments.
         self.sockets = sockets
         self.listen = listen or f"[::]:{port}"
         self.log = self.directory / "log"
@@ -146,7 +148,7 @@ class Daemon:
             self.fingerprint = re.search(r"SHA256:[A-Za-z0-9+/]{43}", (done.stdout + done.stderr).decode()).group(0)
         argv = ["farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
                 "--identity", self.identity, "--state", self.directory / "state", *self.arguments]
-        # Tests that end a daemon want it to be gone; those that are about its end say how long that may take.
+        # A daemon ends at once by default; tests of the drain set a time.
         env = {"FARHAUL_SERVE_DRAIN": "0s", **(self.env or {})}
         user = self.user
         if self.sockets:

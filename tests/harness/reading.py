@@ -1,6 +1,7 @@
-"""A client of the service `read`, written by docs/reference/wire.md and not by the product's sources.
+"""A client of the service `read`, written from docs/reference/wire.md and not from the product's sources.
 
-`Reader` keeps to the page; what it is built from can be used to break it. Offsets, lengths and rooms go out as they are given.
+`Reader` keeps to the page. Its parts can also be used to break the rules: offsets, lengths and rooms go out
+as given.
 
 Always true: nothing here reads or writes a file; every wait has the session's limit.
 """
@@ -18,14 +19,15 @@ from .play import daemon_session, endpoint
 
 OPEN, CLOSE, READ, ADVISE, STAT, LIST, FIND, MORE, DIGEST, CANCEL = range(70, 80)
 OPENED, NOT_OPENED, FAILED, STATED, DIGESTED = range(80, 85)
-#: Ranges in one message.
+#: The most ranges in one message.
 RANGES_MAX = 2048
-#: Ranges and other operations that may be outstanding, lists among them, and files that may be open.
+#: The most ranges and other operations that may be outstanding, the most lists among them, the most open
+#: files.
 OUTSTANDING_MAX, LISTS_MAX, FILES_MAX = 1 << 17, 64, 1024
 KINDS = ["file", "directory", "symlink", "fifo", "socket", "char-device", "block-device"]
-#: Blocks that the server may have under way.
+#: How many blocks the server may have under way.
 WINDOW = 32
-#: What a session lasts at most: blocks of 1 MiB take this peer's cipher some seconds each.
+#: How long a session may last. The cipher of this peer takes some seconds for a block of 1 MiB.
 SESSION_SECONDS = 120
 
 
@@ -68,7 +70,7 @@ class Parser:
     def bytes(self, length=None):
         length = self.leb() if length is None else length
         self.at += length
-        assert self.at <= len(self.data), "it ends too early"
+        assert self.at <= len(self.data), "the bytes end too early"
         return bytes(self.data[self.at - length:self.at])
 
     def is_at_end(self):
@@ -86,9 +88,9 @@ class Parser:
 
 
 def complaint_of(body):
-    """Why the other end gives up the request, from a `fail`."""
+    """Why the other end gives up the request: the body of a `fail`."""
     parser = Parser(body)
-    assert parser.leb() == peer.FIRST, "it is the only one"
+    assert parser.leb() == peer.FIRST, "it is about the only request"
     return Complaint(parser.leb(), parser.leb(), parser.leb(), parser.bytes().decode(), parser.bytes().decode())
 
 
@@ -121,7 +123,7 @@ class Records:
 
 
 class Incoming:
-    """The pieces of a range or of a stream, whatever their order, and however often they come."""
+    """The pieces of a range or of a stream. They may come in any order, and more than once."""
 
     def __init__(self, length=None):
         self.length = length
@@ -129,7 +131,7 @@ class Incoming:
 
     def take(self, at, data, is_last):
         assert self.length is None or at + len(data) <= self.length, "a piece lies within its range"
-        assert self.parts.get(at, data) == data, "what comes twice is the same"
+        assert self.parts.get(at, data) == data, "a piece that comes twice is the same"
         self.parts[at] = data
         if is_last:
             self.length = at + len(data)
@@ -138,7 +140,7 @@ class Incoming:
         return self.length is not None and sum(map(len, self.parts.values())) == self.length
 
     def in_order(self, at=0):
-        """What there is from `at` on without a gap."""
+        """The bytes from `at` up to the first gap."""
         data = b""
         while part := self.parts.get(at + len(data)):
             data += part
@@ -153,36 +155,38 @@ def range_list(ranges):
 
 
 def message(code, *parts):
-    """A message as it goes into the request's words; its body is these numbers and bytes."""
+    """A message as it goes into the request's bytes. Its body is made of these numbers and bytes."""
     return counted(bytes([code]) + b"".join(part if isinstance(part, bytes) else leb(part) for part in parts))
 
 
 class Reader:
-    """One session, in which anything may be asked for before the answer to something else has come."""
+    """One session. A test may ask for several things before the first answer has come."""
 
     def __init__(self, session, window=WINDOW):
         self.session = session
         self.window = window
         self.ops = self.files = self.seen = self.taken = 0
-        #: Answers by (what, number): what is "file" or "op".
+        #: Answers by ("file" or "op", number).
         self.answers = {}
         #: Ranges and streams by (operation, range).
         self.incoming = {}
-        #: All that has been taken, as it came: (operation, range, offset in it, bytes, whether it is the last).
+        #: All pieces in the order of arrival: (operation, range, offset in the range, bytes, whether it is
+        #: the last).
         self.pieces = []
         session.end = time.monotonic() + SESSION_SECONDS
         session.message(peer.START)
-        # The server is told with the first feedback; there is nothing to acknowledge yet.
+        # The first feedback tells this to the server; there is nothing to acknowledge yet.
         session.granted = window
 
     # -- asking
 
     def say(self, code, *parts):
-        """A message whose body is these numbers and bytes."""
+        """Sends a message whose body is made of these numbers and bytes."""
         self.say_all(message(code, *parts))
 
     def say_all(self, messages):
-        """Many messages behind one another. What the server says meanwhile is taken: it may not listen before."""
+        """Sends many messages in a row. Takes what the server sends meanwhile: it might not read on
+        before."""
         for at in range(0, len(messages), 16384):
             self.session.words(messages[at:at + 16384])
             while select.select([self.session.stream], [], [], 0)[0]:
@@ -190,7 +194,7 @@ class Reader:
                 self.look()
 
     def ask(self, code, *parts):
-        """A message that begins an operation, whose number comes first; returns that."""
+        """Sends a message that begins an operation; its number comes first. Returns the number."""
         self.ops += 1
         self.say(code, self.ops, *parts)
         return self.ops
@@ -204,7 +208,7 @@ class Reader:
         self.say(CLOSE, file)
 
     def begin_read(self, file, *ranges):
-        """Asks for ranges, in as many messages as it takes; they are numbered from 0."""
+        """Asks for ranges, in as many messages as they need. Ranges are numbered from 0."""
         self.ops += 1
         for number, (_, length) in enumerate(ranges):
             self.incoming[self.ops, number] = Incoming(length)
@@ -239,7 +243,7 @@ class Reader:
     # -- hearing
 
     def look(self):
-        """Sorts what has come."""
+        """Sorts the messages and blocks that have come."""
         messages = self.session.messages
         while self.seen < len(messages):
             code, body = messages[self.seen]
@@ -266,7 +270,7 @@ class Reader:
         assert parser.is_at_end(), "a message has nothing behind it"
 
     def _take_block(self, block):
-        assert int.from_bytes(block[-8:], "little") == peer.FIRST, "it says whose it is"
+        assert int.from_bytes(block[-8:], "little") == peer.FIRST, "the block names its request"
         end = len(block) - 12
         content = end - int.from_bytes(block[end:end + 4], "little")
         labels, place, count = Parser(block[:end], content), 0, 0
@@ -288,7 +292,7 @@ class Reader:
         return self.session.wait(looked)
 
     def answer(self, what, number):
-        """The answer to one message; raises `Refused`, if it is that."""
+        """The answer to one message; raises `Refused` if the server refuses it."""
         found = self.wait(lambda: self.answers.get((what, number)))
         if isinstance(found, Refused):
             raise found
@@ -317,11 +321,12 @@ class Reader:
         return self.answer("op", self.begin_stat(path, follow))
 
     def digest(self, file, algorithm, wanted=None):
-        """How many bytes it is of, and the digest."""
+        """The number of bytes that were digested, and the digest."""
         return self.answer("op", self.begin_digest(file, algorithm, wanted))
 
     def stream(self, op, room, more):
-        """The records of a list that had `room` at first, given `more` whenever that is used up; asserts that no more comes."""
+        """The records of a list that gets `room` at first and `more` whenever that is used up. Asserts that
+        the server never sends more than the room."""
         records, parser, at, incoming = [], Records(), 0, self.incoming[op, 0]
         while not incoming.is_whole():
             self.wait(lambda: incoming.is_whole() or ("op", op) in self.answers or len(incoming.in_order(at)) + at == room)
@@ -348,9 +353,10 @@ class Reader:
         return [path for _, path in found]
 
     def finish(self):
-        """Ends the session well."""
+        """Ends the session in order."""
         self.session.finish()
-        # The server goes when it has said so, too: what is said to it then goes nowhere, and what it said is still to be read.
+        # The server closes the stream after its own finish. Nothing can be sent to it then, but its last
+        # packets are still to be read.
         say = self.session.raw
 
         def say_if_it_hears(data):
@@ -365,14 +371,15 @@ class Reader:
         assert not self.session.closed_with, self.session.closed_with
 
     def ended(self):
-        """What the server has complained of with its last words, if they have come; goes on until it has gone."""
+        """Goes on until the server has gone. Returns the complaint with which it ended, None if none has
+        come."""
         self.session.drain()
         said = [complaint_of(body) for code, body in self.session.messages if code == peer.FAIL]
         return said[0] if said else None
 
 
 def wish(**network):
-    """What a client of this service has in its hello."""
+    """The part of a client's hello that asks for this service."""
     return peer.opening("read", b"{}", {"cipher": "chacha20-poly1305", **network})
 
 

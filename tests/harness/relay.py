@@ -1,4 +1,5 @@
-"""Run as a far end's program: joins its standard input and output to a socket, behind which a test is the far end."""
+"""Runs as the program of a far end: joins its standard input and output to a socket, at which a test plays
+the far end."""
 
 import os
 import select

@@ -17,7 +17,8 @@ def resident_bytes(pid):
 
 
 class MemoryWatch:
-    """Samples the memory of processes until it is closed. `pids` is a function, so that late ones are seen too."""
+    """Samples the memory of processes until it is closed. `pids` is a function, so that processes that start
+    later count, too."""
 
     def __init__(self, pids, every=0.05):
         self._pids = pids if callable(pids) else lambda: pids

@@ -1,4 +1,4 @@
-"""As much of a terminal as it takes to know what is on it: places, texts, clearing."""
+"""As much of a terminal as a test needs to know what is on it: cursor positions, texts, clearing."""
 
 import codecs
 import re

@@ -1,7 +1,7 @@
 """ChaCha20-Poly1305 (RFC 8439), HKDF-Expand (RFC 5869) and BLAKE3, as far as a peer for tests needs them.
 
-In plain Python, so that the tests need nothing but the standard library: some hundred KiB a second, and not a thing to
-protect anybody's data with.
+In plain Python, so that the tests need nothing but the standard library. It does some hundred KiB a second,
+and must not be used to protect real data.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ CHUNK_START, CHUNK_END, PARENT, ROOT = 1, 2, 4, 8
 
 
 def compress_wide(value, block, counter, length, flags):
-    """All 16 words of it, for output of any length."""
+    """All 16 words of a compression, for output of any length."""
     s = [*value, *BLAKE3_START[:4], counter & MASK, counter >> 32, length, flags]
     words = struct.unpack("<16I", block)
 
@@ -143,5 +143,5 @@ def blake3(data):
 
 
 def chaining_value(data):
-    """Of a chunk of a larger file, as if it stood at the file's start."""
+    """The chaining value of a chunk of a larger file, computed as if the chunk stood at the file's start."""
     return struct.pack("<8I", *subtree(data, 0, 0))

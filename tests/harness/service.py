@@ -20,7 +20,7 @@ class Service:
 
     @property
     def key(self):
-        """The line by which the service is known to other daemons."""
+        """The line for the authorized keys of daemons that are to let the service in."""
         return self.daemon.identity.with_suffix(".pub").read_text()
 
     @property
@@ -28,7 +28,7 @@ class Service:
         return self.daemon.directory / "state"
 
     def run(self, *arguments, expect=0, env=None, input=None, timeout=120):
-        """`farhaul ARGUMENTS`, asking this service; stdout as text."""
+        """Runs `farhaul ARGUMENTS` against this service; returns stdout as text."""
         env = {"FARHAUL_API": os.fspath(self.socket), **(env or {})}
         done = self.host.run(["farhaul", *map(os.fspath, arguments)], env=env, input=input, timeout=timeout)
         said = f"farhaul {arguments}: {done.returncode}\n{done.stdout.decode()}{done.stderr.decode()}"
@@ -40,7 +40,7 @@ class Service:
         return json.loads(self.run(*arguments, "--json", **options))
 
     def submit(self, *arguments, **options):
-        """The id of a job that was accepted."""
+        """Submits a job; returns its id."""
         return self.run("submit", *arguments, **options).strip()
 
     def job(self, id):
@@ -50,5 +50,5 @@ class Service:
         self.run("wait", *ids, expect=expect)
 
     def to_far(self, path):
-        """The location at the other host's daemon, and whom to expect there."""
+        """The location at the other host's daemon, and the option with the fingerprint to expect there."""
         return [self.far.url(path), "--fingerprint", self.far.fingerprint]

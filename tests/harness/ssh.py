@@ -1,4 +1,4 @@
-"""An OpenSSH server on `beta` and a client set-up on `alpha`, as two people would have them."""
+"""An OpenSSH server on `beta` and the configuration of a client on `alpha`, as real users would have them."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ PORTS = (22, 2222)
 class SshServer:
     """sshd on ports 22 and 2222 of one host. `alpha`'s root can log in as root and as the ordinary user.
 
-    With other ports, the client's configuration names the first.
+    With other ports, the client's configuration names the first of them.
     """
 
     def __init__(self, pair, ports=PORTS):
@@ -74,5 +74,5 @@ class SshServer:
 
 
 def user_target():
-    """The ordinary user on beta, as ssh writes it."""
+    """The ordinary user on beta, as ssh takes it: user@host."""
     return f"{USER}@beta"

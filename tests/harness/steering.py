@@ -1,4 +1,5 @@
-"""A client of the service `control`, written by docs/reference/wire.md and not by the product's sources."""
+"""A client of the service `control`, written from docs/reference/wire.md and not from the product's
+sources."""
 
 import base64
 import json
@@ -9,14 +10,14 @@ from .peer import counted, leb, take_leb
 
 GRANT, BEGIN, HOLD, RATE, CANCEL, GRANTED, REFUSED, EVENT, SNAPSHOT, ENDED = range(90, 100)
 DELETES, FOLLOWS = 1, 2
-#: Bytes of a part of a document.
+#: How many bytes of a document go into one message.
 PART = 32 << 10
 
 WISH = peer.opening("control", b"{}", {"cipher": "chacha20-poly1305"})
 
 
 class Refused(Exception):
-    """The daemon gives no grant: the number of an error's code, and a reason for people."""
+    """The daemon refuses a grant: the number of an error's code, and a reason for people."""
 
     def __init__(self, code, reason):
         super().__init__(f"{code}: {reason}")
@@ -43,7 +44,7 @@ class Steering:
         self.session.message(GRANT, b"".join(map(leb, numbers)) + counted(key.encode()) + counted(os.fsencode(path)))
         code, body = self.session.next(GRANTED, REFUSED)
         op, at = take_leb(body, 0)
-        assert op == self.op, "an answer to this"
+        assert op == self.op, "the answer is to this question"
         number, at = take_leb(body, at)
         if code == REFUSED:
             raise Refused(number, text(body, at)[0].decode())
@@ -51,7 +52,7 @@ class Steering:
         return body[at:]
 
     def begin(self, document):
-        """Has the daemon make a copy."""
+        """Tells the daemon to make a copy."""
         self.op += 1
         data = json.dumps(document).encode()
         for at in range(0, len(data), PART):
@@ -68,12 +69,12 @@ class Steering:
         self.session.message(CANCEL)
 
     def snapshot(self):
-        """The next one."""
+        """The next snapshot of the copy."""
         _code, body = self.session.next(SNAPSHOT)
         return json.loads(text(body, 0)[0])
 
     def ended(self):
-        """How the copy has ended."""
+        """Waits for the end of the copy; returns how it ended."""
         whole = b""
         while True:
             _code, body = self.session.next(ENDED)
@@ -86,7 +87,8 @@ class Steering:
 
 
 def document(paths, far, path, token, key=None, direction="pull", options=None, network=None):
-    """What a daemon is told to copy: its own `paths`, as a client would ask for them, and `path` at the daemon `far`."""
+    """Tells a daemon what to copy: its own `paths`, named as a client would name them, and `path` at the
+    daemon `far`."""
     encoded = [base64.b64encode(os.fsencode(one)).decode() for one in paths]
     return {
         "copy": {"direction": direction, "paths": encoded, "options": options or {}},

@@ -1,7 +1,9 @@
-"""What the tests take from the machine that they run on: the kernel and the system's programs, and nothing else.
+"""What the tests take from the machine on which they run: the kernel and the system's programs, and nothing
+else.
 
-Always true: no test sees a farhaul that is installed here, nor the home directory, the settings and the limits of whoever runs
-the tests. Choices that are meant for the tests themselves stay: FARHAUL_BIN, FARHAUL_TEST_SEED, TMPDIR and Python's own.
+Always true: no test sees a farhaul that is installed on the machine, nor the home directory, settings and
+limits of the user who runs the tests. Variables that are meant for the tests stay: FARHAUL_BIN,
+FARHAUL_TEST_SEED, TMPDIR and those of Python.
 """
 
 import atexit
@@ -19,8 +21,8 @@ KEPT = {"FARHAUL_BIN", "FARHAUL_TEST_SEED", "TMPDIR"}
 KEPT_PREFIXES = ("PYTHON", "PYTEST", "PYENV_", "VIRTUAL_ENV", "COVERAGE")
 FILES_OPEN = 1024
 
-#: What each host has in the place of the machine's files below /etc, where the machine has such a file. Hosts write users and
-#: names themselves.
+#: Files below /etc that each host has in place of the machine's, if the machine has such a file. `hosts`
+#: writes those with users and names.
 ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
     "host.conf": "multi on\n",
@@ -31,14 +33,14 @@ ETC = {
     "profile": "",
     "environment": "",
 }
-#: What a process that is to fail for a test is told; over ssh its far end hears it as well.
+#: The variables that make a process fail on purpose for a test. ssh passes them on to the far end.
 TESTING = ("FARHAUL_FAULT", "FARHAUL_EPOCH_BITS")
-#: Folders below /etc, with all that is in them on a host.
+#: Folders below /etc, each with its complete content on a host.
 ETC_FOLDERS = {"ssh": {"ssh_config": f"Host *\n    SendEnv {' '.join(TESTING)}\n"}}
 
 
 def start_time(pid):
-    """The start time of a process in clock ticks, or None if there is none."""
+    """The start time of a process in clock ticks, or None if there is no such process."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -47,13 +49,14 @@ def start_time(pid):
 
 
 def own_tag():
-    """Names with it belong to this process; who finds one can tell whether that has ended."""
+    """The prefix of names that belong to this process. It tells another process whether this one has
+    ended."""
     return f"{PREFIX}{os.getpid()}-{start_time(os.getpid())}-"
 
 
 @functools.cache
 def own_folder():
-    """A folder of this process, which goes when it ends."""
+    """A folder of this process, which is removed when the process ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix=own_tag()))
     folder.chmod(0o755)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -62,7 +65,8 @@ def own_folder():
 
 @functools.cache
 def programs():
-    """A folder with a link to each program of the system, and to what else whoever runs the tests can call, but for farhaul."""
+    """A folder with links to all programs of the system and of the caller's PATH, without those of
+    farhaul."""
     folder = own_folder() / "programs"
     folder.mkdir(mode=0o755)
     for place in SYSTEM_FOLDERS + os.environ.get("PATH", "").split(":"):
@@ -75,7 +79,7 @@ def programs():
 
 
 def etc(folder):
-    """Puts into `folder` what a host has in the place of files below /etc."""
+    """Writes into `folder` the files that a host has in place of those below /etc."""
     for name, text in ETC.items():
         if os.path.exists(f"/etc/{name}"):
             (folder / name).write_text(text)
@@ -87,7 +91,7 @@ def etc(folder):
 
 
 def settle():
-    """Gives this process, and so all that it starts, the surroundings that the tests are made for."""
+    """Gives this process, and so every process that it starts, the surroundings that the tests expect."""
     os.umask(0o022)
     for which in ("FSIZE", "AS", "DATA", "NPROC", "CPU"):
         with contextlib.suppress(ValueError, OSError):
@@ -95,7 +99,7 @@ def settle():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_OPEN, max(most, 1 << 20)))
-    # The programs are looked for while the caller's PATH is there.
+    # This reads the caller's PATH, so it comes before the environment is replaced.
     path = str(programs())
     home = own_folder() / "home"
     home.mkdir(mode=0o700, exist_ok=True)

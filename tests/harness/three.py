@@ -1,6 +1,7 @@
 """Three hosts on one switch: `alpha` runs the client, `beta` and `gamma` a daemon each.
 
-Always true: a host's only interface carries what that host itself sends and hears, and nothing that passes between the others.
+Always true: the only interface of a host carries what that host itself sends and receives, and no traffic
+between the others.
 """
 
 from . import play, product
@@ -12,7 +13,7 @@ BRIDGE = "switch"
 
 
 class Trio(Pair):
-    """Pair, and a third host."""
+    """A `Pair` with a third host."""
 
     @property
     def hosts(self):
@@ -50,7 +51,7 @@ class Trio(Pair):
 
 
 class ThreeNet:
-    """A trio with a daemon on beta and one on gamma, both of which know alpha's key and not one another's."""
+    """A trio with a daemon on beta and one on gamma. Both know alpha's key, but not each other's."""
 
     def __init__(self):
         self.pair = Trio(product.binary())
@@ -88,6 +89,7 @@ class ThreeNet:
         return self.alpha.counter("rx_bytes") + self.alpha.counter("tx_bytes")
 
     def session(self, daemon, wish, key=None, host=None, **hello):
-        """A session with a daemon by whoever has the key file: (reply, session or None), while it lasts."""
+        """A session with a daemon under the key in this file: (reply, session or None), as long as the
+        context lasts."""
         key = key or self.alpha.home / ".config/farhaul/id_ed25519"
         return play.session_with(host or self.alpha, daemon, key, wish, **hello)

@@ -51,7 +51,7 @@ SIZES = [0, 1, 511, 4096, 4097, 65536, 100_000, 1 << 20, (1 << 20) + 1, 3_000_00
 
 
 def make_tree(root, seed=1, files=60):
-    """A tree with everything that a tree can hold and a user may own. Returns its path."""
+    """Makes a tree with every kind of entry that an ordinary user can make. Returns its path."""
     chance = random.Random(seed)
     root = os.fsencode(root)
     os.makedirs(root, exist_ok=True)
@@ -112,7 +112,8 @@ def listing(root):
 
 
 def differences(source, target, times=True, root_too=True, hard_links=True, limit=20):
-    """What differs between two trees, in words; empty if nothing does. Contents are compared by diff(1)."""
+    """The differences between two trees, in words; empty if there are none. Contents are compared by
+    diff(1)."""
     left, right = listing(source), listing(target)
     found = [f"missing: {path!r}" for path in sorted(left.keys() - right.keys())]
     found += [f"too much: {path!r}" for path in sorted(right.keys() - left.keys())]
@@ -165,7 +166,7 @@ def _hard_link_differences(left, right):
 
 
 def leftovers(root):
-    """Files of ours that a finished transfer should not leave."""
+    """Partial files, journals and temporary files, which a finished transfer must not leave."""
     suffixes = (".fhpart", ".fhjournal", ".fhtmp", ".fhlink")
     return [path for path in pathlib.Path(root).rglob(".*") if path.suffix in suffixes]
 
@@ -187,7 +188,8 @@ def data_ranges(path):
 
 
 def fill(root, names):
-    """Files (and directories, by a slash) of these names, whose content says which they are."""
+    """Makes files of these names, whose content is their name; a name with a slash at its end is a
+    directory."""
     for name in names.split():
         path = pathlib.Path(root) / name
         if name.endswith("/"):
@@ -199,5 +201,5 @@ def fill(root, names):
 
 
 def names(root):
-    """What `fill` would be given to make the same."""
+    """The names of a tree, as `fill` takes them to make the same tree."""
     return " ".join(sorted(os.fsdecode(path) for path in listing(root) if path))

@@ -1,4 +1,4 @@
-"""What a program hears that watches a directory: inotify."""
+"""What a program that watches a directory is told by inotify."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ class Watch:
             raise OSError(ctypes.get_errno(), "inotify")
 
     def heard(self):
-        """What has happened since: pairs of an event and a name."""
+        """The events since the last call: pairs of an event and a name."""
         found = []
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Run inside a host: captures frames from its link, or puts frames on it. Bounded in count and time."""
+"""Runs inside a host: captures frames from its link, or puts frames on it. Limited in count and time."""
 
 import json
 import socket

@@ -1,8 +1,8 @@
-//! The bytes of this protocol version, message by message, for tests: whatever changes a byte on the wire changes a file
-//! beside this one, where it is seen.
+//! The bytes of this protocol version, message by message, for tests: any change of a byte on the wire
+//! changes a file beside this one, where it is seen.
 //!
-//! A file has a line for each message: its name, a blank, and its bytes in hexadecimal. `FARHAUL_VECTORS=write cargo test`
-//! writes what the tests find, for a change that is wanted.
+//! A file has a line for each message: its name, a space, and its bytes in hexadecimal.
+//! `FARHAUL_VECTORS=write cargo test` writes what the tests find, if a change is intended.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

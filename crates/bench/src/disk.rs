@@ -1,7 +1,9 @@
-//! `farhaul bench disk`: how fast a file leaves a disk and reaches one, past the page cache and through it.
+//! `farhaul bench disk`: how fast a file is read from a disk and written to one, past the page cache and
+//! through it.
 //!
-//! Always true: nothing is written unless the user allowed it; what is written has no name, so that it is gone with this
-//! process, however that ends. Blocks are those of a transfer: page-aligned, a chunk long, handled by as many threads.
+//! Always true: nothing is written unless the user has allowed it; a written file has no name, so that it
+//! vanishes with this process, however that ends. Blocks are those of a transfer: page-aligned, a chunk long,
+//! handled by as many threads.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -21,25 +23,25 @@ use crate::findings::{DiskRow, ExpectedRate, FindingRow, Findings};
 use crate::stopwatch::Stopwatch;
 use crate::{Monitor, bps};
 
-/// A block that is smaller than a chunk, to show what a chunk gains.
+/// A block smaller than a chunk, to show what a chunk gains.
 const SMALL_BLOCK: usize = 128 << 10;
-/// What every usual disk takes as the length of a direct read or write.
+/// The granularity of direct reads and writes that every usual disk accepts.
 const ALIGN: u64 = 4096;
 
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct DiskConfig {
-    /// A file that is read, or a directory in which a file is made.
+    /// A file to read, or a directory in which to make a file.
     pub path: PathBuf,
     /// Whether a file may be made.
     pub write: bool,
-    /// Bytes of each line, at most.
+    /// The most bytes of each measurement.
     pub size: u64,
-    /// Time of each line, at most (the sync of a buffered write comes on top).
+    /// The longest time of each measurement (the sync of a buffered write is added).
     pub time: Duration,
 }
 
-/// Reads, and writes where that is allowed, in every way that a transfer might.
+/// Reads, and writes if that is allowed, in every way that a transfer might.
 pub fn measure(config: &DiskConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     let size = config.size / ALIGN * ALIGN;
     if size == 0 {
@@ -80,7 +82,7 @@ pub fn measure(config: &DiskConfig, watch: &Monitor<'_>, findings: &mut Findings
     Ok(())
 }
 
-/// A file to be read, and how to speak of it.
+/// A file to be read, and its path for messages.
 struct MeasuredFile {
     file: File,
     path: PathBuf,
@@ -100,27 +102,27 @@ impl MeasuredFile {
         Ok(MeasuredFile { file, path: path.into(), size })
     }
 
-    /// A second descriptor that passes the page cache by; none where the file system knows no such thing.
+    /// A second descriptor that bypasses the page cache; `None` if the file system does not support that.
     fn direct(&self, access: OFlags) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let opened = rustix::fs::open(name, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty());
         opened.ok().map(File::from)
     }
 
-    /// Takes the file's pages out of the cache, as far as the kernel follows the advice.
+    /// Drops the file's pages from the cache, as far as the kernel follows the advice.
     fn chill(&self) {
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 }
 
-/// How many blocks of which length are under way at a time.
+/// The length of blocks, and how many of them are under way at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct IoShape {
     block: usize,
     depth: usize,
 }
 
-/// The transfer's own way last, and what it gains over less.
+/// The shapes to measure: smaller ones first, then the one that a transfer uses, which shows its gain.
 fn shapes() -> Vec<IoShape> {
     let chunk = CHUNK as usize;
     let mut shapes = vec![
@@ -141,21 +143,21 @@ fn write_all(
     let mut last = None;
     for way in [IoMethod::Direct, IoMethod::Buffered] {
         for shape in shapes().into_iter().filter(|shape| shape.block as u64 == CHUNK) {
-            // A fresh file for each, since writing over blocks that are there is another thing. The one before goes
-            // first, so that there is never room for two needed.
+            // A fresh file for each measurement, since overwriting existing blocks is another thing. The file
+            // before is dropped first, so that there is never a need for two.
             drop(last.take());
             let made = make_file(&config.path, size)?;
             watch.begin(&format!("{} write, depth {}", way.name(), shape.depth))?;
             let row = write(&made, way, shape, config.time, watch)?;
             match row {
                 Some(row) => {
-                    // What was not reached in time is a hole, which would be read from nowhere.
+                    // The part that was not written in time is a hole, which would be read without the disk.
                     let size = row.bytes;
                     findings.rows.push(FindingRow::Disk(row));
                     last = Some(MeasuredFile { size, ..made });
                 }
                 None => {
-                    findings.skip("direct write", "the file system does not take it");
+                    findings.skip("direct write", "the file system does not support it");
                     last = Some(made);
                     break;
                 }
@@ -178,7 +180,7 @@ fn read_all(
             match read(subject, way, shape, config.time, watch)? {
                 Some(row) => findings.rows.push(FindingRow::Disk(row)),
                 None => {
-                    findings.skip("direct read", "the file system does not take it");
+                    findings.skip("direct read", "the file system does not support it");
                     break;
                 }
             }
@@ -187,7 +189,7 @@ fn read_all(
     Ok(())
 }
 
-/// A file without a name, with its room reserved as a transfer reserves it.
+/// Makes a file without a name, with its space reserved as a transfer reserves it.
 fn make_file(folder: &Path, size: u64) -> Result<MeasuredFile, Error> {
     let file = tempfile::tempfile_in(folder).map_err(|source| unusable(folder, "make a file in", &source))?;
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
@@ -195,7 +197,7 @@ fn make_file(folder: &Path, size: u64) -> Result<MeasuredFile, Error> {
         Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
             return Err(unusable(folder, "reserve room in", &error.into()));
         }
-        // A file system that cannot reserve is written without, but the length must be there for direct reads.
+        // A file system that cannot reserve space is measured without it, but direct reads need the length.
         Err(_) => file.set_len(size).map_err(|source| unusable(folder, "write to", &source))?,
     }
     Ok(MeasuredFile { file, path: folder.into(), size })
@@ -216,7 +218,7 @@ impl IoMethod {
     }
 }
 
-/// None when there is no direct way.
+/// Returns `None` if direct access is not possible.
 fn write(
     subject: &MeasuredFile,
     way: IoMethod,
@@ -230,7 +232,7 @@ fn write(
         (IoMethod::Direct, Some(direct)) => direct,
         (IoMethod::Buffered, _) => &subject.file,
     };
-    // The kernel lets one buffered write into a file at a time, and a transfer knows it.
+    // The kernel allows one buffered write into a file at a time, and a transfer does not try more.
     let turn = Mutex::new(());
     let begun = Stopwatch::start();
     let done = blocks(subject, shape, time, watch, |block, offset| {
@@ -250,7 +252,7 @@ fn write(
     Ok(Some(done.row("write", way, shape)))
 }
 
-/// None when there is no direct way.
+/// Returns `None` if direct access is not possible.
 fn read(
     subject: &MeasuredFile,
     way: IoMethod,
@@ -263,7 +265,7 @@ fn read(
         (IoMethod::Direct, None) => return Ok(None),
         (IoMethod::Direct, Some(direct)) => direct,
         (IoMethod::Buffered, _) => {
-            // As a transfer advises the kernel. Advice only.
+            // The same advice as a transfer gives. Failures do not matter.
             let _ = rustix::fs::fadvise(&subject.file, 0, None, Advice::Sequential);
             &subject.file
         }
@@ -277,14 +279,14 @@ fn read(
     }
 }
 
-/// What a pass over a file came to.
+/// The result of a pass over a file.
 #[derive(Debug, Default)]
 struct PassResult {
     blocks: u64,
     bytes: u64,
     seconds: f64,
     cpu: f64,
-    /// Time that all threads spent with blocks.
+    /// The time that all threads spent on blocks.
     busy: f64,
 }
 
@@ -309,7 +311,8 @@ enum StopCause {
     User,
 }
 
-/// Goes over the file once, in the order of its offsets, with `depth` threads that each handle one block at a time.
+/// Handles all blocks of the file once, in the order of their offsets, with `depth` threads that each handle
+/// one at a time.
 fn blocks(
     subject: &MeasuredFile,
     shape: IoShape,
@@ -323,7 +326,7 @@ fn blocks(
     let thread = || -> io::Result<PassResult> {
         let own = Stopwatch::start();
         let (mut block, mut pass) = (pool.take(), PassResult::default());
-        // Zeros might be kept as a hole.
+        // Zeros might be stored as a hole.
         block.fill(0xa5);
         while begun.wall() < time.as_secs_f64() && !stop.load(Relaxed) {
             let offset = next.fetch_add(shape.block as u64, Relaxed);
@@ -342,7 +345,7 @@ fn blocks(
     };
     let passes: Vec<io::Result<PassResult>> = std::thread::scope(|scope| {
         let start = |_| std::thread::Builder::new().name("disk".into()).spawn_scoped(scope, thread);
-        // Those that could be started end when their time is over.
+        // If a thread cannot be started, the others end when their time is over.
         let threads: Vec<_> = (0..shape.depth).map(start).collect();
         let panicked = |_| Err(io::Error::other("a reader or writer panicked"));
         threads.into_iter().map(|thread| thread?.join().unwrap_or_else(panicked)).collect()
@@ -358,7 +361,7 @@ fn blocks(
     if stop.load(Relaxed) { Err(StopCause::User) } else { Ok(all) }
 }
 
-/// Whether the error says that this file is not read or written past the cache.
+/// Whether the error says that this file cannot be read or written past the cache.
 fn is_refusal(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(code, Some(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOTTY))
@@ -374,7 +377,7 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
     Error::new(Code::of_files(error), format!("cannot {what} {}: {error}", path.display())).with_hint_if(hint)
 }
 
-/// A transfer reads and writes whichever way is faster, with all its threads.
+/// The expected rate: a transfer uses the faster of the two ways, with all its threads.
 fn expected(findings: &Findings) -> Option<ExpectedRate> {
     let rows =
         findings.rows.iter().filter_map(|row| if let FindingRow::Disk(row) = row { Some(row) } else { None });

@@ -1,7 +1,7 @@
-//! The far end, `farhaul bench endpoint`: ssh starts it, and it does what the near end asks.
+//! The far end, `farhaul bench endpoint`: ssh starts it, and it does what the near end asks for.
 //!
-//! Always true: it ends when its standard input does, and then nothing is sent any more and its folder is gone; it sends
-//! datagrams only to who has shown the token that came through ssh.
+//! Always true: it ends when its standard input does; it then sends nothing more, and its folder is removed;
+//! it sends datagrams only to addresses that have shown the token, which came through ssh.
 
 use std::io::{stdin, stdout};
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ pub fn serve() -> ExitCode {
     ExitCode::Ok
 }
 
-/// Reads in a thread of its own, so that the near end's going is noticed in the middle of a measurement.
+/// Reads in a thread of its own, so that the end of the near end is noticed during a measurement.
 fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

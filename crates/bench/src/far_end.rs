@@ -1,4 +1,4 @@
-//! The near end's view of the far one.
+//! The far end as the near end sees it.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::Monitor;
 use crate::findings::HostFacts;
 use crate::messages::{EndpointAnswer, EndpointQuestion, PROTOCOL};
 
-/// What starts the far end there.
+/// The verb that starts the far end on its host.
 const VERB: &str = "bench endpoint";
 
 /// A far end that has answered the hello.
@@ -51,7 +51,7 @@ impl<'a> FarEnd<'a> {
         }
     }
 
-    /// Where it may be reached by UDP.
+    /// The addresses at which it may be reached by UDP.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -60,7 +60,7 @@ impl<'a> FarEnd<'a> {
         self.program.host()
     }
 
-    /// An answer to another question.
+    /// The error for an answer that does not fit the question.
     pub(crate) fn strange(answer: &EndpointAnswer) -> Error {
         let text = format!("{answer:?}");
         Error::misbehaved(

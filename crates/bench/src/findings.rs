@@ -1,27 +1,27 @@
-//! What a measurement finds: the `--json` object, published in docs/guide/bench.md, from which the table
+//! The findings of a measurement: the `--json` object, published in docs/guide/bench.md, from which the table
 //! is made as well.
 
 use farhaul::ErrorDetail;
 use serde::{Deserialize, Serialize};
 
-/// Version of the object's shape; raised when a field changes its meaning or goes.
+/// The version of the object's shape; raised when a field changes its meaning or is removed.
 pub const FINDINGS_SCHEMA: u32 = 1;
 
-/// All that one `farhaul bench` has found.
+/// All findings of one `farhaul bench`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Findings {
     pub schema: u32,
     pub ok: bool,
-    /// Why it ended early, if it did; the rows are those from before.
+    /// Why it ended early, if it did; the rows were measured before.
     pub error: Option<String>,
     pub error_detail: Option<ErrorDetail>,
     /// "cpu", "disk", "link", "transfer" or "read".
     pub bench: String,
     pub here: HostFacts,
-    /// The other host of a link or transfer, as far as it has told.
+    /// The other host of a link or transfer, as far as it has described itself.
     pub there: Option<HostFacts>,
     pub rows: Vec<FindingRow>,
-    /// None when too little was measured to say.
+    /// `None` if too little was measured.
     pub expected: Option<ExpectedRate>,
     /// What was not measured, and why.
     pub skipped: Vec<SkippedStage>,
@@ -49,16 +49,16 @@ impl Findings {
     }
 }
 
-/// What the figures depend on.
+/// The facts of a host on which the figures depend.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// As the user named it; empty for this host.
+    /// The name that the user has given it; empty for this host.
     pub name: String,
-    /// Version of farhaul.
+    /// The version of farhaul.
     pub version: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
-    /// As the system names the processor; empty where it does not.
+    /// The processor's name; empty if the system does not say.
     pub processor: String,
     pub kernel: String,
 }
@@ -81,14 +81,14 @@ fn processor(cpuinfo: &str) -> String {
     line.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim().to_string()).unwrap_or_default()
 }
 
-/// The figure that the rows lead to, and the stage that sets it.
+/// The rate that the rows lead to, and the stage that limits it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExpectedRate {
     /// Content bits a second.
     pub bps: f64,
     /// What will limit it.
     pub limit: String,
-    /// What the figure is of, in words.
+    /// What the figure is for, in words.
     pub of: String,
 }
 
@@ -115,12 +115,12 @@ pub enum FindingRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CipherRow {
     pub cipher: String,
-    /// Payload of a datagram.
+    /// The payload bytes of a datagram.
     pub segment_bytes: usize,
     /// Payload bits per second of processor time.
     pub seal_bps: f64,
     pub open_bps: f64,
-    /// Processor time of one datagram.
+    /// The processor time of one datagram.
     pub seal_ns: f64,
     pub open_ns: f64,
 }
@@ -138,7 +138,7 @@ pub struct CopyRow {
     /// "plain" or "non-temporal" (past the cache).
     pub how: String,
     pub segment_bytes: usize,
-    /// Bytes copied before the same ones come again.
+    /// The bytes that are copied before the same ones are copied again.
     pub working_set_bytes: u64,
     pub bps: f64,
 }
@@ -151,42 +151,42 @@ pub struct DiskRow {
     /// "direct" or "buffered".
     pub way: String,
     pub block_bytes: usize,
-    /// Threads that each have one block under way.
+    /// The number of threads, each with one block under way.
     pub depth: usize,
     pub bytes: u64,
-    /// The sync of a buffered write counts.
+    /// Includes the sync of a buffered write.
     pub seconds: f64,
     pub bps: f64,
-    /// Mean time of one block.
+    /// The mean time of one block.
     pub block_ms: f64,
-    /// Busy cores.
+    /// The number of busy cores.
     pub cpu: f64,
 }
 
-/// Datagrams of one size, one way.
+/// Datagrams of one size in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkRow {
     /// "to" or "from" the host.
     pub direction: String,
-    /// IP packet, headers included.
+    /// The bytes of the IP packet, headers included.
     pub packet_bytes: usize,
-    /// UDP payload of it.
+    /// The UDP payload of that packet.
     pub datagram_bytes: usize,
-    /// None: plain.
+    /// `None` if the datagrams are not sealed.
     pub cipher: Option<String>,
     pub flows: usize,
     pub seconds: f64,
-    /// UDP payload that arrived (and opened, when sealed).
+    /// The UDP payload bits a second that arrived (and opened, if sealed).
     pub bps: f64,
-    /// Datagrams lost of those sent, 0 to 1.
+    /// The share of datagrams that were lost, 0 to 1.
     pub lost: f64,
-    /// Busy cores at either end, the kernel's share included as far as it is booked on our threads.
+    /// The number of busy cores at each end, with the kernel's work as far as it is charged to our threads.
     pub sender_cpu: f64,
     pub receiver_cpu: f64,
     /// Bits per second of processor time.
     pub sender_bps_per_core: f64,
     pub receiver_bps_per_core: f64,
-    /// What held it, in words: "sender's core", "receiver's core", "--rate", "window" or "path".
+    /// What limited the rate, in words: "sender's core", "receiver's core", "--rate", "window" or "path".
     pub limit: String,
 }
 
@@ -194,20 +194,20 @@ pub struct LinkRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ReadRow {
     pub bytes_each: u64,
-    /// Under way at a time, and in one request.
+    /// The number of reads under way at a time; `vector` is the number in one request.
     pub at_once: u64,
     pub vector: u64,
     pub reads: u64,
     pub bytes: u64,
     pub seconds: f64,
     pub bps: f64,
-    /// From the question to the last byte of the answer.
+    /// From the request to the last byte of the answer.
     pub median_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
-    /// Bytes that came in each second.
+    /// The bytes that arrived in each second.
     pub bytes_by_second: Vec<u64>,
-    /// What a reader in the same session had meanwhile.
+    /// The rate of a reader in the same session meanwhile.
     pub beside_bps: Option<f64>,
 }
 
@@ -229,7 +229,7 @@ pub struct TransferRow {
     pub transport: String,
     /// The busiest stage, in words.
     pub bottleneck: String,
-    /// Whether it was ended by the time limit before all bytes had arrived.
+    /// Whether the time limit ended it before all bytes had arrived.
     pub cut: bool,
 }
 

@@ -1,6 +1,6 @@
-//! A folder for files that are measured and then no longer wanted.
+//! A folder for files that are measured and then removed.
 //!
-//! Always true: it did not exist before, and is removed with all that is in it when this is dropped.
+//! Always true: the folder did not exist before, and is removed with all its content when this is dropped.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use farhaul::{Code, Error, Misbehaviour};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 
-/// A transfer that was ended may still be putting a file there.
+/// Removing is tried again, as a transfer that was ended may still be writing a file there.
 const REMOVE_TRIES: u32 = 50;
 const REMOVE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -21,7 +21,7 @@ pub(crate) struct BenchFolder {
 }
 
 impl BenchFolder {
-    /// A new one below `parent`, where `room` bytes are free.
+    /// Makes a new folder below `parent`, which needs `room` free bytes.
     pub(crate) fn make(parent: &Path, room: u64) -> Result<BenchFolder, Error> {
         let failed = |source| failed(parent, "make a folder in", source);
         let parent_path = std::path::absolute(parent).map_err(failed)?;
@@ -49,7 +49,7 @@ impl BenchFolder {
         &self.path
     }
 
-    /// Brings a file to the disk and takes it out of the cache, as far as the kernel follows that advice.
+    /// Writes a file to the disk and drops it from the cache, as far as the kernel follows that advice.
     pub(crate) fn settle(&self, name: &str) -> Result<(), Error> {
         let path = self.file(name)?;
         let settled = File::open(&path).and_then(|file| {
@@ -60,7 +60,7 @@ impl BenchFolder {
         settled.map_err(|source| failed(&path, "sync", source))
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(crate) fn forget(&self, name: &str) -> Result<(), Error> {
         let path = self.file(name)?;
         match std::fs::remove_file(&path) {
@@ -73,7 +73,7 @@ impl BenchFolder {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return Err(Error::misbehaved(
                 Misbehaviour::BenchFile,
-                format!("{name:?} is no file of the folder"),
+                format!("{name:?} is not a file of the folder"),
             ));
         }
         Ok(self.path.join(name))
@@ -83,7 +83,7 @@ impl BenchFolder {
 impl Drop for BenchFolder {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take() else { return };
-        // From here on it is ours to remove, as the type gives up after one try.
+        // From here on we remove it ourselves, as the type gives up after one try.
         let path = folder.keep();
         for _ in 0..REMOVE_TRIES {
             match std::fs::remove_dir_all(&path) {

@@ -1,13 +1,14 @@
-//! What the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole transfers,
-//! reads of a far file.
+//! Measures what the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole
+//! transfers, reads of a remote file.
 //!
-//! How to read it: [`cpu`], [`disk`], [`link`], [`transfer`] and [`read`] each have a `measure` that is told
-//! what to do, works until it is done or stopped, and puts what it finds into [`Findings`] (`findings.rs`) as
-//! it goes, so that what was found before an error is kept. The far end of `link` and `transfer` is [`serve`]
-//! (`endpoint.rs`), which ssh starts; `messages.rs` is what the two say to each other.
+//! How to read it: [`cpu`], [`disk`], [`link`], [`transfer`] and [`read`] each have a `measure` that takes a
+//! configuration, works until it is done or stopped, and adds to [`Findings`] (`findings.rs`) as it goes, so
+//! that what was found before an error is kept. The far end of `link` and `transfer` is [`serve`]
+//! (`endpoint.rs`), which ssh starts; `messages.rs` has the messages between the two.
 //!
-//! Always true: nothing is written to a disk that the user did not allow; what is written is gone at the end, whatever the
-//! end is; no load lasts longer than it was told to. The only `unsafe` is the non-temporal copy of `cpu/copy.rs`.
+//! Always true: nothing is written to a disk unless the user has allowed it; written files are gone at the
+//! end, whatever the end is; no load lasts longer than configured. The only `unsafe` is the non-temporal copy
+//! of `cpu/copy.rs`.
 #![deny(unsafe_code)]
 
 pub mod cpu;
@@ -34,16 +35,16 @@ pub use findings::{
     LinkRow, ReadRow, SkippedStage, TransferRow,
 };
 
-/// What a measurement gets to know of, and tells to, the one who waits for it.
+/// The connection between a measurement and the caller who waits for it.
 pub struct Monitor<'a> {
-    /// Set when the user wants it to end.
+    /// Set if the user wants the measurement to end.
     pub stop: &'a AtomicBool,
-    /// Is told what is being measured now.
+    /// Called with what is being measured now.
     pub tell: &'a dyn Fn(&str),
 }
 
 impl Monitor<'_> {
-    /// Begins a part, unless the user wants to end.
+    /// Begins a part of the measurement, unless the user wants to end it.
     fn begin(&self, what: &str) -> Result<(), Error> {
         self.check()?;
         (self.tell)(what);
@@ -55,7 +56,7 @@ impl Monitor<'_> {
     }
 }
 
-/// Whoever waits for a measurement waits for its far end, too.
+/// Whoever waits for a measurement also waits for its far end.
 impl Caller for Monitor<'_> {
     fn is_cancelled(&self) -> bool {
         self.stop.load(Relaxed)
@@ -66,7 +67,7 @@ impl Caller for Monitor<'_> {
     }
 }
 
-/// Bits a second of so many bytes in so many seconds.
+/// The bits a second of `bytes` bytes in `seconds` seconds.
 fn bps(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
 }

@@ -1,7 +1,8 @@
-//! What the two ends of a measurement say to each other, in frames on ssh's pipes: the near end asks, the far end answers.
+//! The messages between the two ends of a measurement, in frames on ssh's pipes: the near end asks, the far
+//! end answers.
 //!
 //! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
-//! so that two versions that do not fit can say so.
+//! so that two incompatible versions can say so.
 
 use farhaul_connect::hello::{HelloSecret, Refusal};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::findings::HostFacts;
 use crate::link::{CaseTotals, LinkCase};
 
-/// Version of everything in here but the hello.
+/// The version of everything in here except the hello.
 pub(crate) const PROTOCOL: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,16 +19,17 @@ pub(crate) enum EndpointQuestion {
     Hello {
         protocol: u32,
     },
-    /// Open sockets and begin to send or receive as soon as the near end is met there.
+    /// Open sockets, and begin to send or receive as soon as the near end is met.
     Open(Box<CaseOpening>),
-    /// Wait until all has arrived, or has been sent.
+    /// Wait until everything has arrived or has been sent.
     Close,
-    /// Make a folder for measured files, below this directory; the only one, and gone with this program.
+    /// Make a folder for measured files below this directory. There is only one, and it vanishes with this
+    /// program.
     Folder {
         path: Vec<u8>,
         room: u64,
     },
-    /// Bring a file of the folder to the disk and take it out of the cache.
+    /// Write a file of the folder to the disk and drop it from the cache.
     Settle {
         name: String,
     },
@@ -52,12 +54,12 @@ pub(crate) enum EndpointAnswer {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CaseOpening {
     pub(crate) case: LinkCase,
-    /// Who knows it may be sent to.
+    /// The token that an address must show before it is sent to.
     pub(crate) token: HelloSecret,
-    /// What packets are sealed with.
+    /// The secret that packets are sealed with.
     pub(crate) secret: HelloSecret,
-    /// Ports of the near end, one a flow.
+    /// The ports of the near end, one for each flow.
     pub(crate) ports: Vec<u16>,
-    /// First and last port that the far end may use.
+    /// The first and last port that the far end may use.
     pub(crate) udp_ports: (u16, u16),
 }

@@ -1,4 +1,4 @@
-//! Random reads of a far file, so many at a time, as single requests or as vectors.
+//! Random reads of a remote file, many at a time, as single requests or as vectors.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use farhaul::{Code, Error, FileRange, Location, NetworkOptions, RangeQueue, Remo
 use super::findings::{FindingRow, Findings, ReadRow};
 use super::{Monitor, bps};
 
-/// How long the reader beside it is alone before anything is measured.
+/// How long, in `beside` mode, the other reader runs alone before anything is measured.
 const BESIDE_FIRST: Duration = Duration::from_secs(4);
 
 /// What is measured.
@@ -20,17 +20,17 @@ pub struct ReadConfig {
     pub network: NetworkOptions,
     /// Bytes of each read.
     pub len: u64,
-    /// Reads under way at a time, and ranges in each request of theirs.
+    /// The number of reads under way at a time; `vector` is the number of ranges in one request.
     pub at_once: u64,
     pub vector: u64,
-    /// It ends after so many, or after this time.
+    /// The measurement ends after this many reads, or after `time`.
     pub reads: u64,
     pub time: Duration,
-    /// Meanwhile the file is also read from its beginning to its end, again and again, in the same session.
+    /// Whether the file is meanwhile also read from beginning to end, again and again, in the same session.
     pub beside: bool,
 }
 
-/// Measures, and puts what it finds into `findings`.
+/// Measures, and adds to `findings`.
 pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     if config.len == 0 || config.at_once == 0 || config.vector == 0 || config.vector > config.at_once {
         return Err(Error::new(Code::BadOption, "--vector must be at least 1 and at most --at-once"));
@@ -41,7 +41,7 @@ pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings
     if file.size() < config.len {
         return Err(Error::new(Code::BadOption, "the file is smaller than one read"));
     }
-    // What is measured is the path and the session as they are when they have been used.
+    // The first read is not measured, as it warms up the path and the session.
     file.read_at(0, config.len)?;
     watch.begin("reading")?;
     let over = AtomicBool::new(false);
@@ -49,7 +49,7 @@ pub fn measure(config: &ReadConfig, watch: &Monitor<'_>, findings: &mut Findings
     let measured = std::thread::scope(|scope| {
         if config.beside {
             scope.spawn(|| read_all(&file, &over, &beside));
-            // It fills the way when its rate has been found.
+            // It fills the path once its rate has been found.
             std::thread::sleep(BESIDE_FIRST);
             beside.store(0, Relaxed);
         }
@@ -73,7 +73,7 @@ fn read_all(file: &RemoteFile, over: &AtomicBool, bytes: &AtomicU64) {
     }
 }
 
-/// Those under way, and when each was asked for.
+/// The reads under way, and when each was asked for.
 struct ReadsInFlight {
     queue: RangeQueue,
     asked: HashMap<u64, Instant>,
@@ -92,7 +92,7 @@ impl ReadsInFlight {
     }
 
     fn random(&mut self) -> FileRange {
-        // Numbers that look random, and are the same in each run (splitmix64).
+        // Pseudo-random numbers that are the same in each run (splitmix64).
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.seed;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

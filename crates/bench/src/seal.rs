@@ -1,4 +1,4 @@
-//! The engine's own seal, for flows that have no session and no purpose but to be measured.
+//! The engine's own sealing, for flows that exist only to be measured.
 
 use farhaul::Cipher;
 use farhaul_proto::{ControlSpan, EPOCH_BITS, PlannedPacket, Segment};
@@ -13,7 +13,7 @@ pub(crate) fn ends(secret: &[u8; 32], index: u16, cipher: Cipher) -> (Packets, P
     (end(true), end(false))
 }
 
-/// A packet that carries `len` bytes of a block from `offset` on and nothing else.
+/// A packet that carries only `len` bytes of a block from `offset` on.
 pub(crate) fn packet(number: u64, offset: usize, len: usize) -> PlannedPacket {
     let segment = Segment { block: 0, offset: offset as u32, len: len as u32, last: false };
     PlannedPacket { number, control: ControlSpan { start: 0, len: 0 }, segment: Some(segment), padding: 0 }

@@ -1,7 +1,8 @@
-//! `farhaul bench transfer`: the real engine between this host and another one, with memory or a disk at either end.
+//! `farhaul bench transfer`: the real engine between this host and another one, with memory or a disk at
+//! either end.
 //!
-//! Always true: nothing is written to a disk at either end unless the user allowed it; what is written lies in a folder
-//! made for it, which is removed at the end, at the far end even if this host is gone.
+//! Always true: nothing is written to a disk at either end unless the user has allowed it; written files lie
+//! in a folder made for them, which is removed at the end, at the far end even if this host is gone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -23,7 +24,7 @@ use crate::{Monitor, bps};
 /// Names of the files in the folders.
 const SOURCE: &str = "source";
 const ARRIVED: &str = "arrived";
-/// How soon a time limit or the user is obeyed.
+/// How soon a time limit or a stop by the user takes effect.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The other host.
@@ -42,7 +43,7 @@ impl BenchTarget {
     }
 }
 
-/// Which way the content goes, seen from here.
+/// The direction of the content, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferDirection {
     Push,
@@ -54,20 +55,20 @@ pub enum TransferDirection {
 pub struct TransferConfig {
     pub target: BenchTarget,
     pub direction: TransferDirection,
-    /// Whether files may be made, in `here` and `there`.
+    /// Whether files may be made, in the directories `here` and `there`.
     pub write: bool,
     pub here: PathBuf,
     pub there: Vec<u8>,
-    /// A file at the sending end that is read instead of one made for it.
+    /// A file at the sending end that is read, instead of one made for this.
     pub from: Option<Vec<u8>>,
-    /// Content of each case, at most.
+    /// The most content of each case.
     pub size: u64,
-    /// Time of each case, at most.
+    /// The longest time of each case.
     pub time: Duration,
     pub options: TransferOptions,
 }
 
-/// What content comes from or goes to.
+/// The source or sink of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ContentMedium {
     Memory,
@@ -122,7 +123,7 @@ struct TransferBench<'a> {
     config: &'a TransferConfig,
     watch: &'a Monitor<'a>,
     here: Option<BenchFolder>,
-    /// Its folder is gone with it.
+    /// The far end; its folder is removed when this is dropped.
     far: Option<FarEnd<'a>>,
     there: Option<PathBuf>,
     has_source: bool,
@@ -139,7 +140,7 @@ impl<'a> TransferBench<'a> {
             has_source: config.from.is_some(),
         };
         if config.write {
-            // A file at a time arrives; the one before is still there while the next one takes its name.
+            // One file at a time arrives, and the one before still exists while the next one takes its name.
             let room = config.size.saturating_mul(2);
             bench.here = Some(BenchFolder::make(&config.here, room)?);
             if let BenchTarget::Ssh(target) = &config.target {
@@ -169,7 +170,7 @@ impl<'a> TransferBench<'a> {
         }
     }
 
-    /// Why a case cannot be, if it cannot.
+    /// Why a case cannot be measured, if it cannot.
     fn refusal(&self, from: ContentMedium, to: ContentMedium) -> Option<&'static str> {
         let needs =
             |medium: ContentMedium, which| medium == ContentMedium::Disk && self.folder(which).is_none();
@@ -239,7 +240,7 @@ impl<'a> TransferBench<'a> {
         cut: bool,
         wall: Duration,
     ) -> TransferRow {
-        // A transfer that was ended has no duration of its own.
+        // A transfer that was ended early reports no duration.
         let seconds = if report.session.seconds > 0.0 { report.session.seconds } else { wall.as_secs_f64() };
         TransferRow {
             from: from.name().into(),
@@ -257,7 +258,8 @@ impl<'a> TransferBench<'a> {
         }
     }
 
-    /// A file at the sending end, written by the engine itself; without a time limit, as half a file is none.
+    /// Makes a file at the sending end with the engine itself. There is no time limit, as half a file would
+    /// be useless.
     fn make_source(&mut self) -> Result<(), Error> {
         self.watch.begin("writing the file to be read")?;
         let made = Location::Local(format!("random:{}", self.config.size).into());
@@ -270,7 +272,7 @@ impl<'a> TransferBench<'a> {
         Ok(())
     }
 
-    /// A file in the folder of an end that has one.
+    /// The path of a file in the folder of an end that has one.
     fn file(&self, which: TransferSide, name: &str) -> Vec<u8> {
         self.folder(which).unwrap_or_default().join(name).into_os_string().into_vec()
     }
@@ -285,7 +287,7 @@ impl<'a> TransferBench<'a> {
         }
     }
 
-    /// Copies until it is done, time is up, or the user has had enough.
+    /// Copies until everything is done, time is up, or the user stops it.
     fn copy(&self, from: Location, to: Location, time: Option<Duration>) -> (Report, Option<Error>) {
         let job = CopyJob {
             sources: vec![from],
@@ -344,7 +346,7 @@ impl<'a> TransferBench<'a> {
     }
 }
 
-/// The case that comes nearest to what people do.
+/// The expected rate: that of the case with the most disks, which is nearest to real use.
 fn expected(findings: &Findings) -> Option<ExpectedRate> {
     let rows = findings
         .rows
@@ -396,7 +398,7 @@ mod tests {
         assert_eq!(possible(&config(false)), [true, false, false, false]);
         let named = TransferConfig { from: Some(b"file".to_vec()), ..config(false) };
         assert_eq!(possible(&named), [true, false, true, false]);
-        // What is written at a daemon stays there.
+        // A file that is written at a daemon would stay there.
         assert_eq!(possible(&config(true)), [true, false, true, false]);
         let pull = TransferConfig { direction: TransferDirection::Pull, ..config(true) };
         assert_eq!(possible(&pull), [true, true, false, false]);

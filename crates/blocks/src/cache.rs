@@ -1,11 +1,12 @@
-//! How large the cache is that the cores of this process share: blocks that wait in it need not come from memory again.
+//! The size of the cache that the cores of this process share: blocks that wait in it need not be fetched
+//! from memory again.
 
 use std::path::Path;
 
 /// Where the kernel describes the caches of the first core.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
-/// Bytes of the largest cache of a core; none where the kernel does not say.
+/// The bytes of the largest cache of a core; `None` if the kernel does not say.
 pub fn last_level_cache_bytes() -> Option<u64> {
     largest(Path::new(CACHES))
 }
@@ -20,7 +21,7 @@ fn largest(folder: &Path) -> Option<u64> {
     caches.filter_map(size).max()
 }
 
-/// `32768K`, `2M`.
+/// Parses `32768K`, `2M`.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {

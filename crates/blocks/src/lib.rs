@@ -1,16 +1,15 @@
-//! The memory that content travels in: a fixed number of blocks, and a place on disk for those that wait too
-//! long to stay in memory.
+//! The memory that holds content on its way: a fixed number of blocks, and a file on disk for those that wait
+//! too long to stay in memory.
 //!
-//! How to read it: a [`BlockPool`] hands out [`Block`]s, which go back to it when they are dropped. An
-//! [`Overflow`] is the file that blocks are written away to: an [`OverflowReservation`] promises room in it,
-//! and a [`ParkedBlock`] lies there. [`last_level_cache_bytes`] says how much of all this the processor's
-//! cache holds.
+//! How to read it: a [`BlockPool`] hands out [`Block`]s, which return to it when they are dropped. An
+//! [`Overflow`] is the file that blocks are moved to: an [`OverflowReservation`] reserves room in it, and a
+//! [`ParkedBlock`] is a block in it. [`last_level_cache_bytes`] says how much the processor's cache holds.
 //!
 //! Always true: the size of a pool is the most memory that it takes; no block has two owners. The only
 //! `unsafe` is the memory of `pool`.
 //!
-//! Does not know: what is in a block, and the files of users. The overflow has no name; it lies where the
-//! system keeps temporary files.
+//! Does not know: what is in a block, and the files of users. The overflow is a file without a name, where
+//! the system keeps temporary files.
 
 #![deny(unsafe_code)]
 

@@ -1,10 +1,11 @@
-//! Where blocks lie that are on their way and for which memory is too small: slots of a file without a name.
+//! The overflow: slots of a file without a name, for blocks that memory has no room for.
 //!
-//! A path can hold more than a transfer may keep in memory. What a sender must have again if it is lost, and what a receiver
-//! holds of a block whose lost parts have not come yet, is touched rarely; the kernel keeps of it what it has room for.
+//! A path can hold more than a transfer may keep in memory. Two kinds of blocks are rarely touched and may go
+//! to the file: those that a sender keeps in case they are lost, and those of a receiver whose lost parts
+//! have not arrived yet. The kernel keeps as much of the file in memory as it has room for.
 //!
 //! Always true: a slot belongs to one [`ParkedBlock`] or stands in the free list; no more slots are in use
-//! than were promised, and the disk's room for what was promised is allocated.
+//! than are promised; the disk space for all promised slots is allocated.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use farhaul_handover::Held as _;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
 
-/// A file in memory would be no other place than memory is.
+/// The types of file systems in memory (tmpfs, ramfs), where an overflow would save nothing.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The file. Clones share it.
+/// The overflow file. Clones share it.
 #[derive(Clone)]
 pub struct Overflow {
     shared: Arc<Shared>,
@@ -35,19 +36,19 @@ struct Shared {
 struct State {
     allocated: u32,
     promised: u32,
-    /// Slots from here on were never used.
+    /// The first slot that was never used.
     fresh: u32,
     free: Vec<u32>,
 }
 
 impl Overflow {
-    /// A file in `$TMPDIR`, or `/var/tmp`, for blocks of at most `block_bytes`.
+    /// Makes a file in `$TMPDIR`, or `/var/tmp`, for blocks of at most `block_bytes`.
     pub fn new(block_bytes: usize, slots_max: u32) -> io::Result<Overflow> {
         let dir = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         Overflow::in_dir(&dir, block_bytes, slots_max)
     }
 
-    /// The same, in a directory.
+    /// Makes the file in this directory.
     pub fn in_dir(dir: &Path, block_bytes: usize, slots_max: u32) -> io::Result<Overflow> {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let file = fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?;
@@ -63,7 +64,7 @@ impl Overflow {
         Ok(Overflow { shared: Arc::new(shared) })
     }
 
-    /// Room that nobody else gets.
+    /// An empty reservation.
     pub fn share(&self) -> OverflowReservation {
         OverflowReservation { overflow: self.clone(), promised: 0 }
     }
@@ -71,24 +72,25 @@ impl Overflow {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole at every point where a holder could panic.
+        // The state is consistent at every point where a holder could panic.
         self.state.lock().in_any_case()
     }
 }
 
-/// A number of slots that are there when they are needed. They are given back when it is dropped.
+/// A number of slots that are sure to be available. Dropping it gives them back.
 pub struct OverflowReservation {
     overflow: Overflow,
     promised: u32,
 }
 
 impl OverflowReservation {
-    /// How many there are.
+    /// The number of reserved slots.
     pub fn slots(&self) -> u32 {
         self.promised
     }
 
-    /// Has at least `slots`, if the file system has the room.
+    /// Grows to at least `slots` slots; returns `false` if the file system or the file's limit has no room
+    /// for them.
     pub fn grow(&mut self, slots: u32) -> bool {
         let Some(more) = slots.checked_sub(self.promised).filter(|more| *more > 0) else { return true };
         let shared = &self.overflow.shared;
@@ -116,7 +118,7 @@ impl OverflowReservation {
         true
     }
 
-    /// Writes a block away. The caller keeps within what was promised.
+    /// Moves a block to the file. The caller does not exceed its reservation.
     pub fn park(&self, bytes: &[u8]) -> io::Result<ParkedBlock> {
         let shared = &self.overflow.shared;
         let mut state = shared.state();
@@ -141,7 +143,7 @@ impl Drop for OverflowReservation {
     }
 }
 
-/// A block that was written away. Its slot is free again when it is dropped.
+/// A block in the file. Dropping it frees its slot.
 pub struct ParkedBlock {
     overflow: Overflow,
     slot: u32,

@@ -1,10 +1,13 @@
 //! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
 //!
-//! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
-//! long as any of its blocks; a block's first bytes are what is `known` of them, but for what who filled it has changed since
-//! (`hold`). The free list is a stack, so that the blocks in use are the ones still in the cache, and a pool that is never needed
-//! in full costs no memory for the rest (but for a few blocks ahead, below). The first to write to a block waits for its memory;
-//! who cannot wait has another thread fetch it ahead (`warm_next`).
+//! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping
+//! lives as long as any of its blocks; a block's first bytes are what `known` says, except where its user has
+//! changed them since (`hold`).
+//!
+//! The free list is a stack, so that the blocks in use are those still in the cache. A pool that is never
+//! needed in full costs no memory for the rest, apart from a few blocks ahead (see below). The first write to
+//! a block waits for its memory; a thread that must not wait has another one fetch the memory ahead
+//! (`warm_next`).
 
 use std::ffi::c_void;
 use std::io;
@@ -17,10 +20,11 @@ use farhaul_handover::Held as _;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE: usize = 4096;
-/// So many blocks that were never handed out have memory, once two were: as many as were used, but no more than this.
+/// The most blocks, of those never handed out, that get memory ahead. Once two blocks were used, as many
+/// blocks get memory ahead as were used.
 const WARM_AHEAD: usize = 8;
 
-/// A bounded number of blocks. Clones share them.
+/// A pool of a fixed number of blocks. Clones share it.
 #[derive(Clone)]
 pub struct BlockPool {
     shared: Arc<Shared>,
@@ -35,29 +39,29 @@ struct Shared {
     fetches_past_second_level: bool,
     free: Mutex<FreeList>,
     returned: Condvar,
-    /// A block was handed out that never was before, or nobody is to warm more.
+    /// Signals that a block was handed out for the first time, or that no more blocks are to be warmed.
     fresh_taken: Condvar,
 }
 
 struct FreeList {
     stack: Vec<FreeBlock>,
-    /// Those below were handed out at some time.
+    /// Blocks with numbers below this were handed out at some time.
     used: usize,
-    /// Only those below may be.
+    /// Only blocks with numbers below this may be handed out.
     open: usize,
-    /// Those below have memory, or are about to.
+    /// Blocks with numbers below this have memory, or are about to get it.
     warm: usize,
     stays_cold: bool,
 }
 
-/// A block that nobody has: its number, and what it holds for sure.
+/// A free block: its number, and its known content.
 struct FreeBlock {
     index: u32,
     known: KnownContent,
 }
 
-// SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by a `Block`
-// for its own index, which the mutex hands to one at a time.
+// SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by
+// a `Block` for its own index, which the mutex hands to one at a time.
 unsafe impl Send for Shared {}
 // SAFETY: as above; shared access touches only the mutex and plain numbers.
 unsafe impl Sync for Shared {}
@@ -76,12 +80,13 @@ impl BlockPool {
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
         let base =
             unsafe { mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)? };
-        // SAFETY: the range is the mapping just made; the advice changes no content. Where there are no huge pages it
-        // fails, and small ones do.
+        // SAFETY: the range is the mapping just made; the advice changes no content. Where there are no huge
+        // pages it fails, and small ones do.
         let _ = unsafe { madvise(base, mapped, Advice::LinuxHugepage) };
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
+        // The kernel's zeros do not count as known content: a page that was never written has no memory yet,
+        // and would get it only while it is sent.
         let stack =
             (0..blocks as u32).rev().map(|index| FreeBlock { index, known: KnownContent::NOTHING }).collect();
         let free = Mutex::new(FreeList { stack, used: 0, open: blocks, warm: 0, stays_cold: false });
@@ -99,7 +104,7 @@ impl BlockPool {
         Ok(BlockPool { shared: Arc::new(shared) })
     }
 
-    /// A block; waits until one is free.
+    /// Takes a block; waits until one is free.
     pub fn take(&self) -> Block {
         let mut free = self.shared.free();
         loop {
@@ -110,7 +115,7 @@ impl BlockPool {
         }
     }
 
-    /// A block; waits for one at most this long.
+    /// Takes a block; waits for one at most this long.
     pub fn take_timeout(&self, timeout: Duration) -> Option<Block> {
         let free = self.shared.free();
         let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| !free.has_open());
@@ -118,7 +123,7 @@ impl BlockPool {
         self.pop(&mut free)
     }
 
-    /// A block if one is free.
+    /// Takes a block if one is free.
     pub fn try_take(&self) -> Option<Block> {
         self.pop(&mut self.shared.free())
     }
@@ -134,13 +139,13 @@ impl BlockPool {
         self.shared.free().open
     }
 
-    /// From now on so many may be; those that have been stay.
+    /// Sets how many blocks may be handed out. Blocks that were handed out before may be again.
     pub fn open_to(&self, blocks: usize) {
         self.shared.free().open = blocks.clamp(1, self.shared.total);
         self.shared.returned.notify_all();
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub fn total(&self) -> usize {
         self.shared.total
     }
@@ -150,8 +155,9 @@ impl BlockPool {
         self.shared.block_bytes
     }
 
-    /// Waits until another block may soon be handed out for the first time, and gives it memory; false when that is over: each has some,
-    /// the kernel does not do it ahead (before Linux 5.14, or for want of memory), or [`BlockPool::stay_cold`] was called.
+    /// Waits until another block may soon be handed out for the first time, and gives it memory. Returns
+    /// `false` when there is nothing more to do: all blocks have memory, the kernel does not allocate it
+    /// ahead (before Linux 5.14, or for want of memory), or [`BlockPool::stay_cold`] was called.
     pub fn warm_next(&self) -> bool {
         let shared = &*self.shared;
         let mut free = shared.free();
@@ -167,15 +173,15 @@ impl BlockPool {
         };
         free.warm = next + 1;
         drop(free);
-        // SAFETY: the range is the block's part of the mapping, which `self` keeps. Populating pages changes no byte of them, so it
-        // does not matter who has the block by now.
+        // SAFETY: the range is the block's part of the mapping, which `self` keeps. Populating pages changes
+        // no byte of them, so it does not matter who has the block by now.
         let populated = unsafe {
             madvise(shared.start(next as u32).cast::<c_void>(), shared.stride, Advice::LinuxPopulateWrite)
         };
         populated.is_ok()
     }
 
-    /// Lets who warms blocks go home.
+    /// Ends the work of threads in [`BlockPool::warm_next`].
     pub fn stay_cold(&self) {
         self.shared.free().stays_cold = true;
         self.shared.fresh_taken.notify_all();
@@ -195,12 +201,13 @@ impl BlockPool {
 }
 
 impl FreeList {
-    /// Blocks that were never handed out lie at the bottom, the lowest number on top.
+    /// Whether the next free block may be handed out. Blocks that never were lie at the bottom of the stack,
+    /// the lowest number on top.
     fn has_open(&self) -> bool {
         self.stack.last().is_some_and(|next| (next.index as usize) < self.open.max(self.used))
     }
 
-    /// A pool of which hardly anything is used costs no more than that.
+    /// Blocks with numbers below this should have memory. A pool that is hardly used gets none ahead.
     fn wants_warm(&self) -> usize {
         if self.used < 2 { 0 } else { self.used + self.used.min(WARM_AHEAD) }
     }
@@ -221,13 +228,14 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length; the last block is gone, since each holds the `Arc`.
+        // SAFETY: the mapping was made in `new` with this length; the last block is gone, since each holds
+        // the `Arc`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.mapped) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// What a block can be filled with again and again.
+/// Content that blocks are filled with again and again.
 #[derive(Debug, Clone, Copy)]
 pub enum FillPattern {
     Zeros,
@@ -235,7 +243,7 @@ pub enum FillPattern {
 }
 
 impl FillPattern {
-    /// Whether it is the very same; equal bytes elsewhere are not.
+    /// Whether it is the very same content; equal bytes at another address are not.
     fn is(self, other: FillPattern) -> bool {
         match (self, other) {
             (FillPattern::Zeros, FillPattern::Zeros) => true,
@@ -245,7 +253,7 @@ impl FillPattern {
     }
 }
 
-/// What so many of a block's first bytes are, whatever its `len` is.
+/// The known content of a block's first `len` bytes, independent of the block's own `len`.
 #[derive(Debug, Clone, Copy)]
 struct KnownContent {
     filling: FillPattern,
@@ -256,7 +264,7 @@ impl KnownContent {
     const NOTHING: KnownContent = KnownContent { filling: FillPattern::Zeros, len: 0 };
 }
 
-/// One block, given back when dropped. Its bytes are whatever its last user left in it.
+/// One block, given back when it is dropped. It begins with the bytes that its last user left in it.
 pub struct Block {
     shared: Arc<Shared>,
     index: u32,
@@ -265,7 +273,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The number of bytes in use, which is what the slice covers. A fresh block is in use as a whole.
+    /// The number of bytes in use, which the slice covers. All bytes of a fresh block are in use.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -274,25 +282,24 @@ impl Block {
         self.len == 0
     }
 
-    /// The most that `set_len` takes.
+    /// The largest number that `set_len` takes.
     pub fn capacity(&self) -> usize {
         self.shared.block_bytes
     }
 
     /// Sets the number of bytes in use.
     ///
-    /// # Panics
-    /// Beyond the capacity.
+    /// # Panics If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.shared.block_bytes, "a block holds {} bytes, not {len}", self.shared.block_bytes);
         self.len = len;
     }
 
-    /// Makes the first `len` bytes those of `filling`, and writes none that are known to be. What the caller changes of them
-    /// stays as it is in a block that is filled with the same again.
+    /// Makes the first `len` bytes those of `filling`, without writing those that are known to be. Bytes that
+    /// the caller changes in the returned slice stay changed if the block is filled with the same content
+    /// again.
     ///
-    /// # Panics
-    /// Beyond the bytes in use, or those that fill.
+    /// If `len` exceeds the bytes in use, or those of `filling`.
     pub fn hold(&mut self, filling: FillPattern, len: usize) -> &mut [u8] {
         assert!(len <= self.len, "{len} bytes of {} in use", self.len);
         if !self.known.filling.is(filling) {
@@ -310,10 +317,9 @@ impl Block {
         &mut self.bytes_mut()[..len]
     }
 
-    /// The bytes in use from `start` on, to be written; those before stay known if they were.
+    /// The bytes in use from `start` on, for writing; known bytes before `start` stay known.
     ///
-    /// # Panics
-    /// Beyond the bytes in use.
+    /// If `start` exceeds the bytes in use.
     pub fn tail_mut(&mut self, start: usize) -> &mut [u8] {
         self.known.len = self.known.len.min(start);
         &mut self.bytes_mut()[start..]
@@ -324,7 +330,8 @@ impl Block {
         unsafe { std::slice::from_raw_parts_mut(self.shared.start(self.index), self.len) }
     }
 
-    /// Has the processor fetch bytes that are wanted soon, as far as there are any: they are in another core's cache, or in none.
+    /// Lets the processor fetch bytes that are needed soon, as far as they are in use. They may be in another
+    /// core's cache, or only in memory.
     pub fn prefetch(&self, offset: usize, len: usize) {
         let bytes = &self[offset.min(self.len)..(offset + len).min(self.len)];
         #[cfg(target_arch = "x86_64")]
@@ -340,13 +347,15 @@ impl Block {
 #[cfg(target_arch = "x86_64")]
 fn fetch<const HINT: i32>(bytes: &[u8]) {
     for line in bytes.chunks(64) {
-        // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in `bytes`.
+        // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in
+        // `bytes`.
         unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(line.as_ptr().cast()) };
     }
 }
 
-/// Whether blocks, which pass once, had better leave the second level cache to the datagrams. That was measured to pay on AMD, and
-/// to bring an Intel Xeon's bytes at a quarter to a half of the rate (docs/design/data-path.md).
+/// Whether to fetch blocks past the second level cache, which leaves that cache to the datagrams, as blocks
+/// are read once. This pays on AMD; on an Intel Xeon it makes fetching much slower
+/// (docs/design/data-path.md).
 fn fetches_past_second_level() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -361,8 +370,8 @@ impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block's bytes lie inside the mapping (zeroed by the kernel, so initialized), `len` is at most the
-        // block's size, and only this `Block` has the index.
+        // SAFETY: the block's bytes lie inside the mapping (zeroed by the kernel, so initialized), `len` is
+        // at most the block's size, and only this `Block` has the index.
         unsafe { std::slice::from_raw_parts(self.shared.start(self.index), self.len) }
     }
 }
@@ -423,7 +432,7 @@ mod tests {
         assert_eq!(pool.available(), 2);
         pool.open_to(1);
         let again: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();
-        assert_eq!(again.len(), 2, "what has memory is used again");
+        assert_eq!(again.len(), 2, "blocks that have memory are used again");
         drop((again, third));
         assert_eq!(pool.available(), 3);
     }
@@ -441,7 +450,7 @@ mod tests {
         assert_eq!(waiting.join().unwrap(), 42);
     }
 
-    /// Bytes of the pool that have memory.
+    /// The bytes of the pool that have memory.
     fn resident(pool: &BlockPool) -> usize {
         let mut pages = vec![0; pool.shared.mapped / PAGE];
         // SAFETY: the range is the pool's mapping, and there is a byte for each of its pages.
@@ -452,7 +461,7 @@ mod tests {
         pages.iter().filter(|&&page| page & 1 == 1).count() * PAGE
     }
 
-    /// Whether the kernel gives memory ahead (Linux 5.14).
+    /// Whether the kernel allocates memory ahead (Linux 5.14).
     fn can_warm() -> bool {
         let pool = BlockPool::new(3, 100).unwrap();
         let _used = [pool.take(), pool.take()];
@@ -481,7 +490,7 @@ mod tests {
         assert!(resident(&pool) >= 2 * BLOCK, "{} bytes", resident(&pool));
         blocks.extend([pool.take(), pool.take()]);
         assert!(pool.warm_next(), "the last");
-        assert!(!pool.warm_next(), "there is none left");
+        assert!(!pool.warm_next(), "no block is left to warm");
         blocks.push(pool.take());
         assert!(blocks[2..].iter().all(|block| block.iter().all(|&byte| byte == 0)));
     }
@@ -507,7 +516,7 @@ mod tests {
             let pool = pool.clone();
             move || while pool.warm_next() {}
         });
-        // Having warmed two it waits, or is about to.
+        // After it has warmed two blocks it waits, or is about to.
         while can_warm() && pool.shared.free().warm < 4 {
             std::thread::yield_now();
         }

@@ -1,9 +1,9 @@
-//! What a program that this process starts must not inherit: open descriptors, and how signals are handled.
+//! What a program that this process starts must not inherit: open descriptors, and the handling of signals.
 //!
-//! How to read it: [`inherit_nothing`] is all. The standard library marks its own descriptors, and empties
-//! the mask of signals; it does nothing about descriptors that this process was itself started with or that a
-//! C library has opened, nor about signals that are ignored. Both are seen to between `fork` and `exec`, for
-//! which there is no safe call.
+//! How to read it: [`inherit_nothing`] is all. The standard library marks its own descriptors as
+//! close-on-exec and empties the mask of signals. It does nothing about descriptors that this process was
+//! started with or that a C library has opened, nor about ignored signals. This crate handles both between
+//! `fork` and `exec`, for which there is no safe call.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -12,7 +12,8 @@ mod sys;
 
 use std::process::Command;
 
-/// Has the program begin with descriptors 0, 1 and 2 only, each signal handled by default, and none blocked.
+/// Makes the program begin with descriptors 0, 1 and 2 only, with default handling for each signal and no
+/// signal blocked.
 pub fn inherit_nothing(command: &mut Command) -> &mut Command {
     sys::before_exec(command);
     command

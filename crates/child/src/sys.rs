@@ -1,5 +1,5 @@
-//! Runs in the child between `fork` and `exec`: other threads of the parent may have held any lock at the
-//! time of the `fork`.
+//! Code that runs in the child between `fork` and `exec`: other threads of the parent may have held any lock
+//! at the time of the `fork`.
 //!
 //! The only `unsafe` of this crate. Always true: nothing in the child allocates, locks or unwinds.
 
@@ -11,17 +11,18 @@ use std::ptr::null_mut;
 
 use libc::{c_int, c_uint};
 
-/// Linux has signals 1 to 64. The C library keeps 32 and 33 for itself and refuses to change them, though
-/// they can be ignored, too: the kernel is asked directly.
+/// Linux has signals 1 to 64. The C library keeps 32 and 33 for itself and refuses to change them, but they
+/// may be ignored as well, so we call the kernel directly.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
 /// Bytes of the kernel's set of 64 signals.
 const SET_LEN: usize = 8;
-/// The kernel's `struct sigaction` for the default action is all zeros, in whatever order its at most 32
-/// bytes stand.
+/// The kernel's `struct sigaction` for the default action: all zeros, at most 32 bytes, whatever the order of
+/// its fields.
 const BY_DEFAULT: [u64; 4] = [0; 4];
 /// The first descriptor that a program does not expect.
 const FIRST: c_uint = 3;
-/// Kernels before 5.11 cannot mark a range of descriptors; of so many each is then marked by itself.
+/// Kernels before 5.11 cannot mark a range of descriptors. On these, each descriptor below this number is
+/// marked by itself.
 const MARKED_MAX: c_int = 1 << 16;
 
 pub(crate) fn before_exec(command: &mut Command) {
@@ -47,8 +48,8 @@ fn in_child() -> io::Result<()> {
     mark_descriptors()
 }
 
-/// They are closed by `exec`, not here: the standard library still needs one, to tell the parent that `exec`
-/// has failed.
+/// Marks all descriptors from 3 on. `exec` closes them, not this function: the standard library still needs
+/// one to tell the parent that `exec` has failed.
 fn mark_descriptors() -> io::Result<()> {
     // SAFETY: the call takes three numbers and changes flags of descriptors of this process, which is about
     // to become another program.

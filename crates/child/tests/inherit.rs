@@ -1,6 +1,6 @@
-//! A process of its own, as a test that makes descriptors inheritable and ignores signals must not disturb
-//! others.
-#![allow(unsafe_code, reason = "what is to be undone cannot be done without")]
+//! These tests have a process of their own, as they make descriptors inheritable and ignore signals, which
+//! would disturb others.
+#![allow(unsafe_code, reason = "only unsafe calls can set up what the child must not inherit")]
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

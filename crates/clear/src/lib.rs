@@ -1,7 +1,8 @@
-//! What stands in for a cipher where content goes in the clear: a checksum of the content, and a tag that nobody without the key can
-//! make of where it belongs.
+//! What replaces a cipher if content is sent in the clear: a checksum of the content, and a tag over its
+//! place that nobody can make without the key.
 //!
-//! Both are what their standards say, and what a library gives; here is what the processor does faster if it is asked in its own words.
+//! Both follow their standards and have a library as fallback; this crate has faster versions for processors
+//! with the right instructions.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! AES-128-CMAC (RFC 4493) of 28 bytes, which are two blocks: with the processor's own AES 5 ns, where the library's call is for
-//! any length and copies its state each time.
+//! AES-128-CMAC (RFC 4493) of 28 bytes, which are two blocks. It uses the processor's AES if it can: the
+//! library's call is for any length and copies its state each time.
 
 use aws_lc_rs::cmac;
 
@@ -25,9 +25,10 @@ impl Mac {
         Mac(Backend::Library(cmac::Key::new(cmac::AES_128, key).expect("AES-128 has keys of 16 bytes")))
     }
 
-    /// The tag of the 28 bytes that `words` and then `rest` are, little-endian.
+    /// The tag of 28 bytes: `words` and then `rest`, little-endian.
     ///
-    /// Whole numbers, not a slice: a sender has them at hand, and what was written in smaller pieces a moment ago is slow to read.
+    /// The arguments are numbers and not a slice: a sender has them at hand, and bytes that were just written
+    /// in smaller pieces are slow to read.
     #[inline]
     pub fn tag(&self, words: [u64; 3], rest: u32) -> [u8; 16] {
         match &self.0 {
@@ -59,15 +60,16 @@ mod processor {
     use zeroize::Zeroize;
 
     const ROUND_KEYS: usize = 11;
-    /// What follows a message that is no whole number of blocks long: a bit, then zeros. The last four bytes of two blocks.
+    /// The padding behind a message that does not fill its last block: a one bit, then zeros. Here it takes
+    /// the last four bytes of two blocks.
     const PADDING: u32 = 0x80;
-    /// The polynomial of the field whose elements the keys of the last block are.
+    /// The polynomial of the field in which the keys of the last block are computed.
     const FIELD: u128 = 0x87;
 
-    /// Only where the processor has AES.
+    /// Exists only if the processor has AES.
     pub(super) struct AesMac {
         round_keys: [__m128i; ROUND_KEYS],
-        /// Is added to a last block that was padded (K2).
+        /// The key that is added to a padded last block (K2).
         padded: __m128i,
     }
 
@@ -93,7 +95,8 @@ mod processor {
 
     #[target_feature(enable = "aes")]
     fn schedule(key: &[u8; 16]) -> AesMac {
-        /// FIPS 197, 5.2: each word is the one before, plus that of the last round key; the first goes through the S-box (`assist`).
+        /// FIPS 197, 5.2: each word is the sum of the one before it and the same word of the last round key;
+        /// the first goes through the S-box (`assist`).
         #[target_feature(enable = "aes")]
         fn next(last: __m128i, assist: __m128i) -> __m128i {
             let sums = _mm_xor_si128(last, _mm_slli_si128::<4>(last));
@@ -136,7 +139,7 @@ mod processor {
         _mm_aesenclast_si128(block, *last)
     }
 
-    /// Its bytes in memory order are those of `number`, little-endian.
+    /// The vector whose bytes in memory are those of `number`, little-endian.
     #[target_feature(enable = "sse2")]
     fn vector(number: u128) -> __m128i {
         _mm_set_epi64x((number >> 64) as i64, number as i64)
@@ -156,14 +159,16 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The library says what CMAC is. Where the processor has no AES this compares the library with itself.
+        /// The library defines what CMAC is. On a processor without AES, this compares the library with
+        /// itself.
         #[test]
         fn the_processors_tag_is_the_librarys(key: [u8; 16], words: [u64; 3], rest: u32) {
             prop_assert_eq!(Mac::new(&key).tag(words, rest), Mac::of_library(&key).tag(words, rest));
         }
     }
 
-    /// As another implementation (OpenSSL 3.0: `openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC`) has it.
+    /// The value of another implementation (OpenSSL 3.0: `openssl mac -cipher AES-128-CBC -macopt
+    /// hexkey:000102...0f CMAC`).
     #[test]
     fn the_tag_is_that_of_the_bytes_in_order() {
         let key: [u8; 16] = std::array::from_fn(|at| at as u8);

@@ -172,7 +172,7 @@ impl AdmissionReply {
 impl std::fmt::Debug for EstablishedSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ids = |flow: &FlowSetup| (flow.index, flow.send_id, flow.recv_id);
-        f.debug_struct("Established")
+        f.debug_struct("EstablishedSession")
             .field("peer", &self.session.peer)
             .field("transport", &self.session.transport)
             .field("flows", &self.session.flows.iter().map(ids).collect::<Vec<_>>())

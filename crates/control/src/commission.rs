@@ -1,6 +1,6 @@
-//! What a daemon is told to copy: one JSON document.
+//! The commission, which tells a daemon what to copy: one JSON document.
 //!
-//! Always true: what comes from a peer is judged in [`Commission::read`] before anybody acts by it.
+//! Always true: a peer's document is checked in [`Commission::read`] before anything acts on it.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use farhaul_text::printable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of the document: it has room for all paths that a command line can hold (Linux has at most 6 MiB for one), and for what
-/// else is asked.
+/// The most bytes of the document: it has room for all paths that a command line can hold (at most 6 MiB on
+/// Linux), and for the other options.
 pub(crate) const COMMISSION_MAX: usize = 16 << 20;
-/// Addresses that a host may have beside its name.
+/// The most addresses that a host may have beside its name.
 pub(crate) const ADDRESSES_MAX: usize = 16;
 const HOST_MAX: usize = 255;
 const KEY_MAX: usize = 64;
@@ -27,22 +27,22 @@ const PATH_MAX: usize = 4095;
 /// A copy with another daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Commission {
-    /// As if the client asked for it by itself: what of its own is read, or where it writes.
+    /// The request as the client would make it itself: which of its paths to read, or where to write.
     pub(crate) copy: CopyRequest,
     pub(crate) far: RemoteDaemon,
-    /// The client wants to know what becomes of each entry.
+    /// Whether the client wants to know what becomes of each entry.
     pub(crate) details: bool,
 }
 
-/// The other daemon, and what is to be read or written there.
+/// The other daemon, and the path to read or write there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RemoteDaemon {
     pub(crate) host: String,
-    /// As the client finds that host.
+    /// The addresses that the client finds for that host.
     #[serde(default)]
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) port: u16,
-    /// Fingerprint of its key.
+    /// The fingerprint of its key.
     pub(crate) key: String,
     #[serde(with = "as_base64")]
     pub(crate) path: Vec<u8>,
@@ -69,7 +69,7 @@ impl Commission {
     pub(crate) fn write(&self) -> Result<Vec<u8>, Error> {
         let words = self.copy.words()?;
         let untold = |error: serde_json::Error| {
-            Error::new(Code::Misuse, format!("the options cannot be told to the far end: {error}"))
+            Error::new(Code::Misuse, format!("the options cannot be sent to the far end: {error}"))
         };
         let copy = serde_json::from_slice(&words).map_err(untold)?;
         let network = self.copy.options.network.clone();
@@ -84,10 +84,11 @@ impl Commission {
         }
     }
 
-    /// The one place that judges it, but for what the client may do.
+    /// Checks the document, which only this function does; what the client may do is checked elsewhere.
     pub(crate) fn read(bytes: &[u8]) -> Result<Commission, Error> {
-        let bad =
-            |what: String| Error::new(Code::BadRequest, format!("the far end cannot understand it: {what}"));
+        let bad = |what: String| {
+            Error::new(Code::BadRequest, format!("the far end cannot understand the request: {what}"))
+        };
         let wrong = |error: serde_json::Error| bad(printable(error.to_string().as_bytes(), 120));
         let Document { copy, network, far, details } = serde_json::from_slice(bytes).map_err(wrong)?;
         let words = serde_json::to_vec(&copy).map_err(wrong)?;
@@ -95,7 +96,7 @@ impl Commission {
         let options = &copy.options;
         let is_spread = !options.spread.source.is_empty() || !options.spread.target.is_empty();
         if copy.more_paths > 0 {
-            return Err(bad("it names paths that are not in it".into()));
+            return Err(bad("it announces paths that it does not contain".into()));
         }
         if is_spread || options.select.by_name || !options.network.paths.is_empty() {
             return Err(bad("a copy between daemons has no --spread, --files-from and --path".into()));
@@ -103,13 +104,13 @@ impl Commission {
         let RemoteDaemon { host, addresses, port, key, path, .. } = &far;
         let is_host = !host.is_empty() && host.len() <= HOST_MAX && !host.contains('\0');
         if !is_host || addresses.len() > ADDRESSES_MAX || *port == 0 {
-            return Err(bad("the other daemon's address is none".into()));
+            return Err(bad("the other daemon's address is not valid".into()));
         }
         if key.len() > KEY_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(bad("the other daemon's key is none".into()));
+            return Err(bad("the other daemon's key is not valid".into()));
         }
         if path.len() > PATH_MAX || path.contains(&0) {
-            return Err(bad("the path at the other daemon is none".into()));
+            return Err(bad("the path at the other daemon is not valid".into()));
         }
         Ok(Commission { copy, far, details })
     }

@@ -1,7 +1,7 @@
-//! The end that steers: a session with one daemon, by which it is asked for grants and for copies with
-//! another one.
+//! The steering end: a session with one daemon, which is asked in it for grants and for copies with another
+//! daemon.
 //!
-//! Always true: the daemon's key is the one that this very session's handshake has proved.
+//! Always true: the daemon's key is the one that the handshake of this very session has proved.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ use super::copy_status;
 use super::messages::{ControlMessage, DocumentParts, parts, refusal};
 use super::request::opening;
 
-/// A daemon that was told to end a copy has so long to say how that has ended.
+/// How long a daemon that was told to end a copy has to report how the copy has ended.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
-/// What both ends may take to say that they have finished.
+/// How long both ends may take to say that they have finished.
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
-/// A session with a daemon. Dropped, it ends, and what runs in it stops resumably.
+/// A session with a daemon. Dropping it ends the session; a copy that runs in it stops and can be resumed.
 pub struct ControlSession {
     dialogue: Dialogue,
     key: String,
@@ -37,14 +37,14 @@ pub struct ControlSession {
 /// A grant that a daemon has given.
 #[derive(Debug, Clone)]
 pub struct IssuedGrant {
-    /// What has to be shown for it.
+    /// The token that the holder has to show.
     pub token: HelloSecret,
-    /// For so long from now.
+    /// How long from now the grant is valid.
     pub lifetime: Duration,
 }
 
 impl ControlSession {
-    /// Connects with a daemon, as `farhaul cp` does, unless `caller` wants no more.
+    /// Connects to a daemon, as `farhaul cp` does, unless `caller` cancels.
     pub fn open(target: &DaemonTarget, caller: &dyn Caller) -> Result<ControlSession, Error> {
         let params =
             HelloParams { opening: opening()?, features: Features::default(), udp: true, early: false };
@@ -52,19 +52,19 @@ impl ControlSession {
         let key = established.peer_key.clone();
         let key = key.ok_or_else(|| Error::new(Code::NotFarhaul, "the far end has shown no key"))?;
         let network = established.opening.network;
-        // Its own handle: who looks at a copy is not interested in this session.
+        // The session has a handle of its own: whoever watches a copy is not interested in this session.
         let (session, handle) = (established.session, Handle::new());
         let (_, dialogue) =
             Session::start(session, network, ContentRole::Receiver, DeliveryOrder::Any, &handle)?;
         Ok(ControlSession { dialogue, key, next_op: 0 })
     }
 
-    /// Fingerprint of the daemon's key.
+    /// The fingerprint of the daemon's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Asks for a grant. `is_cancelled` says that nobody wants it any more.
+    /// Asks for a grant. `is_cancelled` says whether the caller no longer wants it.
     pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<IssuedGrant, Error> {
         let GrantWish { key, errand, lifetime } = wish;
         let asked = self.next_op();
@@ -87,8 +87,9 @@ impl ControlSession {
         }
     }
 
-    /// Has the daemon make a copy with another one, to its end. What happens is told to `handle`, and what is
-    /// wished by it is done there; what becomes of the entries goes into `manifest`.
+    /// Lets the daemon make a copy with another one, and waits for its end. Events are passed to `handle`,
+    /// and wishes that are made through it are passed to the daemon; what becomes of the entries goes into
+    /// `manifest`.
     pub(crate) fn copy(
         &mut self,
         commission: &Commission,
@@ -132,7 +133,7 @@ impl ControlSession {
         }
     }
 
-    /// Passes on what was wished since the last look.
+    /// Passes on the wishes that were made since the last call.
     fn steer(&self, handle: &Handle, steering: &mut SteeredCopy) -> Result<(), Error> {
         let is_held = handle.is_paused();
         if std::mem::replace(&mut steering.is_held, is_held) != is_held {
@@ -161,7 +162,7 @@ impl ControlSession {
         self.dialogue.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Nothing more will be asked for.
+    /// Ends the session: nothing more will be asked for.
     pub fn finish(mut self) {
         self.dialogue.say_finished(Vec::new());
         let end = Instant::now() + FINISH_TIME;
@@ -175,14 +176,14 @@ impl ControlSession {
     }
 }
 
-/// What the daemon was told of a copy.
+/// The wishes for a copy that the daemon has been told of.
 #[derive(Default)]
 struct SteeredCopy {
     is_held: bool,
     cancelled: Option<Instant>,
 }
 
-/// What is known of a copy elsewhere, for who looks at it here.
+/// Shows the state of a remote copy in this end's handle.
 fn show(snapshot: &Snapshot, handle: &Handle) {
     use std::sync::atomic::Ordering::Relaxed;
     let counts = handle.counts();

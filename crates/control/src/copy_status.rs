@@ -1,7 +1,7 @@
-//! What a daemon tells of a copy that it makes for a client: events, how it stands, and how it has ended.
+//! What a daemon reports of a copy that it makes for a client: events, snapshots, and how it has ended.
 //!
-//! Always true: texts of the daemon's lose what could steer a terminal before anybody sees them; what is not
-//! understood is passed over, but for the end.
+//! Always true: the daemon's texts lose all characters that could control a terminal before anyone sees them;
+//! messages that are not understood are ignored, except for the end.
 
 use farhaul_copy::Report;
 use farhaul_session::error::{Code, Error, ExitCode};
@@ -12,10 +12,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Bytes of how a copy has ended: a daemon lists a few mebibytes of entries at most.
+/// The most bytes of a document that says how a copy has ended: a daemon lists at most a few mebibytes of
+/// entries.
 pub(crate) const ENDING_MAX: usize = 16 << 20;
 
-/// An event, if it is one that a client wants to know: that it begins and ends is the client's own to say.
+/// Reads an event, if it is one for the client. The beginning and the end of a copy are reported by the
+/// client itself.
 pub(crate) fn event(json: &[u8]) -> Option<Event> {
     let told = read::<ReceivedEvent>(json).ok()?;
     Some(match told {
@@ -50,7 +52,7 @@ pub(crate) fn event(json: &[u8]) -> Option<Event> {
     })
 }
 
-/// [`Event`] as it is read again; docs/reference/events.md.
+/// [`Event`] in its readable form; docs/reference/events.md.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum ReceivedEvent {
@@ -122,21 +124,21 @@ enum ReceivedEvent {
     Other,
 }
 
-/// Carriers and ciphers are a closed list.
+/// The static name of a carrier or cipher, which are a closed list.
 fn word(text: &str) -> &'static str {
     const WORDS: [&str; 8] =
         ["udp", "tcp", "ssh", "local", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"];
     WORDS.into_iter().find(|word| *word == text).unwrap_or("another")
 }
 
-/// How the copy stands.
+/// Reads a snapshot of the copy.
 pub(crate) fn snapshot(json: &[u8]) -> Option<Snapshot> {
     let mut snapshot: Snapshot = read(json).ok()?;
     snapshot.facts.is_connected = snapshot.state != TransferState::Starting;
     Some(snapshot)
 }
 
-/// How a copy has ended, as the daemon tells it.
+/// How a copy has ended, as the daemon reports it.
 #[derive(Debug, Serialize, Deserialize)]
 struct CopyEnd {
     report: Report,
@@ -145,13 +147,13 @@ struct CopyEnd {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct EndError {
-    /// The number of its code.
+    /// The number of the error's code.
     code: u16,
     what: String,
     hint: Option<String>,
 }
 
-/// To be told to the client.
+/// Makes the document that tells the client how a copy has ended.
 pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
     let error = error.map(|error| EndError {
         code: error.code().number(),
@@ -163,7 +165,7 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
     if bytes.len() <= ENDING_MAX {
         return bytes;
     }
-    // Their numbers stay.
+    // The lists are dropped; their counts stay.
     let Report { failed, vanished, not_set, not_taken, left, .. } = &mut ending.report;
     failed.clear();
     vanished.clear();
@@ -173,7 +175,7 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
     serde_json::to_vec(&ending).unwrap_or_default()
 }
 
-/// The report of a copy that another daemon has made, and why it ended early, if it did.
+/// Reads the report of a copy that another daemon has made, and why it ended early, if it did.
 pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
     let senseless = |_| farhaul_session::messages::senseless(farhaul_session::codec::Malformed);
     let CopyEnd { report, error } = read(json).map_err(senseless)?;
@@ -184,8 +186,9 @@ pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
     Ok((report, error))
 }
 
-/// What has ended the copy at the daemon that makes it, to the client: a command makes no sense to both, and
-/// files that are not there are there for neither. What is wrong with that host itself is the far end's.
+/// Translates the code of an error at the copying daemon for the client. A command that makes no sense there
+/// makes none here, and files that do not exist exist for neither. A problem of the daemon's host itself is a
+/// failure of the far end.
 fn as_seen_from_here(code: Option<Code>) -> Code {
     let Some(code) = code else { return Code::PeerFailed };
     match code.exit_code() {
@@ -211,7 +214,7 @@ fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_value(value)
 }
 
-/// Takes out of all texts what could steer a terminal or hide something.
+/// Removes from all texts the characters that could control a terminal or hide something.
 fn make_safe(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(farhaul_text::is_unprintable) => {

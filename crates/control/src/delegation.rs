@@ -1,7 +1,7 @@
-//! What a client does for a copy between two daemons: a grant of the one, and the other told to use it.
+//! What a client does for a copy between two daemons: it asks one for a grant, and lets the other one use it.
 //!
-//! Always true: no content comes here; the key that a daemon is told of the other one is the one that this
-//! client has been shown by that one itself.
+//! Always true: no content comes here; as the key of the other daemon, each daemon is told the one that the
+//! other has proved to this client itself.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,8 @@ use farhaul_text::printable;
 use super::commission::{ADDRESSES_MAX, Commission, RemoteDaemon};
 use super::control::ControlSession;
 
-/// Runs a job whose source and destination are at daemons to its end. The report is filled as far as the copy
-/// went, also when there is an error.
+/// Runs a job whose source and destination are at daemons, to its end. The report is filled as far as the
+/// copy went, even if there is an error.
 pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     handle.begin();
     let (report, error) = contained(|| run(job, handle)).flatten().unwrap_or_else(|error| {
@@ -27,7 +27,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         (report, Some(error))
     });
     let report = report.ended_by(error.as_ref());
-    // What the last look at the daemon has shown may be older.
+    // The last snapshot of the daemon may be older.
     handle.counts().failed.store(report.failed_count, Relaxed);
     handle.counts().vanished.store(report.vanished_count, Relaxed);
     handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
@@ -38,7 +38,7 @@ fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> 
     let between = BetweenJob::of(job)?;
     let (mut report, mut error) = drive(&between, DrivingDaemon::Source, handle)?;
     if error.as_ref().is_some_and(|error| error.code() == Code::GrantUsed) && !handle.is_cancelled() {
-        // The other daemon has taken it, and its answer was lost on the way.
+        // The other daemon has accepted the grant, but its answer was lost on the way.
         handle.begin_again();
         (report, error) = drive(&between, DrivingDaemon::Source, handle)?;
     }
@@ -53,14 +53,15 @@ fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> 
     Ok((report, error))
 }
 
-/// Has one daemon copy with the other, with a manifest here if one is wanted. An error of this function's own keeps the copy from
-/// beginning, or ends what is known of it; what ends the copy over there comes beside its report.
+/// Lets one daemon copy with the other, and writes a manifest here if one is wanted. An error of this
+/// function keeps the copy from beginning, or ends what is known of it; an error that ends the copy over
+/// there is returned with its report.
 fn drive(
     between: &BetweenJob,
     driver: DrivingDaemon,
     handle: &Handle,
 ) -> Result<(Report, Option<Error>), Error> {
-    // First of all, so that one of an earlier copy is not taken for this one's.
+    // Created first, so that a manifest of an earlier copy is not taken for this one's.
     let mut manifest = between.manifest.as_deref().map(ManifestCopy::create).transpose()?;
     let made = commission(between, driver, manifest.as_mut(), handle);
     let Some(manifest) = manifest else { return made };
@@ -70,7 +71,7 @@ fn drive(
             (error, _) => Ok((report, error)),
         },
         Err(error) => {
-            // That it has no end is the lesser fault.
+            // A manifest without an end is the lesser problem.
             let _ = manifest.finish(&Report::default().ended_by(Some(&error)));
             Err(error)
         }
@@ -114,7 +115,7 @@ fn commission(
     Ok((report, error))
 }
 
-/// What `key` has to show at a daemon, and that daemon's own key.
+/// Asks a daemon for a grant for `key`; returns that daemon's own key and the token to show there.
 fn grant(
     between: &BetweenJob,
     driver: DrivingDaemon,
@@ -135,7 +136,7 @@ fn grant(
     Ok((own, granted.token))
 }
 
-/// Whether the other way round may work.
+/// Whether the copy may work if the other daemon connects.
 fn is_out_of_reach(error: &Error) -> bool {
     matches!(error.code(), Code::NotListening | Code::Unreachable | Code::UdpBlocked | Code::HostUnknown)
 }
@@ -148,7 +149,7 @@ fn shown(target: &DaemonTarget) -> String {
     printable(target.host.as_bytes(), 255)
 }
 
-/// As this host finds it; the other daemon may not know the name.
+/// The addresses that this host finds for a daemon; the other daemon may not know the name.
 fn addresses(target: &DaemonTarget) -> Vec<IpAddr> {
     let found = (bare(target), target.port).to_socket_addrs();
     let mut addresses: Vec<IpAddr> =

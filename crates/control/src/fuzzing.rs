@@ -1,4 +1,4 @@
-//! Ways in for `fuzz/`: what a client and a daemon that it steers take of each other.
+//! Entries for `fuzz/`: how a client and a daemon that it steers read each other's messages.
 
 use farhaul_session::fuzzing::message_comes_back;
 
@@ -6,12 +6,13 @@ use super::commission::Commission;
 use super::copy_status;
 use super::messages::ControlMessage;
 
-/// One message, as it stands on the control stream behind its length; what was understood can be said again.
+/// Decodes one message, as it stands on the control stream behind its length. A message that was understood
+/// must encode again.
 pub fn message(bytes: &[u8]) -> bool {
     message_comes_back(bytes, ControlMessage::decode, ControlMessage::encode)
 }
 
-/// What a daemon is told to copy, and what it tells of that.
+/// Reads a daemon's commission, and a daemon's reports of a copy.
 pub fn documents(bytes: &[u8]) -> bool {
     let commission = Commission::read(bytes).is_ok();
     let event = copy_status::event(bytes).is_some();

@@ -1,13 +1,13 @@
-//! Copies between two daemons: a client has one of them bring content to the other, or fetch it there, and
-//! none of it passes the client.
+//! Copies between two daemons: a client lets one of them send content to the other, or fetch it from there,
+//! and none of it passes through the client.
 //!
-//! How to read it: [`copy`] (`delegation.rs`) is what a client does: it asks one daemon for a grant and the other
-//! one to use it, by a [`ControlSession`] (`control.rs`) with each. [`serve()`] (`serve.rs`) is a daemon's part. What
-//! they say is in `messages.rs`, what the daemon that copies is told in `commission.rs`, and what it tells of it
-//! in `copy_status.rs`.
+//! How to read it: [`copy`] (`delegation.rs`) is what a client does: it asks one daemon for a grant and lets
+//! the other one use it, through a [`ControlSession`] (`control.rs`) with each. [`serve()`] (`serve.rs`) is a
+//! daemon's part. The messages are in `messages.rs`, the commission for the copying daemon in
+//! `commission.rs`, and that daemon's reports in `copy_status.rs`.
 //!
-//! Always true: a daemon does for a client what that one may do itself, and nothing else; what a daemon says
-//! to a client is made safe for a terminal, and what is kept of it is bounded.
+//! Always true: a daemon does for a client only what the client may do itself; texts from a daemon are made
+//! safe for a terminal, and what is kept of them is bounded.
 //!
 //! Does not know: packets, how the two ends have found each other, and how a copy works.
 #![forbid(unsafe_code)]

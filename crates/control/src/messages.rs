@@ -1,5 +1,5 @@
-//! What a client and a daemon that it steers say to each other, as values and as bytes; docs/reference/wire.md has the
-//! table.
+//! The messages between a client and a daemon that it steers, as values and as bytes; docs/reference/wire.md
+//! has the table.
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
 
@@ -10,38 +10,38 @@ use farhaul_session::error::{Error, Failure};
 use farhaul_session::messages::{decode_rate, put_message, put_rate};
 use farhaul_session::options::RateOptions;
 
-/// Bytes of a path, as Linux has them.
+/// The most bytes of a path, as on Linux.
 const PATH_MAX: usize = 4095;
-/// A fingerprint in words: `SHA256:` and 43 characters.
+/// The most bytes of a fingerprint as text: `SHA256:` and 43 characters.
 const KEY_MAX: usize = 64;
-/// Bytes of what is said in parts, a part.
+/// The most bytes of one part of a document.
 pub(crate) const PART_MAX: usize = 32 << 10;
-/// Bytes of one JSON document that fits a message.
+/// The most bytes of a JSON document in a single message.
 pub(crate) const DOCUMENT_MAX: usize = 60 << 10;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ControlMessage {
     // Client to daemon.
-    /// Let the one who has this key do that here, if it begins within so many seconds.
+    /// Let the holder of this key run this errand here, if it begins within this many seconds.
     Grant {
         op: u64,
         key: String,
         errand: Errand,
         seconds: u64,
     },
-    /// A copy with another daemon: the next part of the document that says which.
+    /// Begin a copy with another daemon: the next part of its commission.
     Begin {
         op: u64,
         is_last: bool,
         part: Vec<u8>,
     },
-    /// The copy that runs is to be held, or to go on.
+    /// Pause or resume the running copy.
     Hold {
         is_held: bool,
     },
-    /// How its sender is to set its rate.
+    /// Set the rate of the copy's sender.
     Rate(RateOptions),
-    /// It is to be ended.
+    /// End the copy.
     Cancel,
 
     // Daemon to client.
@@ -55,17 +55,17 @@ pub(crate) enum ControlMessage {
         failure: Failure,
         hint: String,
     },
-    /// Something has happened in the copy: an event as JSON.
+    /// An event of the copy, as JSON.
     Event(Vec<u8>),
-    /// How it stands: a snapshot as JSON.
+    /// A snapshot of the copy, as JSON.
     Snapshot(Vec<u8>),
-    /// It is over: the next part of the document that says how.
+    /// The copy has ended: the next part of the document that says how.
     Ended {
         op: u64,
         is_last: bool,
         part: Vec<u8>,
     },
-    /// What has become of the entries: the next part of the copy's manifest.
+    /// The fates of the entries: the next part of the copy's manifest.
     Entries {
         op: u64,
         part: Vec<u8>,
@@ -129,7 +129,7 @@ impl ControlMessage {
         }
     }
 
-    /// The message of this code and body.
+    /// Decodes a message: its code and body, without the length.
     pub(crate) fn decode(bytes: &[u8]) -> Result<ControlMessage, Malformed> {
         let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
@@ -176,13 +176,13 @@ impl ControlMessage {
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 
-    /// What is told of an operation that comes to nothing.
+    /// The answer to an operation that fails.
     pub(crate) fn refused(op: u64, error: &Error) -> ControlMessage {
         let hint = error.hint().unwrap_or_default().to_string();
         ControlMessage::Refused { op, failure: Failure::new(error.code(), error.to_string()), hint }
     }
 
-    /// For errors.
+    /// The message's name, for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ControlMessage::Grant { .. } => "grant",
@@ -200,7 +200,7 @@ impl ControlMessage {
     }
 }
 
-/// What the far end has refused, as this end's user hears it.
+/// The error for a refusal of the far end, as this end's user sees it.
 pub(crate) fn refusal(failure: Failure, hint: String) -> Error {
     let clean = |text: String| text.replace(farhaul_text::is_unprintable, "");
     let Failure { code, reason } = failure;
@@ -209,7 +209,7 @@ pub(crate) fn refusal(failure: Failure, hint: String) -> Error {
     error.with_hint_if((!hint.is_empty()).then_some(hint))
 }
 
-/// A document cut into parts, the last of which is the last.
+/// Cuts a document into parts; the flag marks the last one.
 pub(crate) fn parts(document: &[u8]) -> impl Iterator<Item = (bool, Vec<u8>)> + '_ {
     let count = document.len().div_ceil(PART_MAX).max(1);
     (0..count).map(move |number| {
@@ -219,20 +219,20 @@ pub(crate) fn parts(document: &[u8]) -> impl Iterator<Item = (bool, Vec<u8>)> + 
     })
 }
 
-/// Puts a document together again, of so many bytes at most.
+/// Joins the parts of a document.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentParts(Vec<u8>);
 
 impl DocumentParts {
-    /// Bytes that are there so far.
+    /// The number of bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The whole document, once it is there.
+    /// Adds a part; returns the document once it is complete. It has at most `most` bytes.
     pub(crate) fn take(&mut self, is_last: bool, part: &[u8], most: usize) -> Result<Option<Vec<u8>>, Error> {
         if self.0.len() + part.len() > most {
-            let what = format!("what it says has more than {most} bytes");
+            let what = format!("it has sent a document of more than {most} bytes");
             return Err(Error::misbehaved(farhaul_session::Misbehaviour::SenselessMessage, what));
         }
         self.0.extend_from_slice(part);

@@ -1,4 +1,5 @@
-//! What a session of this service is opened for: nothing yet. What is asked in it is judged when it is asked.
+//! The request that opens a session of this service. It is empty so far: each operation is checked when it is
+//! asked for.
 
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
@@ -10,13 +11,13 @@ use serde::{Deserialize, Serialize};
 /// The name of this service in a hello.
 pub const SERVICE: &str = "control";
 
-/// What both ends keep to. There is nothing to choose yet.
+/// The terms that both ends keep to. There is nothing to choose yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct ControlRequest {}
 
-/// What the client opens a session for.
+/// The opening with which the client begins the session.
 pub(crate) fn opening() -> Result<SessionOpening, Error> {
-    // No content goes by it.
+    // No content passes through this session.
     let network = NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() };
     let request = serde_json::to_vec(&ControlRequest::default());
     let request = request.map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
@@ -29,14 +30,14 @@ pub(crate) fn opening() -> Result<SessionOpening, Error> {
     })
 }
 
-/// Answers a client of a daemon.
+/// Answers a client of a daemon: admits it, or refuses.
 pub fn admit_within(
     rights: &Rights,
     opening: &SessionOpening,
 ) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     if opening.service != SERVICE {
         let service = printable(opening.service.as_bytes(), 64);
-        let text = format!("this end is told what to copy, it has no service called '{service}'");
+        let text = format!("this end copies between daemons, it has no service called '{service}'");
         return Err(Refusal::new(Code::FeatureMissing, text));
     }
     serde_json::from_slice::<ControlRequest>(&opening.request)

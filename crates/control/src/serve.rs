@@ -1,7 +1,7 @@
 //! A daemon's part: it gives grants, and copies with other daemons for its clients.
 //!
-//! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the
-//! session that it was asked in, resumably, and is counted as one of that client's own.
+//! Always true: each operation is checked against what the client may do at that moment; a copy ends with the
+//! session that it was asked for in, so that it can be resumed, and counts as one of that client's own.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -32,62 +32,62 @@ use super::commission::{COMMISSION_MAX, Commission};
 use super::copy_status;
 use super::messages::{ControlMessage, DOCUMENT_MAX, DocumentParts, PART_MAX, parts};
 
-/// How often a client is told how its copy stands.
+/// How often a client gets a snapshot of its copy.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Answers that wait until the client takes them.
+/// The most answers that wait until the client takes them.
 const ANSWERS_MAX: usize = 256;
-/// Events that go in one piece.
+/// The most events that are sent in one piece.
 const EVENTS_AT_ONCE: usize = 64;
-/// Threads of a copy beside those of its session.
+/// The number of threads of a copy, beside those of its session.
 const THREADS: u64 = 2;
-/// Bytes of events that wait for a client, which a copy that has more to tell waits for.
+/// The most bytes of events that wait for a client; a copy with more events waits.
 const WAITING_MAX: usize = 1 << 20;
-/// Bytes that a copy takes beside its session, for what it tells.
+/// The bytes that a copy takes beside its session, for its reports.
 const BYTES: u64 = 2 * WAITING_MAX as u64;
-/// What it was asked takes so many times its own bytes while it is read.
+/// While a commission is read, it takes this many times its own bytes.
 const READ_TIMES: u64 = 8;
 
-/// How a daemon serves.
+/// The policy of a serving daemon.
 #[derive(Debug, Clone)]
 pub struct ControlServerPolicy {
-    /// As for copies that clients make with this daemon.
+    /// The policy for copies, as for those that clients make with this daemon.
     pub copy: farhaul_copy::CopyServerPolicy,
-    /// By which it shows other daemons who it is.
+    /// The identity by which other daemons know this one.
     pub identity: Identity,
 }
 
-/// A copy with another daemon, for a log.
+/// The description of a copy with another daemon, for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarriedCopy {
-    /// Push: this daemon sends.
+    /// The direction: with push, this daemon sends.
     pub direction: CopyDirection,
-    /// Here, as the client has named it: the first of the paths, and how many there are.
+    /// The first path at this daemon, as the client has named it.
     pub path: Vec<u8>,
-    /// So many.
+    /// The number of paths at this daemon.
     pub paths: usize,
-    /// At the other one.
+    /// The path at the other daemon.
     pub far_path: Vec<u8>,
-    /// The other one.
+    /// The host of the other daemon.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Fingerprint of the key that it has to have.
+    /// The fingerprint of the key that the other daemon must have.
     pub key: String,
 }
 
-/// Who wants to see what is done for clients.
+/// An observer of what is done for clients.
 pub trait ControlObserver: Sync {
-    /// Who has this key may do that here, for so long.
+    /// A grant was given: the holder of this key may run this errand within this many seconds.
     fn granted(&self, _key: &str, _errand: &Errand, _seconds: u64) {}
 
     /// A copy begins.
     fn begins(&self, _handle: &Handle, _carried: &CarriedCopy) {}
 
-    /// It is over.
+    /// A copy has ended.
     fn ended(&self, _handle: &Handle, _carried: &CarriedCopy, _report: &Report, _error: Option<&Error>) {}
 }
 
-/// Nobody.
+/// An observer that ignores everything.
 pub struct NoControlObserver;
 
 impl ControlObserver for NoControlObserver {}
@@ -95,13 +95,13 @@ impl ControlObserver for NoControlObserver {}
 /// How a served session ended.
 #[derive(Debug)]
 pub struct ControlOutcome {
-    /// What the session has to say.
+    /// The report of the session.
     pub report: SessionReport,
     /// Why it ended early, if it did.
     pub error: Option<Error>,
 }
 
-/// Does what a client asks for until it has no more.
+/// Serves a client until it has no more requests.
 pub fn serve(
     established: EstablishedSession,
     policy: &ControlServerPolicy,
@@ -164,7 +164,7 @@ struct Server<'a> {
 /// The one copy of a session that may run at a time.
 struct RunningCopy<'scope> {
     handle: Handle,
-    /// Its client is being told how it has ended, and may ask for the next one.
+    /// Set once the copy has ended: its client is being told how, and may ask for the next one.
     is_over: Arc<AtomicBool>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
@@ -197,9 +197,9 @@ impl Server<'_> {
                         Ok((token, seconds)) => ControlMessage::Granted { op, seconds, token },
                         Err(error) => ControlMessage::refused(op, &error),
                     };
-                    // Who hears the client does not wait for it to listen.
+                    // This thread reads from the client, so it does not wait for the client to read.
                     answers.try_send(answer).map_err(|_| {
-                        Error::new(Code::Busy, "more was asked than the answers were listened to")
+                        Error::new(Code::Busy, "too many requests: the answers to earlier ones were not read")
                     })?;
                 }
                 ControlMessage::Begin { op, is_last, part } => {
@@ -228,7 +228,7 @@ impl Server<'_> {
                         *running = Some(RunningCopy { handle, is_over, thread });
                     }
                 }
-                // What they are about may have ended meanwhile.
+                // The copy that this message is about may have ended meanwhile.
                 ControlMessage::Hold { is_held } => {
                     if let Some(RunningCopy { handle, .. }) = running {
                         if is_held { handle.pause() } else { handle.resume() }
@@ -267,7 +267,7 @@ impl Server<'_> {
         Ok((token, seconds))
     }
 
-    /// Makes a copy with another daemon, tells of it, and says how it has ended.
+    /// Makes a copy with another daemon, sends its events, and reports how it has ended.
     fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
         handle.begin();
         let (report, error) = std::thread::scope(|scope| {
@@ -288,7 +288,7 @@ impl Server<'_> {
                 (report, error)
             });
             let (report, error) = made.unwrap_or_else(failed);
-            // Which ends what is told of it.
+            // This also ends the relay of events.
             handle.end_with(report.exit_code(error.as_ref()), error.as_ref());
             (report, error)
         });
@@ -318,7 +318,7 @@ impl Server<'_> {
         Ok(carry.run(established, Box::new(entries), handle))
     }
 
-    /// Tells the client what happens, and every second how it stands.
+    /// Sends the client the copy's events, and a snapshot every second.
     fn relay(&self, handle: &Handle, events: &EventReader) {
         let mut due = Instant::now();
         while !self.request.is_stopped() {
@@ -357,7 +357,7 @@ impl Server<'_> {
     }
 }
 
-/// Tells a client the manifest of its copy, which waits while the client does not listen.
+/// Sends a client the manifest of its copy; waits while the client does not read.
 struct ToClient {
     request: Arc<Request>,
     op: u64,
@@ -381,7 +381,7 @@ impl Write for ToClient {
 
 fn carried(Commission { copy, far, .. }: &Commission) -> CarriedCopy {
     CarriedCopy {
-        // Where the client could have asked to be sent something, this daemon sends.
+        // If the client's request is to receive content, this daemon sends it.
         direction: match copy.direction {
             CopyDirection::Pull => CopyDirection::Push,
             CopyDirection::Push => CopyDirection::Pull,

@@ -18,7 +18,7 @@ use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon that serves an own folder to one client.
+/// A daemon that serves a folder of its own to one client.
 struct Host {
     folder: tempfile::TempDir,
     port: u16,
@@ -97,7 +97,7 @@ impl Fixture {
         Fixture::start_within(None)
     }
 
-    /// The sessions of both daemons are in these caps.
+    /// Starts both daemons with their sessions in these caps.
     fn start_within(caps: Option<Arc<CapAssigner>>) -> Fixture {
         let client = tempfile::tempdir().unwrap();
         let key = client.path().join("id");
@@ -117,7 +117,7 @@ impl Fixture {
         Location::Daemon { target, path: path.into() }
     }
 
-    /// A file of so many bytes, which is copied at this rate.
+    /// A job that copies a file of this many bytes at this rate.
     fn job(&self, bytes: usize, rate_bps: u64) -> CopyJob {
         std::fs::write(self.from.path("file"), vec![7; bytes]).unwrap();
         let mut options = TransferOptions::default();
@@ -137,7 +137,7 @@ impl Fixture {
     }
 }
 
-/// Runs a job while `steer` has its handle and hears what happens.
+/// Runs a job while `steer` uses its handle and hears its events.
 fn steered(job: CopyJob, steer: impl FnOnce(&Handle, &EventReader)) -> (Report, Option<Error>) {
     let handle = Handle::new();
     let events = handle.events(EventLevel::Trace);
@@ -206,7 +206,7 @@ fn a_copy_elsewhere_that_is_cancelled_ends_and_goes_on_with_the_next() {
     assert!(!report.ok && !three.to.path("copy").exists());
     let mut again = three.job(BYTES, 4_000_000_000);
     let (from, to) = (three.from.path("file"), three.to.path("copy"));
-    // Of the same file: it was written again with another time.
+    // With delta, as the file was written again with another time.
     again.options.files.delta = Some(true);
     let (report, error) = steered(again, |_, _| {});
     assert!(error.is_none() && report.ok, "{error:?}");
@@ -236,14 +236,14 @@ fn what_a_daemon_moves_for_a_client_is_in_the_caps_of_that_client_and_of_the_oth
         match far.called {
             Some(("127.0.0.1", _)) => vec![peer.clone().into()].into(),
             Some(other) => panic!("nobody said {other:?}"),
-            // What the client itself asks for, and what the other daemon comes with.
+            // For requests of the client itself, and for sessions that the other daemon begins.
             None => CapMemberships::default(),
         }
     })));
     let (report, error) = steered(three.job(BYTES, 4_000_000_000), |handle, _| {
         until_bytes(handle, 1);
         let usage = cap.usage();
-        // A cap that has just been ahead or behind is taken for up to a twentieth less or more.
+        // A cap that has just been ahead or behind may give up to a twentieth less or more.
         assert!(usage.sessions == 1 && usage.given_bps.abs_diff(CRAWL_BPS) <= CRAWL_BPS / 20, "{usage:?}");
         assert!(handle.snapshot().bytes_done < BYTES as u64, "it takes 25 seconds");
         cap.set_most(None, Instant::now());

@@ -1,16 +1,18 @@
-//! A ring whose takers wait for a bell.
+//! A ring with a bell, for which the taking threads wait.
 //!
-//! Who wakes a thread interrupts the core on which that one ran last, which in a virtual machine takes as long as dozens of packets.
-//! So who puts rings once for all that it puts, and who takes one rings for the next, if that shall not wait for him.
+//! To wake a thread interrupts the core on which it ran last; in a virtual machine that takes as long as
+//! dozens of packets. So a putting thread rings once for all values that it puts, and a taking thread rings
+//! for the next one if there is more to take.
 //!
-//! Always true: while something waits here, the bell has rung and nobody has come yet, or somebody has come who will look
-//! whether there is more.
+//! Always true: while a value waits in the ring, either the bell has rung and no thread has come yet, or a
+//! thread has come and will check whether there is more.
 
 use crate::ring::Ring;
 
-/// What those who wait listen to.
+/// The bell that waiting threads listen to.
 pub trait Bell {
-    /// Wakes one of them, now or when the next one begins to wait. Twice before anybody has heard it is once.
+    /// Wakes one waiting thread, now or when the next one begins to wait. Ringing twice before a thread hears
+    /// it counts once.
     fn ring(&self);
 }
 
@@ -22,30 +24,31 @@ pub struct HandOver<T, B> {
 }
 
 impl<T, B: Bell> HandOver<T, B> {
-    /// With room for so many.
+    /// A ring with room for `capacity` values.
     pub fn new(capacity: usize, bell: B) -> HandOver<T, B> {
         HandOver { values: Ring::new(capacity), bell }
     }
 
-    /// Puts values and wakes one who waits; false if there is no room, which leaves the rest out.
+    /// Puts values and wakes one waiting thread. Returns `false` if there is no room; the remaining values
+    /// are then dropped.
     pub fn put(&self, values: impl IntoIterator<Item = T>) -> bool {
         let is_room = values.into_iter().all(|value| self.values.put(value).is_ok());
         self.ring();
         is_room
     }
 
-    /// What to wait for. Who has heard it takes a value and, having got one, [rings](Self::ring) for the next. Who finds none leaves it
-    /// at that: whoever puts one this moment rings himself.
+    /// The bell to wait for. A thread that hears it takes a value and, if it got one, [rings](Self::ring) for
+    /// the next thread. If it got none, it need not ring: a thread that is just putting a value rings itself.
     pub fn bell(&self) -> &B {
         &self.bell
     }
 
-    /// The oldest.
+    /// Takes the oldest value.
     pub fn take(&self) -> Option<T> {
         self.values.take()
     }
 
-    /// Wakes one more if something waits.
+    /// Wakes one more thread if a value waits.
     pub fn ring(&self) {
         if !self.values.is_empty() {
             self.bell.ring();

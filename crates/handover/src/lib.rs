@@ -1,12 +1,12 @@
-//! How a transfer's threads hand blocks to one another: rings of block descriptors, and how who waits for one is woken.
+//! How a transfer's threads hand blocks to one another: rings of block descriptors, and ways to wake the
+//! threads that wait.
 //!
-//! [`Ring`] joins any number of threads at either end. [`HandOver`] is a ring whose takers wait for a bell,
-//! [`WaitingRoom`] is where those wait who have something for a ring that is full enough, and [`SleepNotes`]
-//! how a thread sleeps that looks after several queues. [`Held`] says what becomes of a lock whose holder has
-//! panicked.
+//! [`Ring`] joins any number of threads at either end. [`HandOver`] is a ring whose taking threads wait for a
+//! bell. In a [`WaitingRoom`], threads wait for room in a ring. With [`SleepNotes`], a thread that serves
+//! several queues sleeps. [`Held`] says what to do about a lock whose holder has panicked.
 //!
-//! All of it is model-checked: `./x loom` goes through the orders in which the threads of `tests/loom.rs` can run, up to three switches
-//! ahead of time, and the values that the memory model lets them see.
+//! All of it is model-checked: `./x loom` runs the orders in which the threads of `tests/loom.rs` can run,
+//! with up to three preemptions, and the values that the memory model lets them see.
 #![deny(unsafe_code)]
 
 mod hand_over;

@@ -1,19 +1,19 @@
-//! What becomes of a lock whose holder has panicked: either whoever comes after it fails as well, or what the lock guards is used
-//! as it is.
+//! What to do about a lock whose holder has panicked: fail as well, or use the guarded value as it is.
 
 use std::sync::{LockResult, PoisonError};
 
-/// The two answers. A test-only lock says `unwrap`.
+/// The two answers. Locks in tests use `unwrap`.
 pub trait Held {
-    /// What is guarded.
+    /// The guard of the lock.
     type Guarded;
 
-    /// What the lock guards, and whole. A holder that panicked may have left half a change behind; so whoever comes after it panics
-    /// too, and nothing is done to files or to peers with what is half changed.
+    /// The guarded value, which must be consistent. A holder that panicked may have left half a change
+    /// behind. So later threads panic as well, and nothing is done to files or peers on the basis of half a
+    /// change.
     fn whole(self) -> Self::Guarded;
 
-    /// What the lock guards, also when a holder has panicked: for what is looked at when all ends, and for what is whole at every
-    /// point where a holder could panic.
+    /// The guarded value, even if a holder has panicked: for values that are read when everything ends, and
+    /// for values that are consistent at every point where a holder could panic.
     fn in_any_case(self) -> Self::Guarded;
 }
 
@@ -23,7 +23,7 @@ impl<T> Held for LockResult<T> {
     fn whole(self) -> T {
         match self {
             Ok(guarded) => guarded,
-            Err(_) => panic!("another thread has failed while it held what this one needs"),
+            Err(_) => panic!("another thread has failed while it held a lock that this one needs"),
         }
     }
 
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn who_needs_it_whole_fails_with_who_failed_before() {
         let lock = Mutex::new(1);
-        // One after the other: what is locked in a statement stays so to its end.
+        // In two statements: a guard lives until the end of its statement.
         assert_eq!(*lock.lock().whole(), 1);
         assert_eq!(*lock.lock().in_any_case(), 1);
         let half = catch_unwind(AssertUnwindSafe(|| {

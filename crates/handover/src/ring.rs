@@ -1,17 +1,19 @@
 //! A bounded queue for any number of threads at both ends, without a lock.
 //!
-//! Who puts takes a ticket at the tail, who takes one at the head; ticket `n` is for slot `n % capacity` in the lap
-//! `n / capacity`. A slot counts its turns: `2 * lap` while it waits to be filled in that lap, one more while it is full. So
-//! nobody touches a slot but whoever has the ticket whose turn it is.
+//! A putting thread takes a ticket at the tail, a taking one at the head; ticket `n` is for slot `n %
+//! capacity` in lap `n / capacity`. A slot counts its turns: `2 * lap` while it waits to be filled in that
+//! lap, one more while it is full. So only the thread whose ticket has its turn touches the slot.
 //!
-//! Always true: what is taken was put before, once, and all that one thread has put comes in its order.
+//! Always true: each value is taken at most once, after it was put; the values of one putting thread come in
+//! their order.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::sync::{AtomicU64, UnsafeCell, fence, spin_loop};
 
-/// Two lines, since processors fetch them in pairs: whoever is at work here disturbs nobody who works beside.
+/// Two cache lines, as processors fetch them in pairs: a thread that works on this value does not disturb
+/// threads that work on neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OwnLines<T>(T);
@@ -30,13 +32,14 @@ struct Slot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: a value goes from the thread that put it to the one that takes it, and no reference to it is given out.
+// SAFETY: a value goes from the thread that put it to the one that takes it, and no reference to it is given
+// out.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above; a slot is touched by whoever has the ticket of its turn only, of whom there is one.
+// SAFETY: as above; only the one thread that has the ticket of a slot's turn touches the slot.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// A ring with room for so many (at least one).
+    /// A ring with room for `capacity` values, at least one.
     pub fn new(capacity: usize) -> Ring<T> {
         let slot =
             |_| OwnLines(Slot { turn: AtomicU64::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) });
@@ -47,12 +50,12 @@ impl<T> Ring<T> {
         }
     }
 
-    /// For how many there is room in all.
+    /// The number of values that fit in all.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts one at the end; gives it back if the ring is full.
+    /// Puts a value at the end; returns it if the ring is full.
     pub fn put(&self, value: T) -> Result<(), T> {
         let mut ticket = self.tail.0.load(Relaxed);
         loop {
@@ -61,8 +64,8 @@ impl<T> Ring<T> {
             if now == turn {
                 match self.tail.0.compare_exchange_weak(ticket, ticket + 1, Relaxed, Relaxed) {
                     Ok(_) => {
-                        // SAFETY: the ticket is ours and it is its turn, so nobody else touches the slot until the turn ends; the
-                        // last value was moved out when the turn began.
+                        // SAFETY: the ticket is ours and it is its turn, so nobody else touches the slot
+                        // until the turn ends; the last value was moved out when the turn began.
                         slot.value.with_mut(|place| unsafe { (*place).write(value) });
                         slot.turn.store(turn + 1, Release);
                         return Ok(());
@@ -72,7 +75,8 @@ impl<T> Ring<T> {
                 continue;
             }
             if now < turn {
-                // Still full from the lap before, or somebody is about to leave it, who has taken his ticket.
+                // The slot is still full from the lap before, or a thread that has taken its ticket is about
+                // to empty it.
                 fence(SeqCst);
                 if self.head.0.load(Relaxed) + self.slots.len() as u64 <= ticket {
                     return Err(value);
@@ -83,7 +87,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Takes the oldest. None if there is none, or if that one is being put this moment.
+    /// Takes the oldest value. `None` if there is none, or if the oldest is just being put.
     pub fn take(&self) -> Option<T> {
         let mut ticket = self.head.0.load(Relaxed);
         loop {
@@ -99,8 +103,8 @@ impl<T> Ring<T> {
             }
             match self.head.0.compare_exchange_weak(ticket, ticket + 1, Relaxed, Relaxed) {
                 Ok(_) => {
-                    // SAFETY: the ticket is ours and the slot is full, so it holds a value, which nobody else touches until the turn
-                    // ends and which is not read again.
+                    // SAFETY: the ticket is ours and the slot is full, so it holds a value, which nobody else
+                    // touches until the turn ends and which is not read again.
                     let value = slot.value.with_mut(|place| unsafe { (*place).assume_init_read() });
                     slot.turn.store(full + 1, Release);
                     return Some(value);
@@ -110,20 +114,20 @@ impl<T> Ring<T> {
         }
     }
 
-    /// How many are in it; more than that may be on their way in or out.
+    /// The number of values in the ring. More may be on their way in or out.
     pub fn len(&self) -> usize {
-        // The head first: the tail is never behind what was read of it.
+        // Reads the head first: the tail is never behind a head that was read earlier.
         let head = self.head.0.load(Acquire);
         let tail = self.tail.0.load(Acquire);
         usize::try_from(tail.saturating_sub(head)).unwrap_or(usize::MAX).min(self.slots.len())
     }
 
-    /// Whether there is none, nor one that is being put.
+    /// Whether the ring has no values, nor any that is just being put.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The slot of a ticket, and what it counts when it waits to be filled in that lap.
+    /// The slot of a ticket, and its turn count when it waits to be filled in that lap.
     fn slot(&self, ticket: u64) -> (&Slot<T>, u64) {
         let capacity = self.slots.len() as u64;
         (&self.slots[(ticket % capacity) as usize].0, 2 * (ticket / capacity))
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn each_of_many_threads_values_is_taken_once() {
-        // Miri takes a second for some thousand steps.
+        // Miri takes a second for a few thousand steps.
         const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
         for capacity in [1, 3, 64] {
             let (ring, sum, taken) = (Ring::new(capacity), AtomicU64::new(0), AtomicU64::new(0));

@@ -1,17 +1,18 @@
-//! How a thread sleeps that looks after several queues, so that whoever has something for it needs a system call only then.
+//! How a thread that serves several queues sleeps, such that other threads need a system call only if it
+//! does.
 //!
-//! Always true: what is announced is looked at in the turn that begins next, and there is one: either the thread sees that
-//! something is pending before it sleeps, or whoever announced it sees that it sleeps.
+//! Always true: after an announcement there is another turn, which handles it: either the thread sees that
+//! something is pending before it sleeps, or the announcing thread sees that it sleeps.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::sync::{AtomicBool, fence};
 
-/// The two sides' notes for one another.
+/// The flags that the two sides leave for each other.
 #[derive(Debug)]
 pub struct SleepNotes {
     sleeping: AtomicBool,
-    /// Something has come up since the thread last began to look at its queues.
+    /// Something was announced since the thread last began to look at its queues.
     pending: AtomicBool,
 }
 
@@ -22,22 +23,24 @@ impl Default for SleepNotes {
 }
 
 impl SleepNotes {
-    /// Something has come up. True if the thread has to be woken, which nobody else does then.
+    /// Announces that there is something to do. Returns `true` if the caller has to wake the thread; no other
+    /// caller gets that answer then.
     #[must_use]
     pub fn announce(&self) -> bool {
-        // Not just written over: the thread that sees this must see what others have announced before, too.
+        // A swap and not a store: the thread that sees this flag must also see what others have announced
+        // before.
         self.pending.swap(true, AcqRel);
         fence(SeqCst);
         self.sleeping.swap(false, AcqRel)
     }
 
-    /// The thread begins a turn: what was pending is looked at in it.
+    /// The thread begins a turn, in which it handles what was pending.
     pub fn begin_turn(&self) {
-        // Nor here: what was put before it was announced must be seen in this turn.
+        // A swap here, too: values that were put before their announcement must be seen in this turn.
         self.pending.swap(false, AcqRel);
     }
 
-    /// The thread is about to sleep; false when something has come up meanwhile.
+    /// The thread is about to sleep. Returns `false` if something was announced meanwhile.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.sleeping.swap(true, AcqRel);

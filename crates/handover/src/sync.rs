@@ -1,4 +1,4 @@
-//! The standard library's primitives, or those of the model checker.
+//! The primitives of the standard library, or those of the model checker.
 
 #[cfg(not(loom))]
 mod real {
@@ -6,7 +6,8 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex};
 
-    /// [`std::cell::UnsafeCell`] with the model checker's way in, which sees who looks at the same time.
+    /// [`std::cell::UnsafeCell`] with the interface of the model checker's cell, which sees concurrent
+    /// accesses.
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -1,9 +1,10 @@
-//! Where those wait who have something for a ring that is full enough.
+//! A place where threads wait for room in a ring.
 //!
-//! They go on once there is room for several, and not for each that is taken: who wakes one interrupts the core on which it ran
-//! last, which in a virtual machine takes as long as dozens of packets, on both cores.
+//! They continue once there is room for several values, not for each value that is taken: to wake a thread
+//! interrupts the core on which it ran last. In a virtual machine that takes as long as dozens of packets, on
+//! both cores.
 //!
-//! Always true: each that is taken while there is room wakes one of those who wait.
+//! Always true: each value that is taken while there is enough room wakes one waiting thread.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::lock_result::Held as _;
 use crate::sync::{AtomicUsize, Condvar, Mutex, fence};
 
-/// The place to wait.
+/// The waiting threads.
 #[derive(Debug)]
 pub struct WaitingRoom {
     waiting: AtomicUsize,
@@ -26,12 +27,12 @@ impl Default for WaitingRoom {
 }
 
 impl WaitingRoom {
-    /// Waits until there is room, at most so long.
+    /// Waits until `is_there` says that there is room, for at most `limit`.
     pub fn wait(&self, limit: Duration, is_there: impl Fn() -> bool) {
         let until = Instant::now() + limit;
         let mut guard = self.lock.lock().whole();
         self.waiting.fetch_add(1, SeqCst);
-        // Whoever takes one from now on sees that somebody waits, or what he took is seen here.
+        // A thread that takes a value from now on sees that one waits, or what it took is seen here.
         fence(SeqCst);
         while !is_there() {
             let left = until.saturating_duration_since(Instant::now());
@@ -43,11 +44,12 @@ impl WaitingRoom {
         self.waiting.fetch_sub(1, SeqCst);
     }
 
-    /// One was taken: one of those who wait may go on. The next one taken wakes the next, if there is still room then.
+    /// A value was taken: if there is enough room, one waiting thread may continue. The next value taken
+    /// wakes the next one, if there is still room then.
     pub fn taken(&self, is_there: impl Fn() -> bool) {
         fence(SeqCst);
         if self.waiting.load(SeqCst) > 0 && is_there() {
-            // Who has looked and found none is waiting by the time that this is unlocked.
+            // A thread that has found no room is waiting by the time this lock is released.
             drop(self.lock.lock().whole());
             self.freed.notify_one();
         }
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
     use crate::Ring;
 
-    /// With a wake-up that is lost this test does not end.
+    /// If a wake-up is lost, this test does not end.
     #[test]
     fn nobody_waits_for_room_that_is_there() {
         const EACH: u32 = if cfg!(miri) { 50 } else { 20_000 };

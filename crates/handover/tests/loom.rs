@@ -1,6 +1,8 @@
-//! The orders in which a few threads can run, and the values that the memory model lets them see: `./x loom`.
+//! Checks all orders in which a few threads can run, and the values that the memory model lets them see: `./x
+//! loom`.
 //!
-//! A lost wake-up is a deadlock here, which the checker reports; so is access to a slot by two.
+//! A lost wake-up is a deadlock here, which the checker reports. It also reports two threads that access a
+//! slot at the same time.
 #![cfg(loom)]
 
 use std::time::Duration;
@@ -10,14 +12,14 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// Switches away from a thread that could go on are bounded: without that the checker does not end in a useful time.
+/// Runs a model with a bounded number of preemptions; otherwise the checker takes too long.
 fn check(threads: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(threads);
 }
 
-/// Values that need memory, so that one which is lost or taken twice is found.
+/// Takes values that own memory, so that the checker finds one that is lost or taken twice.
 fn take_some(ring: &Ring<Box<usize>>, times: usize) -> usize {
     (0..times).filter_map(|_| ring.take()).map(|value| *value).sum()
 }
@@ -57,7 +59,8 @@ fn two_take_what_one_puts_over_and_over() {
     });
 }
 
-/// A pool's block that was taken goes round: the ring is never full for who has one, even while another is about to leave his slot.
+/// Blocks of a pool go round: a thread that holds one always finds room in the ring, even while another
+/// thread is about to empty its slot.
 #[test]
 fn there_is_room_for_what_was_taken() {
     check(|| {
@@ -68,7 +71,7 @@ fn there_is_room_for_what_was_taken() {
             let ring = ring.clone();
             move || ring.take().is_some()
         });
-        let own = ring.take().expect("two, and one other");
+        let own = ring.take().expect("there are two values and one other taker");
         assert!(ring.put(own).is_ok(), "what was taken has left room");
         assert!(other.join().unwrap());
         assert_eq!(ring.len(), 1);
@@ -87,7 +90,7 @@ impl Bell for Gong {
 }
 
 impl Gong {
-    /// Waits for the bell; false when it is over.
+    /// Waits for the bell; returns `false` when the test is over.
     fn hear(&self) -> bool {
         let mut heard = self.0.lock().unwrap();
         loop {
@@ -107,7 +110,7 @@ impl Gong {
     }
 }
 
-/// If a value were left behind, nobody would say that it is over.
+/// If a value were left behind, no thread would end the test.
 #[test]
 fn nothing_that_is_handed_over_is_left_behind() {
     check(|| {
@@ -160,7 +163,7 @@ fn who_waits_for_room_gets_it() {
 fn who_sleeps_is_woken_for_what_comes() {
     check(|| {
         let (sleep, ring) = (Arc::new(SleepNotes::default()), Arc::new(Ring::new(2)));
-        // Stands for the system call that wakes.
+        // Stands for the system call that wakes a thread.
         let gong = Arc::new(Gong::default());
         let putters: Vec<_> = (0..2)
             .map(|number| {

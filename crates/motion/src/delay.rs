@@ -1,43 +1,45 @@
-//! Delay that moves by itself: radio links gather and schedule, satellites hand over, hosts stand still,
-//! others come and go.
+//! Delay that moves by itself: radio links gather and schedule packets, satellites hand over, hosts stand
+//! still.
 //!
-//! Always true: the same seed gives the same delays whatever is sent; times are asked for in rising order.
+//! Always true: the same seed gives the same delays, whatever is sent. Callers ask for times in ascending
+//! order.
 
 use crate::LinkDirection;
 use crate::random::SplitMix64;
 
-/// How the delay of one direction moves, on top of the path's own.
+/// How the delay of one direction moves, in addition to the path's own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum DelayMotion {
-    /// It does not.
+    /// The delay does not move.
     #[default]
     Still,
-    /// Each packet draws its own, up to `most_ms`.
+    /// Each packet draws a delay of its own, up to `most_ms`.
     White {
-        /// The most.
+        /// The largest delay.
         most_ms: f64,
         /// Whether packets overtake one another; otherwise a late one holds up those behind it.
         reorders: bool,
     },
-    /// A slow random walk: a new target up to `most_ms` every `every_ms`, straight lines between.
+    /// A slow random walk: a new target up to `most_ms` every `every_ms`, with straight lines between
+    /// targets.
     Walk {
-        /// The most.
+        /// The largest delay.
         most_ms: f64,
         /// The correlation time.
         every_ms: f64,
     },
     /// Another delay up to `most_ms` every `every_ms`; before each, nothing passes for `gap_ms`.
     Steps {
-        /// The most.
+        /// The largest delay.
         most_ms: f64,
-        /// From one step to the next.
+        /// The time from one step to the next.
         every_ms: f64,
-        /// What is lost before each step.
+        /// The time before each step in which packets are lost.
         gap_ms: f64,
     },
-    /// What has gathered is delivered every `every_ms`.
+    /// Packets gather and are delivered every `every_ms`.
     Bursts {
-        /// From one delivery to the next.
+        /// The time from one delivery to the next.
         every_ms: f64,
     },
 }
@@ -48,18 +50,18 @@ pub struct DelayProcess {
     motion: DelayMotion,
     random: SplitMix64,
     wander: Wander,
-    /// The last arrival, where no packet overtakes another.
+    /// The last arrival, if no packet overtakes another.
     last: u64,
 }
 
 impl DelayProcess {
-    /// A delay that moves as `motion` says. The two ways of a link with one seed move apart from each other.
+    /// A delay that moves as `motion` says. The two directions of a link with one seed move independently.
     pub fn new(motion: DelayMotion, seed: u64, way: LinkDirection) -> DelayProcess {
         let seed = way.seed(seed) ^ 0x400;
         DelayProcess { motion, random: SplitMix64::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
     }
 
-    /// When a packet arrives that would without motion at `at_ns`; `None` if it falls into a gap.
+    /// When a packet arrives that would arrive at `at_ns` without motion; `None` if it falls into a gap.
     pub fn arrival(&mut self, at_ns: u64) -> Option<u64> {
         let at = match self.motion {
             DelayMotion::Still => return Some(at_ns),
@@ -92,7 +94,7 @@ impl DelayProcess {
         matches!(self.motion, DelayMotion::White { reorders: true, .. })
     }
 
-    /// Time passes without packets, so that the next one need not make up for all of it.
+    /// Advances the time without packets, so that the next packet need not make up for all of it.
     pub fn pass_time(&mut self, at_ns: u64) {
         if let DelayMotion::Walk { every_ms, .. } | DelayMotion::Steps { every_ms, .. } = self.motion {
             self.wander.advance(at_ns as f64 / 1e6 / every_ms);
@@ -100,11 +102,11 @@ impl DelayProcess {
     }
 }
 
-/// A value in 0..1 that goes from one drawn target to the next.
+/// A value in 0..1 that moves from one random target to the next.
 #[derive(Debug)]
 pub(crate) struct Wander {
     random: SplitMix64,
-    /// The step that is going on: which, the part of it that is over, and the values at its ends.
+    /// The current step: its number, the part of it that is over, and the values at its ends.
     step: u64,
     part: f64,
     from: f64,
@@ -118,7 +120,7 @@ impl Wander {
         Wander { random, step: 0, part: 0.0, from, to }
     }
 
-    /// Goes on until so many steps are over; never back.
+    /// Advances until `steps` steps are over; never goes back.
     pub(crate) fn advance(&mut self, steps: f64) {
         while self.step < steps as u64 {
             self.step += 1;
@@ -127,7 +129,7 @@ impl Wander {
         self.part = (steps - self.step as f64).clamp(0.0, 1.0);
     }
 
-    /// On the straight line between the two targets.
+    /// The value on the straight line between the two targets.
     pub(crate) fn line(&self) -> f64 {
         self.from + self.part * (self.to - self.from)
     }

@@ -1,30 +1,30 @@
-//! What can be wrong with a word or a file.
+//! Errors in a word of the command line or in a file.
 
 use crate::words::{DELAY_FORMS, RATE_FORMS};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a process cannot be what was asked for.
+/// Why a motion cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The word names no motion of a delay.
-    #[error("'{0}' is no motion of the delay; write {DELAY_FORMS}")]
+    #[error("'{0}' is not a motion of the delay; write {DELAY_FORMS}")]
     Delay(String),
     /// The word names no motion of a rate.
-    #[error("'{0}' is no motion of the rate; write {RATE_FORMS}")]
+    #[error("'{0}' is not a motion of the rate; write {RATE_FORMS}")]
     Rate(String),
     /// A file of delivery times cannot be read.
     #[error("cannot read the delivery times in {}: {source}", path.display())]
     Unreadable {
-        /// Where it is.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file does not hold delivery times.
     #[error("the delivery times in {} cannot be used: {reason}", path.display())]
     NoTimes {
-        /// Where it is.
+        /// The file.
         path: PathBuf,
         /// What is wrong, and in which line.
         reason: String,

@@ -1,8 +1,8 @@
-//! Delay and rate that move by themselves, as those of radio links and satellites do: the processes that
-//! simulator and lab have in common.
+//! Delay and rate that move by themselves, as those of radio links and satellites do. Simulator and lab share
+//! these processes.
 //!
 //! How to read it: `delay.rs` says when a packet arrives, `rate.rs` what a bottleneck can carry, `words.rs`
-//! how either is written on a command line, `random.rs` throws the dice.
+//! how both are written on a command line; `random.rs` is the random generator.
 //!
 //! Always true: everything here is pure arithmetic. Time is an argument, and the same seed gives the same
 //! values.
@@ -23,17 +23,17 @@ pub use random::SplitMix64;
 pub use rate::{RateMotion, ServiceCurve, TraceFile};
 pub use words::{DELAY_FORMS, RATE_FORMS};
 
-/// Which way a packet goes over a link.
+/// The direction in which a packet crosses a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkDirection {
     /// From the sender of the data.
     Forward,
-    /// To it.
+    /// To the sender of the data.
     Back,
 }
 
 impl LinkDirection {
-    /// One seed of a link becomes that of one way.
+    /// The seed of this direction, from the seed of the link.
     pub fn seed(self, seed: u64) -> u64 {
         seed ^ match self {
             LinkDirection::Forward => 1,

@@ -5,13 +5,13 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// One seed, one story.
+    /// A generator that gives the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         SplitMix64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// Any number.
-    #[expect(clippy::should_implement_trait, reason = "there is no end of it")]
+    /// The next number, evenly distributed.
+    #[expect(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,12 +20,12 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// In 0..1.
+    /// An evenly distributed number in 0..1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Normally distributed, with a deviation of 1.
+    /// A normally distributed number with a mean of 0 and a deviation of 1.
     pub fn normal(&mut self) -> f64 {
         let length = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         length * (std::f64::consts::TAU * self.unit()).cos()

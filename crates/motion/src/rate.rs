@@ -1,10 +1,10 @@
-//! What a bottleneck can carry over time: a rate that moves, as radio links have it.
+//! What a bottleneck can carry over time, if its rate moves as that of radio links does.
 //!
 //! ```text
 //! S(t) = bytes that can have left by t;   a packet of b bytes that begins to leave at t has left when S = S(t) + b
 //! ```
 //!
-//! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is
+//! Always true: S depends only on the seed or the file, and never on what is sent, so a packet's departure is
 //! known when it enters.
 
 use crate::delay::Wander;
@@ -18,45 +18,46 @@ use std::sync::Arc;
 /// How the bottleneck's rate moves, each way.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum RateMotion {
-    /// It does not.
+    /// The rate does not move.
     #[default]
     Still,
-    /// A new target every `every_ms` between `least` of the rate and the whole, straight lines between.
+    /// A new target between `least` of the rate and the whole rate every `every_ms`, with straight lines
+    /// between targets.
     Walk {
-        /// Of 1.
+        /// The smallest target, as a share of the rate.
         least: f64,
-        /// From one target to the next.
+        /// The time from one target to the next.
         every_ms: f64,
     },
-    /// As cellular links are: the logarithm of the rate wanders around that of a quarter of the whole, with
-    /// outages.
+    /// As on cellular links: the logarithm of the rate wanders around that of a quarter of the whole rate,
+    /// with outages.
     Cellular,
-    /// Delivery times read from a file, one a line, in milliseconds: at each a packet of 1500 bytes leaves.
-    /// It begins anew at its end.
+    /// Delivery times in milliseconds read from a file, one on each line: at each, a packet of 1500 bytes
+    /// leaves. The file begins anew at its end.
     Trace(Arc<TraceFile>),
 }
 
-/// What is read from a file of delivery times.
+/// The content of a file of delivery times.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TraceFile {
-    /// Where it is from, whatever the working directory is.
+    /// The file's absolute path.
     pub(crate) path: PathBuf,
     /// Packets of 1500 bytes that leave in each millisecond.
     packets: Vec<u32>,
 }
 
-/// A radio's slot, in which the rate is one; of a file, what its times can tell apart.
+/// The length of a radio's slot, in which the rate is constant; a file's times have the same resolution.
 const SLOT_NS: u64 = 1_000_000;
 const TRACE_PACKET: f64 = 1500.0;
-/// A cellular rate: its mean, and spread and correlation of its logarithm; how often and for how long it is
-/// gone.
+/// A cellular rate: its mean, the spread and correlation time of its logarithm, and the frequency and length
+/// of outages.
 const CELLULAR_MEAN: f64 = 0.25;
 const CELLULAR_SPREAD: f64 = 0.7;
 const CELLULAR_CORRELATION_MS: f64 = 1500.0;
 const OUTAGE_EVERY_MS: f64 = 20_000.0;
 const OUTAGE_MS: f64 = 150.0;
 
-/// A longer time says nothing more; a longer file is none that was meant.
+/// The limits of a file: longer times add nothing, and a larger file is a mistake.
 const TRACE_MS_MAX: usize = 24 * 3600 * 1000;
 const TRACE_BYTES_MAX: u64 = 1 << 30;
 
@@ -66,9 +67,9 @@ impl TraceFile {
         let path = path.as_ref();
         let unreadable = |source| Error::Unreadable { path: path.into(), source };
         let kind = std::fs::metadata(path).map_err(unreadable)?;
-        // A device would never end, and a pipe would have to be waited for.
+        // A device would never end, and a pipe would block.
         if !kind.is_file() || kind.len() > TRACE_BYTES_MAX {
-            return Err(unreadable(io::Error::other("it is no file of at most 1 GiB")));
+            return Err(unreadable(io::Error::other("it is not a regular file of at most 1 GiB")));
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let packets =
@@ -76,7 +77,7 @@ impl TraceFile {
         Ok(TraceFile { path: std::path::absolute(path).map_err(unreadable)?, packets })
     }
 
-    /// The rate in the mean.
+    /// The mean rate.
     pub fn rate_bps(&self) -> u64 {
         let packets: u64 = self.packets.iter().map(|&count| u64::from(count)).sum();
         (packets as f64 * TRACE_PACKET * 8e9 / (self.packets.len() as f64 * SLOT_NS as f64)) as u64
@@ -86,7 +87,8 @@ impl TraceFile {
         let mut packets: Vec<u32> = Vec::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let at = line.trim().parse::<usize>().ok().filter(|&at| at < TRACE_MS_MAX);
-            let at = at.ok_or_else(|| format!("line {}: '{line}' is no time in milliseconds", index + 1))?;
+            let at =
+                at.ok_or_else(|| format!("line {}: '{line}' is not a time in milliseconds", index + 1))?;
             if at + 1 < packets.len() {
                 return Err(format!("line {}: {at} comes before the time above it", index + 1));
             }
@@ -97,24 +99,25 @@ impl TraceFile {
     }
 }
 
-/// S, in slots, as far as it was asked for.
+/// S by slot, computed as far as it was asked for.
 #[derive(Debug)]
 pub struct ServiceCurve {
     motion: RateMotion,
     /// Bytes of a slot at the whole rate.
     whole: f64,
     random: SplitMix64,
-    /// S at the beginning of each slot from `first` on, and of the next one.
+    /// S at the beginning of each slot from `first` on, up to the end of the last one computed.
     sums: VecDeque<f64>,
     first: usize,
     wander: Wander,
-    /// A cellular link's logarithm beside its mean, in spreads; it is gone until.
+    /// A cellular link: how far its logarithm is from the mean, in spreads, and (`gone_until`) when its
+    /// outage ends.
     level: f64,
     gone_until: usize,
 }
 
 impl ServiceCurve {
-    /// A bottleneck that can carry `rate_bps` at most; none where the rate does not move.
+    /// A bottleneck that carries at most `rate_bps`; `None` if the rate does not move.
     pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64, way: LinkDirection) -> Option<ServiceCurve> {
         if *motion == RateMotion::Still {
             return None;
@@ -132,7 +135,7 @@ impl ServiceCurve {
         })
     }
 
-    /// S at a time.
+    /// S at this time.
     pub fn by(&mut self, at_ns: f64) -> f64 {
         let slots = at_ns / SLOT_NS as f64;
         let slot = slots as usize;
@@ -154,8 +157,8 @@ impl ServiceCurve {
         }
     }
 
-    /// Nobody asks any more what was before `at_ns`. It also goes on until then, so that the next packet need
-    /// not make up for all of a long silence.
+    /// Forgets the time before `at_ns`, which is not asked for any more. Also computes S up to then, so that
+    /// the next packet need not make up for a long silence.
     pub fn forget_before(&mut self, at_ns: f64) {
         let slot = (at_ns / SLOT_NS as f64) as usize;
         while self.first < slot {
@@ -177,7 +180,7 @@ impl ServiceCurve {
         }
     }
 
-    /// Bytes of a slot; slots are asked for in order.
+    /// The bytes of a slot; slots are asked for in order.
     fn next_slot(&mut self, slot: usize) -> f64 {
         match &self.motion {
             RateMotion::Still => self.whole,
@@ -209,7 +212,7 @@ mod tests {
         ServiceCurve::new(&motion, 80_000_000, 3, LinkDirection::Forward).expect("it moves")
     }
 
-    /// Each millisecond's part of the whole rate, which is 10 kB.
+    /// The rate of each millisecond as a share of the whole rate, which is 10 kB.
     fn rates(service: &ServiceCurve) -> Vec<f64> {
         service
             .sums

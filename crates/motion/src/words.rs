@@ -1,4 +1,4 @@
-//! How the processes are written on a command line: the same words in the simulator and in the lab.
+//! How the motions are written on a command line: the same words in simulator and lab.
 
 use crate::Error;
 use crate::delay::DelayMotion;
@@ -11,7 +11,7 @@ pub const DELAY_FORMS: &str = "white:5, white:5:reorder, walk:5:10, steps:17:150
 /// The forms of [`RateMotion`].
 pub const RATE_FORMS: &str = "walk:0.1:100, cellular, trace:FILE or still";
 
-/// An hour; and a microsecond between two events.
+/// The longest time, an hour. The shortest time between two events (`EVERY_MS_MIN`) is a microsecond.
 const MS_MAX: f64 = 3_600_000.0;
 const EVERY_MS_MIN: f64 = 0.001;
 

@@ -1,7 +1,8 @@
-//! A link that loses, repeats, reorders and damages datagrams on purpose, so that tests over real sockets meet a bad network.
+//! A link that loses, repeats, reorders and damages datagrams on purpose, so that tests over real sockets
+//! meet a bad network.
 //!
-//! Always true: every datagram is judged by itself, also inside a merged (GRO) read; what becomes of the n-th datagram
-//! depends on the seed and n alone.
+//! Always true: every datagram is judged by itself, also inside a merged (GRO) read; the fate of the n-th
+//! datagram depends only on the seed and n.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus};
 
-/// What goes wrong. The default is nothing.
+/// The faults. The default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Fault {
     /// Share of received datagrams that are lost, 0 to 1.
@@ -19,23 +20,23 @@ pub struct Fault {
     pub duplicate: f64,
     /// Share of received datagrams that come late, after those of the next read, 0 to 1.
     pub reorder: f64,
-    /// Share of received datagrams of which a bit is turned, 0 to 1.
+    /// Share of received datagrams in which one bit is flipped, 0 to 1.
     pub damage: f64,
-    /// Chooses which.
+    /// Chooses which datagrams are affected.
     pub seed: u64,
     /// Received datagrams longer than this are lost, in bytes: an MTU black hole.
     pub max_len: Option<usize>,
-    /// After so many received datagrams none is received any more.
+    /// After this many received datagrams, no more are received.
     pub cut_after: Option<u64>,
-    /// After so many sent datagrams (counted at the end of a batch) none is sent any more.
+    /// After this many sent datagrams (counted at the end of a batch), no more are sent.
     pub cut_send: Option<u64>,
-    /// Each read begins so many microseconds late, as if the thread had stood still just before.
+    /// Each read begins this many microseconds late, as if the thread had just stood still.
     pub stall_us: u64,
-    /// The thread that reads panics once so many datagrams have come.
+    /// The thread that reads panics once this many datagrams have arrived.
     pub panic_after: Option<u64>,
 }
 
-/// A fault's description that cannot be understood.
+/// A description of faults that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// There is no fault of that name.
@@ -43,12 +44,12 @@ pub enum FaultError {
         "unknown fault {0:?}: loss, duplicate, reorder, damage, seed, max_len, cut_after, cut_send, stall_us and panic_after exist"
     )]
     Unknown(String),
-    /// The value is no number, or out of range.
+    /// The value is not a number, or is out of range.
     #[error("fault {name} cannot be {value:?}")]
     Value {
-        /// Which fault.
+        /// The fault's name.
         name: String,
-        /// What it was to be.
+        /// The value that was given.
         value: String,
     },
 }
@@ -78,8 +79,9 @@ impl Fault {
     }
 }
 
-/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000,stall_us=5000,panic_after=300`; each part
-/// may be missing.
+/// Parses
+/// `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000,stall_us=5000,panic_after=300`;
+/// each part may be missing.
 impl FromStr for Fault {
     type Err = FaultError;
 
@@ -97,7 +99,7 @@ impl FromStr for Fault {
     }
 }
 
-/// Another link, with faults.
+/// A link that wraps another one and adds faults.
 #[derive(Debug)]
 pub struct FaultLink<L> {
     inner: L,
@@ -107,7 +109,7 @@ pub struct FaultLink<L> {
     received: u64,
     received_dropped: u64,
     received_dropped_bytes: u64,
-    /// What comes with the next read.
+    /// Datagrams that arrive with the next read.
     held: Vec<DelayedDatagram>,
     misplaced: u64,
     damaged: u64,
@@ -120,11 +122,12 @@ struct DelayedDatagram {
     ecn_ce: bool,
 }
 
-/// Reads that may end up empty before `recv` gives up for now: a flood into a cut link must not hold its thread.
+/// The most reads in a row that may end up empty before `recv` returns: a flood into a cut link must not hold
+/// its thread.
 const READS_MAX: usize = 16;
 
 impl<L: Link> FaultLink<L> {
-    /// `inner`, from now on with `fault`.
+    /// Wraps `inner` with `fault`.
     pub fn new(inner: L, fault: Fault) -> FaultLink<L> {
         FaultLink {
             inner,
@@ -153,7 +156,7 @@ impl Fault {
         self.duplicate > 0.0 && share(self.seed.wrapping_add(1), number) < self.duplicate
     }
 
-    /// The byte of which a bit is turned in a datagram of this number and length.
+    /// The byte in which a bit is flipped, for a datagram of this number and length.
     fn damages(&self, number: u64, len: usize) -> Option<usize> {
         let is_damaged =
             self.damage > 0.0 && len > 0 && share(self.seed.wrapping_add(3), number) < self.damage;
@@ -166,7 +169,7 @@ impl Fault {
 }
 
 impl<L: Link> FaultLink<L> {
-    /// Damages what is to be damaged, takes out what is lost or comes late, and keeps what comes with the next read.
+    /// Damages datagrams, removes those that are lost or late, and keeps those that come with the next read.
     fn judge(&mut self, batch: &mut RecvBatch) {
         let (fault, first) = (self.fault, self.received);
         for (number, datagram) in (first..).zip(batch.datagrams()) {
@@ -194,7 +197,7 @@ impl<L: Link> FaultLink<L> {
     }
 }
 
-/// A number in 0..1 that looks random and is the same for the same arguments (splitmix64).
+/// A pseudo-random number in 0..1 that depends only on the arguments (splitmix64).
 fn share(seed: u64, number: u64) -> f64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     fn mix(mut state: u64) -> u64 {
@@ -226,7 +229,7 @@ impl<L: Link> Link for FaultLink<L> {
             std::thread::sleep(Duration::from_micros(self.fault.stall_us));
         }
         if let Some(count) = self.fault.panic_after {
-            assert!(self.received < count, "a fault on purpose");
+            assert!(self.received < count, "the fault panic_after panics on purpose");
         }
         for _ in 0..READS_MAX {
             let held = std::mem::take(&mut self.held);

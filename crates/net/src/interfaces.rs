@@ -1,4 +1,4 @@
-//! The addresses of this host by which another one may reach it.
+//! The addresses by which another host may reach this one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use if_addrs::{IfAddr, IfOperStatus};
 
-/// A network interface: its addresses, and how many of their bits name the subnet.
+/// A network interface: its addresses, each with the length of its subnet's prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interface {
     pub name: String,
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// All interfaces that are up, without loopback and without addresses that are good for one link only.
+/// All interfaces that are up, without loopback and link-local addresses.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found: BTreeMap<String, Interface> = BTreeMap::new();
     for address in if_addrs::get_if_addrs()? {

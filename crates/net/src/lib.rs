@@ -1,13 +1,14 @@
 //! Link back ends: the only place where a datagram meets the kernel.
 //!
-//! A [`Link`] moves batches of datagrams and says what it can do; it knows neither packets nor keys. [`SendBatch`] and
-//! [`RecvBatch`] own the bytes. Back ends: [`UdpLink`] (UDP sockets with GSO and GRO), [`StreamLink`] (the same
-//! datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in one process, for tests) and [`FaultLink`]
-//! (loses datagrams on purpose, by a seed). [`wait()`] and [`Waker`] are how the thread that owns a link sleeps.
-//! [`interfaces()`] says by which addresses this host can be reached, [`source_address`] from which it would send.
+//! A [`Link`] moves batches of datagrams and says what it can do; it knows neither packets nor keys.
+//! [`SendBatch`] and [`RecvBatch`] own the bytes. The back ends are [`UdpLink`] (UDP sockets with GSO and
+//! GRO), [`StreamLink`] (the same datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in
+//! one process, for tests) and [`FaultLink`] (loses datagrams on purpose, by a seed). The thread that owns a
+//! link sleeps in [`wait()`], from which a [`Waker`] wakes it. [`interfaces()`] lists the addresses by which
+//! this host can be reached, [`source_address`] the one from which it would send.
 //!
-//! Always true: no call blocks except [`wait()`]; a datagram that the network or the kernel refuses is a figure in
-//! [`LinkStats`] and never an error; an error means that the link is of no more use.
+//! Always true: no call blocks except [`wait()`]; a datagram that the network or the kernel refuses is
+//! counted in [`LinkStats`] and is never an error; an error means that the link can no longer be used.
 //!
 //! Does not know: what is in a datagram, who the peer is, how fast to send.
 #![deny(unsafe_code)]

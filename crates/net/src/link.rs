@@ -1,4 +1,4 @@
-//! What every back end offers: the trait, what a back end can do, and what it has counted.
+//! What every back end offers: the trait, its capabilities, and its counts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use crate::{PollFd, RecvBatch, SendBatch};
 
-/// What a back end can do; asked once, when a flow starts to use it, and again after [`SendStatus`] has shown
-/// a change.
+/// What a back end can do. A flow asks once when it begins to use the link, and again after [`SendStatus`]
+/// has shown a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The back end, in a word for reports: "udp", "stream", "memory".
+    /// The back end's name for reports: "udp", "stream", "memory".
     pub name: &'static str,
-    /// Datagrams of one size that the kernel takes as one; 1 when it takes them one by one only.
+    /// The most datagrams of one size that the kernel takes as one; 1 if it takes them only one by one.
     pub gso_segments_max: usize,
     /// Size of a [`SendBatch`] that costs little per datagram and still fits the cache, in bytes.
     pub batch_bytes: usize,
-    /// Payload bytes that the kernel was asked to hold for us and does hold until we receive; 0 where unknown.
+    /// Payload bytes that the kernel was asked to hold for us, and does hold, until we receive them; 0 if
+    /// unknown.
     pub recv_buffer_bytes: usize,
-    /// Payload bytes that the kernel (or the back end itself) holds for us on the way out; 0 where unknown.
+    /// Payload bytes that the kernel (or the back end itself) holds for us on the way out; 0 if unknown.
     pub send_buffer_bytes: usize,
-    /// What `recv_buffer_bytes` should have been: a smaller grant is worth a warning, no more.
+    /// The wanted size of `recv_buffer_bytes`: a smaller grant is only worth a warning.
     pub buffer_bytes_wanted: usize,
     /// Whether everything sent arrives, in order, or the link fails.
     pub reliable: bool,
@@ -32,11 +33,11 @@ pub struct Capabilities {
 pub enum SendStatus {
     /// Nothing of the batch is left: it may be cleared.
     All,
-    /// The link takes no more now: call again with the same batch when it is writable.
+    /// The link takes no more now: call again with the same batch once the link is writable.
     Blocked,
 }
 
-/// Figures since the link was made.
+/// Counts since the link was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Datagrams that the link took.
@@ -51,18 +52,18 @@ pub struct LinkStats {
     pub bytes_received: u64,
     /// System calls that received, with or without success.
     pub receives: u64,
-    /// Times that a send found the link full.
+    /// How often a send found the link full.
     pub blocked: u64,
-    /// Datagrams that the kernel would not take (too long, filtered, no route): lost, as far as a flow can tell.
+    /// Datagrams that the kernel refused (too long, filtered, no route): for a flow, they are lost.
     pub send_errors: u64,
-    /// Times that the peer's host said that nothing listens on the port (ECONNREFUSED).
+    /// How often the peer's host reported that nothing listens on the port (ECONNREFUSED).
     pub refused: u64,
-    /// Other errors that the network reported (unreachable, too big), on either way.
+    /// Other errors that the network reported (unreachable, too big), for datagrams in either direction.
     pub network_errors: u64,
-    /// Datagrams from somebody other than the remote, dropped.
+    /// Dropped datagrams that came from another address than the remote's.
     pub strays: u64,
-    /// Reads that the kernel dropped because they were not received in time: one may hold many merged datagrams. Known
-    /// as of the newest datagram received.
+    /// Reads that the kernel dropped because they were not received in time; one read may hold many merged
+    /// datagrams. The count is as of the newest datagram received.
     pub receive_overflows: u64,
     /// Datagrams dropped on purpose by a fault link.
     pub faults: u64,
@@ -71,48 +72,50 @@ pub struct LinkStats {
 /// What the kernel knows of the TCP connection below a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpPath {
-    /// Smoothed, of the path alone: what waits unsent in the socket is not in it.
+    /// The smoothed round trip time of the path alone, without what waits unsent in the socket.
     pub round_trip: Duration,
-    /// The smallest.
+    /// The smallest round trip time.
     pub round_trip_min: Duration,
-    /// Segments sent again so far.
+    /// TCP segments retransmitted so far.
     pub resent: u64,
-    /// Segments so far, those sent again and those without data included; each has a header.
+    /// TCP segments so far, including retransmitted ones and those without data; each has a header.
     pub segments_sent: u64,
     pub segments_received: u64,
-    /// Bytes in them: what was sent again counts again. Zero where the kernel does not say (before Linux 4.19).
+    /// Bytes in these segments; retransmitted ones count again. Zero if the kernel does not say (before Linux
+    /// 4.19).
     pub bytes_sent: u64,
     pub bytes_received: u64,
 }
 
 /// A way to move batches of datagrams.
 ///
-/// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in [`crate::wait()`] on
-/// [`Link::poll_fds`].
+/// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in
+/// [`crate::wait()`] on the descriptors of [`Link::poll_fds`].
 pub trait Link: Send {
     /// What this back end can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Sends what the batch still holds. An error means that the link is dead.
+    /// Sends the unsent datagrams of the batch. An error means that the link is dead.
     fn send(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus>;
 
-    /// Replaces the batch's content by datagrams that have arrived and returns their number; 0 when there are none
-    /// now. Call it until it returns 0 before sleeping. [`io::ErrorKind::UnexpectedEof`] when a stream has ended.
+    /// Replaces the batch's content by datagrams that have arrived, and returns their number; 0 if there are
+    /// none now. Call it until it returns 0 before sleeping. Fails with [`io::ErrorKind::UnexpectedEof`] when
+    /// a stream has ended.
     fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize>;
 
-    /// Appends what to sleep on: for arrivals always, for room to send when `writable` (or when the link itself has
-    /// something left to write).
+    /// Appends the descriptors to sleep on: always for arrivals, and for room to send if `writable` (or if
+    /// the link itself has something left to write).
     fn poll_fds(&self, writable: bool, out: &mut Vec<PollFd>);
 
-    /// What was counted so far.
+    /// The counts so far.
     fn stats(&self) -> LinkStats;
 
-    /// From now on datagrams go to `remote`, and only those from there are received. What speaks IPv4 and IPv6 may keep to the
-    /// one of `remote`.
+    /// From now on, datagrams go to `remote`, and only those from it are received. A link for IPv4 and IPv6
+    /// may keep only the family of `remote`.
     fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()>;
 
-    /// If this host would now reach the remote from another address than the link's own (it has moved to another network),
-    /// goes on from there; true if so.
+    /// If this host would now reach the remote from another address than the link's own (because it has moved
+    /// to another network), the link continues from that address. Returns whether it does.
     fn follow_route(&mut self) -> io::Result<bool> {
         Ok(false)
     }
@@ -122,18 +125,19 @@ pub trait Link: Send {
         Ok(())
     }
 
-    /// Where datagrams go that name no destination.
+    /// The destination of datagrams that name none.
     fn remote(&self) -> Option<SocketAddr>;
 
     /// The address that the link is bound to.
     fn local_addr(&self) -> Option<SocketAddr>;
 
-    /// The TCP connection below, where there is one.
+    /// The TCP connection below the link, if there is one.
     fn tcp_path(&self) -> Option<TcpPath> {
         None
     }
 
-    /// The IP MTU (headers included) that this host knows for the way to the remote: an upper bound, never a promise.
+    /// The IP MTU (headers included) that this host knows for the path to the remote: an upper bound, never a
+    /// promise.
     fn path_mtu_hint(&self) -> Option<u16> {
         None
     }

@@ -1,4 +1,5 @@
-//! The back end for tests: both ends in one process, with a bounded queue each way that drops when full, as a socket.
+//! The back end for tests: both ends in one process, with a bounded queue each way that drops when it is
+//! full, as a socket does.
 //!
 //! | field | who touches it |
 //! | --- | --- |
@@ -14,7 +15,7 @@ use crate::{
     Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus, Waker,
 };
 
-/// Payload bytes that wait at most, each way.
+/// The most payload bytes that wait, each way.
 const QUEUE_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ pub struct MemoryLink {
     stats: LinkStats,
 }
 
-/// Two ends: what one sends, the other receives.
+/// Makes two ends: what one sends, the other receives.
 pub fn memory_pair() -> io::Result<(MemoryLink, MemoryLink)> {
     let (one, other) = (Arc::new(Mailbox::new()?), Arc::new(Mailbox::new()?));
     let first = MemoryLink { inbox: one.clone(), outbox: other.clone(), stats: LinkStats::default() };

@@ -1,21 +1,21 @@
-//! Addresses that are good on one link only (fe80::/10). Which link is meant is this host's own affair: the
-//! number of an interface says it, the scope of RFC 4007, which means nothing to another host.
+//! Link-local addresses (fe80::/10), which are valid on one link only. The link is named by the number of
+//! this host's interface, the scope of RFC 4007. It means nothing to another host.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-/// Whether an address says too little without an interface.
+/// Whether an address needs an interface beside it.
 pub fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
-/// An address with an interface of this host, which goes by its name or its number. The port is 0.
+/// An address on an interface of this host, given by the interface's name or number. The port is 0.
 pub fn on_interface(ip: IpAddr, interface: &str) -> io::Result<SocketAddr> {
     let mut found = (format!("{ip}%{interface}"), 0).to_socket_addrs()?;
     found.next().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// `ip` or `ip%interface`, as users and sshd write it. The port is 0.
+/// Parses `ip` or `ip%interface`, as users and sshd write it. The port is 0.
 pub fn scoped(text: &str) -> Option<SocketAddr> {
     match text.split_once('%') {
         None => Some(SocketAddr::new(text.parse().ok()?, 0)),
@@ -23,7 +23,7 @@ pub fn scoped(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// The address, on the link of the interface with this number if it is good on one link only. The port is 0.
+/// The address; if it is link-local, with the interface of this number. The port is 0.
 pub fn with_scope(ip: IpAddr, number: u32) -> SocketAddr {
     let mut address = SocketAddr::new(ip, 0);
     if let SocketAddr::V6(six) = &mut address
@@ -34,7 +34,7 @@ pub fn with_scope(ip: IpAddr, number: u32) -> SocketAddr {
     address
 }
 
-/// The number of this host's interface that has the address; 0 if none has it, or several.
+/// The number of this host's interface that has the address; 0 if no interface or several have it.
 pub fn interface_of(own: IpAddr) -> u32 {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let mut numbers: Vec<u32> =
@@ -60,7 +60,7 @@ mod tests {
             Some(SocketAddr::V6(six)) => six.scope_id(),
             other => panic!("{other:?}"),
         };
-        // The loopback interface is there on every host, and is the first.
+        // Every host has a loopback interface, and it is the first.
         assert_eq!(scope(scoped("fe80::1%lo")), 1);
         assert_eq!(scope(scoped("fe80::1%1")), 1);
         assert_eq!(scope(scoped("fe80::1")), 0);

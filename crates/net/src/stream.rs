@@ -1,7 +1,8 @@
-//! Datagrams over a byte stream (a pipe to ssh, a TLS connection): each behind its length as a 16-bit big-endian number.
+//! Datagrams over a byte stream (a pipe to ssh, a TLS connection), each behind its length as a 16-bit
+//! big-endian number.
 //!
-//! Always true: `carry` is the beginning of one frame that is not complete; `out` holds whole frames of which the first
-//! may be written in part; a datagram is taken whole or not at all.
+//! Always true: `carry` holds the beginning of one incomplete frame; `out` holds whole frames, of which the
+//! first may be written in part; a datagram is taken whole or not at all.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,19 +13,20 @@ use crate::{
 };
 
 const PREFIX_LEN: usize = 2;
-/// Bytes that wait in the link itself unless it is told otherwise; more is the sender's to hold.
+/// The default for the most bytes that wait in the link itself; the sender holds the rest.
 const OUT_BYTES_MAX: usize = 1 << 20;
-/// What a pipe is asked to hold: the most that an ordinary user may have.
+/// The requested size of a pipe: the most that an ordinary user may have.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// A stream that never blocks: [`io::ErrorKind::WouldBlock`] instead. `read` returns 0 at its end.
+/// A stream that never blocks: it fails with [`io::ErrorKind::WouldBlock`] instead. `read` returns 0 at its
+/// end.
 ///
-/// A stream with layers of its own (TLS) writes as much as it can in `write`, keeps the rest, says so in `wants_write`
-/// and goes on in `flush`.
+/// A stream with layers of its own (TLS) writes as much as it can in `write`, keeps the rest, reports it in
+/// `wants_write`, and continues in `flush`.
 pub trait NonblockingStream: Read + Write + Send {
-    /// Readable when `read` may have something.
+    /// The descriptor that becomes readable when `read` may have something.
     fn read_fd(&self) -> RawFd;
-    /// Writable when `write` or `flush` may go on.
+    /// The descriptor that becomes writable when `write` or `flush` may continue.
     fn write_fd(&self) -> RawFd;
     /// Whether bytes that `write` accepted wait for `flush`.
     fn wants_write(&self) -> bool {
@@ -32,7 +34,7 @@ pub trait NonblockingStream: Read + Write + Send {
     }
 }
 
-/// Two descriptors, or twice the same.
+/// Two descriptors, or the same one twice.
 struct Pipes {
     read: OwnedFd,
     write: OwnedFd,
@@ -89,7 +91,8 @@ impl StreamLink {
         for fd in [&read, &write] {
             let flags = rustix::fs::fcntl_getfl(fd)?;
             rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-            // Only pipes have this, and only as far as the system lets us: fewer system calls, nothing else.
+            // This only works for pipes, and only as far as the system allows: it saves system calls and
+            // changes nothing else.
             let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
         }
         Ok(StreamLink::new(Box::new(Pipes { read, write })))
@@ -110,30 +113,31 @@ impl StreamLink {
         }
     }
 
-    /// So many bytes may wait in the link: little where several streams share the work, as nothing else can
-    /// bring them sooner.
+    /// Sets how many bytes may wait in the link. It should be few if several streams share the work, as no
+    /// other stream can deliver them sooner.
     #[must_use]
     pub fn with_room(mut self, bytes: usize) -> StreamLink {
         self.out_bytes_max = bytes.max(PREFIX_LEN + DATAGRAM_LEN_MAX);
         self
     }
 
-    /// Below it is a TCP connection with this congestion control; `socket` is that once more, to be asked.
+    /// Says that a TCP connection with this congestion control is below the link; `socket` is a second
+    /// descriptor of it, to ask for its figures.
     #[must_use]
     pub fn over_tcp(mut self, congestion: String, socket: OwnedFd) -> StreamLink {
         self.tcp = Some((congestion, socket));
         self
     }
 
-    /// Anybody on the way can change what it carries, as nothing below proves it: bytes that make no sense
-    /// are a link that is broken, and say nothing of the peer.
+    /// Says that nothing below the link authenticates its bytes, so anybody on the path can change them:
+    /// bytes that make no sense then mean a broken link, and say nothing about the peer.
     #[must_use]
     pub fn unproven(mut self) -> StreamLink {
         self.unproven = true;
         self
     }
 
-    /// The congestion control of the TCP connection below, where that is known.
+    /// The congestion control of the TCP connection below, if known.
     pub fn congestion(&self) -> Option<&str> {
         self.tcp.as_ref().map(|(congestion, _)| congestion.as_str())
     }
@@ -143,7 +147,8 @@ impl StreamLink {
         self.out_start == self.out.len() && !self.stream.wants_write()
     }
 
-    /// Writes what waits, as far as the stream takes it now. [`Link::send`] and [`Link::recv`] do so by themselves.
+    /// Writes waiting bytes as far as the stream takes them now. [`Link::send`] and [`Link::recv`] do so by
+    /// themselves.
     pub fn flush(&mut self) -> io::Result<()> {
         while self.out_start < self.out.len() {
             self.stats.sends += 1;
@@ -161,7 +166,8 @@ impl StreamLink {
         }
         if self.stream.wants_write() {
             match self.stream.flush() {
-                // Interrupted needs no loop: as long as the stream wants to write, the next sleep ends at once.
+                // `Interrupted` needs no loop: as long as the stream wants to write, the next sleep ends at
+                // once.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 result => result?,
@@ -170,9 +176,10 @@ impl StreamLink {
         Ok(())
     }
 
-    /// Moves datagrams from the batch behind what waits, as many as fit.
+    /// Moves as many datagrams from the batch behind the waiting ones as fit.
     fn take(&mut self, batch: &mut SendBatch) {
-        // Not each time: so every byte is moved once at most, and the buffer is at most twice what may wait.
+        // The waiting bytes move to the front only once half of the buffer is written. So every byte is moved
+        // at most once, and the buffer is at most twice as long as what may wait.
         if self.out_start > self.out.len() / 2 {
             self.out.copy_within(self.out_start.., 0);
             self.out.truncate(self.out.len() - self.out_start);
@@ -193,7 +200,8 @@ impl StreamLink {
         batch.advance_datagrams(taken);
     }
 
-    /// Reads behind the `used` bytes of the buffer until it is full or nothing comes; returns how much it holds then.
+    /// Reads into the buffer behind its `used` bytes until it is full or nothing comes; returns the new
+    /// number of used bytes.
     fn fill(&mut self, buffer: &mut [u8], mut used: usize) -> io::Result<usize> {
         while used < buffer.len() && !self.ended {
             self.stats.receives += 1;
@@ -211,19 +219,20 @@ impl StreamLink {
 
 const _: () = assert!(DATAGRAM_LEN_MAX <= u16::MAX as usize);
 
-/// The length of the frame that `bytes` begin with, prefix not counted; `None` when it is not complete.
+/// The length of the frame at the front of `bytes`, without its prefix; `None` if it is incomplete.
 fn frame_len(bytes: &[u8]) -> io::Result<Option<usize>> {
     let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes(*prefix));
     if len == 0 || len > DATAGRAM_LEN_MAX {
         let what =
-            format!("a frame of {len} bytes on the stream: what is at its other end speaks something else");
+            format!("the stream has a frame of {len} bytes: its other end does not speak this protocol");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok((bytes.len() >= PREFIX_LEN + len).then_some(len))
 }
 
-/// Names the complete frames among the first `used` bytes of the batch; returns where the incomplete one begins.
+/// Adds the complete frames among the first `used` bytes to the batch; returns where the incomplete one
+/// begins.
 fn split(batch: &mut RecvBatch, used: usize) -> io::Result<usize> {
     let mut at = 0;
     while let Some(len) = frame_len(&batch.buffer()[at..used])? {

@@ -1,7 +1,8 @@
-//! The raw system calls, each behind a safe function: sendmmsg, recvmmsg, ppoll, prctl, socket options by number.
+//! The raw system calls, each behind a safe function: sendmmsg, recvmmsg, ppoll, prctl, socket options by
+//! number.
 //!
-//! Always true: the pointers in the message headers are written by the same function that makes the call which follows
-//! them; between calls they are stale and nobody reads them.
+//! Always true: each function writes the pointers in the message headers just before it makes the call that
+//! follows them; between calls they are stale, and nobody reads them.
 
 use std::io;
 use std::mem::size_of;
@@ -24,17 +25,18 @@ pub(crate) use control::ReadInfo;
 use address::{read_address, write_address};
 use control::{RecvControl, SendControl, read_control};
 
-/// Messages of one system call: 16 full trains are 1 MiB, more than one call should hold the thread for.
+/// The most messages of one system call. 16 full trains are 1 MiB; more would hold the thread in one call for
+/// too long.
 pub(crate) const MESSAGES_MAX: usize = 16;
 
-/// One message to send; a train when `gso_size` is given.
+/// One message to send; a train if `gso_size` is given.
 pub(crate) struct OutgoingMessage<'a> {
     pub bytes: &'a [u8],
     pub gso_size: Option<u16>,
     pub to: Option<SocketAddr>,
 }
 
-/// Arrays for sendmmsg and recvmmsg, made once.
+/// The arrays for sendmmsg and recvmmsg, allocated once.
 pub(crate) struct MessageArrays {
     headers: [mmsghdr; MESSAGES_MAX],
     vectors: [iovec; MESSAGES_MAX],
@@ -43,17 +45,19 @@ pub(crate) struct MessageArrays {
     recv_controls: [RecvControl; MESSAGES_MAX],
 }
 
-// SAFETY: the raw pointers inside are only followed during the calls below, which set them first; see the module's head.
+// SAFETY: the raw pointers inside are only followed during the calls below, which set them first; see the
+// module's head.
 unsafe impl Send for MessageArrays {}
 
 impl MessageArrays {
     pub fn new() -> Box<MessageArrays> {
-        // SAFETY: all fields are plain C structs, integers and null pointers, for which zero bytes are a value.
+        // SAFETY: all fields are plain C structs, integers and null pointers, for which zero bytes are a
+        // value.
         Box::new(unsafe { std::mem::zeroed() })
     }
 
-    /// Sends the first [`MESSAGES_MAX`] messages, without blocking. Returns how many the kernel took; an error is about
-    /// the first one.
+    /// Sends the first [`MESSAGES_MAX`] messages, without blocking. Returns how many the kernel took; an
+    /// error is about the first one.
     pub fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -82,16 +86,17 @@ impl MessageArrays {
             };
             count += 1;
         }
-        // SAFETY: the first `count` headers were just written and point into the messages' bytes, borrowed during this
-        // call (the kernel only reads them), and into arrays of `self`; the descriptor is borrowed, so it is open.
+        // SAFETY: the first `count` headers were just written and point into the messages' bytes, borrowed
+        // during this call (the kernel only reads them), and into arrays of `self`; the descriptor is
+        // borrowed, so it is open.
         let sent = unsafe {
             libc::sendmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives into slots of `slot_len` bytes, without blocking; returns how many were filled.
-    /// [`MessageArrays::received`] tells about each. Senders are asked for only when `names`.
+    /// Receives into slots of `slot_len` bytes, without blocking; returns the number of filled slots.
+    /// [`MessageArrays::received`] describes each. Senders' addresses are asked for only if `names`.
     pub fn recv(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -115,8 +120,9 @@ impl MessageArrays {
             header.msg_controllen = size_of::<RecvControl>();
             count += 1;
         }
-        // SAFETY: the first `count` headers were just written and point to slots of `buffer`, borrowed mutably during
-        // this call and without overlap, and into arrays of `self`, all with their true lengths; the descriptor is open.
+        // SAFETY: the first `count` headers were just written and point to slots of `buffer`, borrowed
+        // mutably during this call and without overlap, and into arrays of `self`, all with their true
+        // lengths; the descriptor is open.
         let filled = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -129,7 +135,8 @@ impl MessageArrays {
         usize::try_from(filled).map_err(|_| io::Error::last_os_error())
     }
 
-    /// What the last [`MessageArrays::recv`] put into slot `index`, below the number that it returned.
+    /// Describes what the last [`MessageArrays::recv`] put into slot `index`, which is below the number that
+    /// it returned.
     pub fn received(&self, index: usize) -> ReadInfo {
         let header = &self.headers[index];
         let named = header.msg_hdr.msg_namelen > 0;
@@ -194,13 +201,14 @@ pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout_ptr = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: PollFd is a transparent pollfd and the slice has as many as said; the timeout is null or live.
+    // SAFETY: PollFd is a transparent pollfd and the slice has as many of them as the call is told; the
+    // timeout is null or live.
     let result =
         unsafe { libc::ppoll(fds.as_mut_ptr().cast(), fds.len() as libc::nfds_t, timeout_ptr, ptr::null()) };
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// sched_setscheduler(SCHED_BATCH) of the calling thread, unless somebody has chosen its policy.
+/// sched_setscheduler(SCHED_BATCH) for the calling thread, unless a policy was chosen for it.
 pub(crate) fn sched_batch() -> io::Result<()> {
     // SAFETY: the call takes a number, here that of the calling thread.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {

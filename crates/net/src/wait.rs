@@ -1,4 +1,4 @@
-//! Sleeping: on links, on other threads, until a time with nanoseconds.
+//! Sleeping until a link or another thread wakes the caller, or until a time with nanosecond precision.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ impl PollFd {
         PollFd(libc::pollfd { fd, events: libc::POLLOUT, revents: 0 })
     }
 
-    /// Wakes for reading, and for writing too when `writable`.
+    /// Wakes when `fd` can be read, and also when it can be written if `writable`.
     pub fn readable_or(fd: RawFd, writable: bool) -> PollFd {
         let events = if writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         PollFd(libc::pollfd { fd, events, revents: 0 })
@@ -36,13 +36,13 @@ impl PollFd {
         self.0.fd
     }
 
-    /// Whether it was what ended the last [`wait`].
+    /// Whether this descriptor was ready when the last [`wait`] ended.
     pub fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
 }
 
-/// Sleeps until a descriptor is ready, the timeout is over, or a signal came. `None` waits for ever.
+/// Sleeps until a descriptor is ready, the timeout is over, or a signal has come. `None` waits for ever.
 pub fn wait(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<()> {
     match sys::poll(fds, timeout) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -53,8 +53,9 @@ pub fn wait(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<()> {
     }
 }
 
-/// Keeps the calling thread from interrupting others when it wakes (SCHED_BATCH): it runs at once on a core that is free, and else
-/// when it is its turn there, after some milliseconds. A policy that somebody has chosen (`chrt`) stays.
+/// Keeps the calling thread from interrupting others when it wakes (SCHED_BATCH). It runs at once if a core
+/// is free; otherwise it waits some milliseconds for its turn. A policy that was chosen for it (`chrt`)
+/// stays.
 pub fn sched_batch() -> io::Result<()> {
     sys::sched_batch()
 }
@@ -64,7 +65,7 @@ pub fn timer_slack_min() -> io::Result<()> {
     sys::timer_slack_min()
 }
 
-/// Wakes a thread that sleeps in [`wait`]. A wake before the sleep counts, and several are one.
+/// Wakes a thread that sleeps in [`wait`]. A wake before the sleep counts, and several count as one.
 #[derive(Debug, Clone)]
 pub struct Waker {
     event: Arc<OwnedFd>,
@@ -77,18 +78,18 @@ impl Waker {
         Ok(Waker { event: Arc::new(event) })
     }
 
-    /// Ends the sleep of the thread that waits on [`Waker::poll_fd`], now or the next time.
+    /// Ends the present or next sleep of the thread that waits on [`Waker::poll_fd`].
     pub fn wake(&self) {
-        // It fails only when the counter is full, that is, when the sleeper is woken already.
+        // It fails only if the counter is full, and then the sleeper is woken anyway.
         let _ = rustix::io::write(self.event.as_fd(), &1_u64.to_ne_bytes());
     }
 
-    /// Forgets wakes so far; says whether there was one.
+    /// Forgets all wakes so far; returns whether there was one.
     pub fn drain(&self) -> bool {
         rustix::io::read(self.event.as_fd(), &mut [0_u8; 8]).is_ok()
     }
 
-    /// What the sleeper hands to [`wait`].
+    /// The descriptor that the sleeper passes to [`wait`].
     pub fn poll_fd(&self) -> PollFd {
         PollFd::readable(self.event.as_raw_fd())
     }
@@ -132,7 +133,7 @@ mod tests {
         std::thread::spawn(move || {
             let before = policy();
             sched_batch().unwrap();
-            // 0 is the usual one, 3 is batch.
+            // 0 is the usual policy, 3 is batch.
             let expected = if before.as_deref() == Some("0") { Some("3".to_owned()) } else { before };
             assert_eq!(policy(), expected);
         })

@@ -1,4 +1,5 @@
-//! Faults on purpose: each datagram by itself, by the seed; and the link in memory that tests stand on.
+//! Fault links, which judge each datagram by itself and by the seed; and the in-memory link that tests build
+//! on.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +106,7 @@ fn the_share_is_right_and_single_datagrams_of_a_merged_read_are_hit() {
         let lost = count - seen.len() as u64;
         let deviation = (count as f64 * loss * (1.0 - loss)).sqrt();
         assert!((lost as f64 - count as f64 * loss).abs() < 4.0 * deviation, "{lost} at {loss}");
-        // Losses that know nothing of each other: the share of losses that follow a loss is the same.
+        // Losses are independent: of the packets after a lost one, the same share is lost.
         let pairs = (1..count).filter(|n| !seen.contains(n) && !seen.contains(&(n - 1))).count() as f64;
         let expected = count as f64 * loss * loss;
         assert!(
@@ -167,13 +168,17 @@ fn a_cut_is_for_ever_on_its_side_only() {
     let mut other = FaultLink::new(other, "cut_after=130".parse().unwrap());
     assert_eq!(pass(&mut one, &mut other, 0..200, 1200), (0..130).collect());
     assert_eq!(pass(&mut one, &mut other, 200..300, 1200).len(), 0);
-    assert_eq!(pass(&mut other, &mut one, 0..200, 1200).len(), 200, "the way back stays");
+    assert_eq!(pass(&mut other, &mut one, 0..200, 1200).len(), 200, "the way back still works");
     assert!(one.stats().datagrams_sent < 2000);
     pass(&mut one, &mut other, 0..3000, 1200);
     let sent = one.stats().datagrams_sent;
     assert!((2000..2100).contains(&sent), "cut at the end of a batch, not {sent}");
     assert_eq!(one.stats().faults, 3300 - sent);
-    assert_eq!(one.stats().datagrams_received, 200, "what is not sent takes nothing from what is received");
+    assert_eq!(
+        one.stats().datagrams_received,
+        200,
+        "the cut of what is sent does not affect what is received"
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn pair() -> (StreamLink, StreamLink) {
     (StreamLink::from_fds(one_in, one_out).unwrap(), StreamLink::from_fds(other_in, other_out).unwrap())
 }
 
-/// A link and the raw ends of its pipes: what we write, it reads.
+/// A link, and the raw ends of its pipes: the link reads what we write.
 fn raw() -> (StreamLink, std::fs::File, std::fs::File) {
     let ((link_in, our_out), (our_in, link_out)) = (pipe(), pipe());
     (StreamLink::from_fds(link_in, link_out).unwrap(), our_in.into(), our_out.into())
@@ -38,7 +38,7 @@ fn fill(batch: &mut SendBatch, from: usize, lens: &[usize]) -> usize {
     lens.len()
 }
 
-/// Sends all from one end, receives all at the other, in one thread, each when it can.
+/// Sends everything from one end and receives it at the other, in one thread, each when it is ready.
 fn carry(from: &mut StreamLink, to: &mut StreamLink, lens: &[usize]) {
     let (mut out, mut arrived) = (SendBatch::new(256 << 10), RecvBatch::new());
     let (mut filled, mut seen) = (0, 0);
@@ -92,7 +92,7 @@ fn a_reader_that_stands_still_blocks_the_sender_within_bounds() {
     let unsent = batch.has_unsent();
     assert!(unsent);
 
-    // When the reader goes on, a receive alone carries on what was accepted.
+    // When the reader continues, a receive alone writes on what was accepted.
     let mut read = vec![0; 1 << 16];
     let mut taken = 0;
     while taken < held {
@@ -165,8 +165,8 @@ fn sockets_work_as_well_as_pipes() {
     carry(&mut link(one), &mut link(other), &[1472; 2000]);
 }
 
-/// A stream that takes and gives as many bytes at a time as `steps` say (0: would block), and holds bytes back until
-/// it is flushed, as TLS does.
+/// A stream that takes and gives as many bytes at a time as `steps` says (0 would block), and holds bytes
+/// back until it is flushed, as TLS does.
 struct Awkward {
     written: Arc<Mutex<Vec<u8>>>,
     held: Vec<u8>,
@@ -240,7 +240,7 @@ fn frames(lens: &[usize]) -> Vec<u8> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<usize>> {
-    // The last step gives something, so that every run comes to its end.
+    // The last steps give something, so that every run ends.
     prop::collection::vec(prop_oneof![Just(0_usize), 1..5_usize, 1..70_000_usize], 0..12).prop_map(
         |mut steps| {
             steps.extend([1, 4096, 65_536]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farhaul_net::{Link, PollFd, RecvBatch, SendBatch, SendStatus, UdpLink, wait};
 
-/// Far above what any arrival takes: reached only when the test has failed.
+/// Much longer than any arrival takes: reached only if the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn addr(text: &str) -> SocketAddr {
@@ -116,7 +116,7 @@ fn a_connected_twin_takes_its_peers_datagrams_from_the_listening_socket() {
     let handed_over = |wildcard| {
         let socket = UdpSocket::bind(addr(wildcard)).unwrap();
         UdpLink::share_listening(&socket).unwrap();
-        // One of another user is none that only our own user's may stand beside.
+        // Stands for a socket of another user, beside which a socket with SO_REUSEPORT alone may not bind.
         socket2::SockRef::from(&socket).set_reuse_port(false).unwrap();
         socket
     };
@@ -176,7 +176,7 @@ fn a_closed_port_is_counted_and_no_error() {
     assert_eq!(link.send(&mut batch(&[100])).unwrap(), SendStatus::All);
     wait_for(&link);
     assert_eq!(link.recv(&mut RecvBatch::new()).unwrap(), 0);
-    assert_eq!(link.stats().refused, 1, "a receive tells");
+    assert_eq!(link.stats().refused, 1, "a receive counts it");
     for _ in 0..3 {
         assert_eq!(link.send(&mut batch(&[100; 5])).unwrap(), SendStatus::All);
     }
@@ -202,7 +202,7 @@ fn a_datagram_that_the_kernel_refuses_is_lost_and_the_rest_goes() {
     let seen = receive(&mut other, 3);
     assert!(seen.iter().enumerate().all(|(index, (bytes, _))| *bytes == content(index, 1200)));
     assert_eq!((one.stats().send_errors, one.stats().datagrams_sent), (2, 3));
-    assert!(one.capabilities().gso_segments_max > 1, "that was no reason to give up GSO");
+    assert!(one.capabilities().gso_segments_max > 1, "the refusal does not end GSO");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn without_gso_every_datagram_goes_by_itself_from_where_the_batch_stood() {
 #[test]
 fn a_socket_that_cannot_do_gso_is_found_out_and_loses_nothing() {
     let (mut one, mut other) = pair("127.0.0.1:0", "127.0.0.1:0");
-    set_option(&one, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1); // The kernel cuts only what it may checksum: EINVAL.
+    set_option(&one, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1); // The kernel only segments datagrams that it may checksum: EINVAL.
     assert_arrives(&mut one, &mut other, &[600]);
     assert!(one.capabilities().gso_segments_max > 1, "one datagram proves nothing");
     assert_arrives(&mut one, &mut other, &[1200; 100]);

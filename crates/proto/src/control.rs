@@ -1,7 +1,8 @@
-//! The control stream: one reliable, ordered stream of bytes in each direction of a session, carried by whichever flow is there.
+//! The control stream: one reliable, ordered stream of bytes in each direction of a session. Any flow of the
+//! session can carry it.
 //!
-//! Always true: memory stays below the send limit plus the window; a byte is kept until some flow saw it acknowledged; bytes
-//! are read once, in order.
+//! Always true: memory stays below the send limit plus the window; a byte is kept until the peer has
+//! acknowledged it on some flow; bytes are read once, in order.
 
 use crate::coverage::Coverage;
 use crate::error::{Error, TransportMisbehaviour};
@@ -10,7 +11,8 @@ use std::ops::Range;
 
 /// Bytes that may wait to be sent or acknowledged.
 const SEND_BUFFER_MAX: u64 = 8 << 20;
-/// Separate pieces that a peer may leave behind holes: a sender fills holes first, so honest ones stay far below.
+/// The most separate ranges that a peer may send while there are holes. A sender fills holes first, so honest
+/// peers stay far below.
 const PIECES_MAX: usize = 1 << 16;
 
 /// Both directions of a session's control stream.
@@ -31,9 +33,9 @@ struct SendHalf {
     acked_ahead: Coverage,
     /// First byte that was never sent.
     unsent: u64,
-    /// What is to be sent again.
+    /// Ranges to send again.
     lost: Coverage,
-    /// The peer reads this far.
+    /// The peer accepts bytes below this offset.
     limit: u64,
 }
 
@@ -43,9 +45,9 @@ struct RecvHalf {
     buffer: VecDeque<u8>,
     /// First byte that was not read yet.
     read: u64,
-    /// What has arrived.
+    /// The ranges that have arrived.
     arrived: Coverage,
-    /// The limit that the peer has evidently seen.
+    /// The newest limit that the peer is known to have seen.
     limit_confirmed: u64,
 }
 
@@ -111,17 +113,18 @@ impl ControlStream {
         self.sending.end() - self.sending.unsent
     }
 
-    /// Bytes that are kept, in both directions.
+    /// Bytes kept in memory, in both directions.
     pub fn held_bytes(&self) -> u64 {
         (self.sending.buffer.len() + self.receiving.buffer.len()) as u64
     }
 
-    /// Whether the peer's transport has everything that was written.
+    /// Whether the peer's transport has acknowledged everything that was written.
     pub fn is_all_acked(&self) -> bool {
         self.sending.buffer.is_empty()
     }
 
-    /// What the peer may not have, if that is at most `max` bytes, and it would take them; else nothing.
+    /// The range that the peer has not acknowledged, if it is at most `max` bytes and within the peer's
+    /// limit; otherwise an empty range.
     pub(crate) fn last_words(&self, max: usize) -> Range<u64> {
         let sending = &self.sending;
         let end = sending.end();
@@ -129,7 +132,7 @@ impl ControlStream {
         if fits { sending.acked..end } else { end..end }
     }
 
-    /// Everything unacknowledged is to be sent again: the flows that carried it are gone.
+    /// Marks everything unacknowledged to be sent again, because the flows that carried it are gone.
     pub fn fail_over(&mut self) {
         let sending = &mut self.sending;
         if sending.acked < sending.unsent {
@@ -225,7 +228,7 @@ impl ControlStream {
         self.receiving.read + self.window
     }
 
-    /// Whether the limit has grown enough since the peer last saw it that it must be told.
+    /// Whether the limit has grown so much since the peer last saw it that the peer must be told.
     pub(crate) fn limit_is_news(&self) -> bool {
         self.limit_for_peer() - self.receiving.limit_confirmed >= self.window / 4
     }

@@ -1,6 +1,6 @@
-//! Which bytes of something have been covered: sorted, disjoint, non-touching ranges, made to be appended to.
+//! A set of positions as sorted, disjoint, non-touching ranges. Appending at the end is the fast case.
 
-/// What an insertion found.
+/// Whether an insertion added anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Insertion {
     /// At least one byte was new.

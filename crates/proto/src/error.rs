@@ -1,18 +1,18 @@
-//! What can go wrong, by whose fault.
+//! What can go wrong, and whose fault it is.
 
-/// Why a call failed. A lost, late or forged packet is no error.
+/// Why a call failed. A lost, late or forged packet is not an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer holds the keys and did what the protocol forbids: the session ends.
+    /// The peer, which holds the keys, did something that the protocol forbids: the session ends.
     #[error("peer broke the protocol: {0}")]
     Misbehaved(TransportMisbehaviour),
-    /// The caller did what the documentation forbids.
+    /// The caller did something that the documentation forbids.
     #[error("misuse of the transport: {0}")]
     Misuse(&'static str),
 }
 
-/// How a peer can break the protocol. The discriminant is the number by which it is told.
+/// How a peer can break the protocol. The discriminant is the code that goes over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u16)]
@@ -29,7 +29,7 @@ pub enum TransportMisbehaviour {
     /// A block longer than agreed, or two different lengths for one block.
     #[error("impossible block length")]
     BlockLength = 0x104,
-    /// A block in more pieces than any sender has a reason to cut.
+    /// A block cut into more pieces than any sender has reason to.
     #[error("block cut into too many pieces")]
     Fragmented = 0x105,
     /// More control stream bytes than the window allows.
@@ -38,13 +38,13 @@ pub enum TransportMisbehaviour {
     /// More blocks granted than packet numbers can ever carry.
     #[error("impossible credit")]
     Credit = 0x107,
-    /// Blocks given up that were not granted, or the same ones again and again.
+    /// Gave up blocks that were not granted, or the same blocks again and again.
     #[error("impossible blocks given up")]
     GivenUp = 0x108,
 }
 
 impl TransportMisbehaviour {
-    /// Each of them.
+    /// All variants.
     pub const ALL: &[TransportMisbehaviour] = &[
         TransportMisbehaviour::MalformedFrame,
         TransportMisbehaviour::UnknownFrame,

@@ -1,13 +1,13 @@
-//! Farhaul's transport without I/O: packets, acknowledgements, loss recovery, rate control, the key schedule.
 //!
 //! A [`Flow`] is driven by four kinds of calls, none of which reads a clock, sends, or blocks:
 //! 1. look: [`Flow::rtt`], [`Flow::stats`], [`Flow::block_room`] ...
 //! 2. say what is wanted: [`Flow::queue_block`], [`Flow::give_up`], [`Flow::grant`], [`Flow::close`] ...
 //! 3. say what happened: [`Flow::handle_packet`], [`Flow::handle_timeout`]
-//! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`], [`Flow::poll_event`]
+//! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`],
+//!   [`Flow::poll_event`]
 //!
-//! Payload never comes in here: a flow plans packets as descriptors ([`PacketPlan`]) and judges received ones
-//! by their [`Segment`]; the caller seals with keys that [`PacketKeys`] names, sends, opens, and copies
+//! Payload never comes in here. A flow plans packets as descriptors ([`PacketPlan`]) and judges received ones
+//! by their [`Segment`]; the caller seals with the keys that [`PacketKeys`] gives, sends, opens, and copies
 //! payload to its place. All flows of a transfer and path share one [`Controller`], all flows of a session
 //! one [`ControlStream`].
 

@@ -1,16 +1,19 @@
-//! The largest datagram of the path: tries larger ones early, falls back when large ones vanish.
+//! The largest datagram that the path carries: tries larger ones early, and falls back when large ones
+//! vanish.
 //!
-//! Always true: a probe's loss is never taken for congestion; the size never exceeds what has been acknowledged.
-//! From: RFC 8899. Differs: candidates are few and known (1500, the interface's MTU), so all are tried at once.
+//! Always true: the loss of a probe is never taken for congestion; the size never exceeds one that was
+//! acknowledged.
+//! From: RFC 8899. Differs: candidates are few and known (1500, the interface's MTU), so all are tried at
+//! once.
 
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// How often a size is tried: at 30 % loss one working size of forty is missed.
+/// How often a size is tried: at 30 % loss, one of forty working sizes is missed.
 const TRIES: u8 = 4;
-/// A black hole: so many large packets lost in a row ...
+/// A black hole is declared after this many large packets lost in a row ...
 const BIG_LOST: u32 = 10;
-/// ... while so many small ones came through, at different times.
+/// ... while this many small packets came through, a round trip apart.
 const SMALL_ACKED: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +95,7 @@ impl Mtu {
         }
     }
 
-    /// An ordinary packet arrived.
+    /// An ordinary packet was acknowledged.
     #[inline]
     pub(crate) fn on_acked(&mut self, wire_len: u16, now: Timestamp, round: Duration) {
         if wire_len > self.smallest {
@@ -145,7 +148,7 @@ mod tests {
         let mut mtu = Mtu::new(1200, &[1472], false);
         mtu.next_probe();
         mtu.on_probe_acked(1472);
-        // A blackout, after which one small probe passes: no black hole.
+        // After a blackout, one small probe passes: that is no black hole.
         assert!((0..1000).all(|_| mtu.on_lost(1472).is_none()));
         let mut now = Timestamp::ZERO + ROUND;
         mtu.on_acked(60, now, ROUND);

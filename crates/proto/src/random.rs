@@ -1,5 +1,5 @@
-//! A generator whose numbers nobody can foresee from those before, unless he has the seed: SHA-256 of seed and count. A peer sees what
-//! is drawn here, as packet numbers that are left out.
+//! A generator: SHA-256 of a seed and a count. A peer sees what is drawn here, as packet numbers that are
+//! left out, and without the seed cannot predict the next ones.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +12,7 @@ pub(crate) struct HashRandom {
 
 impl std::fmt::Debug for HashRandom {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Random").field("drawn", &self.drawn).finish_non_exhaustive()
+        formatter.debug_struct("HashRandom").field("drawn", &self.drawn).finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,9 @@
-//! Time as the caller tells it: a count of nanoseconds since a moment that only the caller knows.
+//! Time as the caller gives it: nanoseconds since a moment that only the caller knows.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment. Differences saturate at zero, so that a clock that steps back is late and never a panic.
+/// A moment. Differences saturate at zero, so that a clock that steps back causes a delay, but never a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 

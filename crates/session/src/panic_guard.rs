@@ -61,7 +61,7 @@ mod tests {
         let error = contained(|| panic!("no {}", "way")).unwrap_err();
         assert_eq!(error.code(), Code::Bug);
         let place = error.what();
-        assert!(place.contains("contained.rs:") && place.ends_with(": no way"), "{place}");
+        assert!(place.contains("panic_guard.rs:") && place.ends_with(": no way"), "{place}");
         assert_eq!(contained(|| 7).unwrap(), 7);
     }
 

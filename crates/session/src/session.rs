@@ -510,7 +510,8 @@ mod tests {
             });
         }
         near.close(None);
-        assert!(matches!(far.accept(PATIENCE), Err(error) if error.code() == Code::PeerEnded));
+        let end = far.accept(PATIENCE).map(|_| ()).unwrap_err();
+        assert_eq!(end.code(), Code::PeerEnded, "{end}");
     }
 
     /// Lets both ends work until the first is told of `event`; others that have no part in this are passed over.

@@ -1,13 +1,14 @@
-//! Short TCP transfers that come and go: when they come, how long they are, and how long each of them took.
+//! Short TCP transfers that come and go: when they begin, how long they are, and how long each of them took.
 //!
-//! Always true: arrivals and sizes go by the seed and never by what else is sent, so that what is beside them
-//! can be changed and the same transfers met again.
-//! From: Crovella and Bestavros 1997 (what is fetched has a heavy tail, with an exponent of 1.1 to 1.3).
+//! Always true: arrivals and sizes follow from the seed alone, so the same transfers come again when
+//! something else on the link is changed.
+//! From: Crovella and Bestavros 1997 (the sizes of fetched files have a heavy tail, with an exponent of 1.1
+//! to 1.3).
 
 use crate::tcp::{PAYLOAD, WIRE};
 use farhaul_motion::SplitMix64;
 
-/// Which TCP the short transfers are.
+/// The kind of TCP that the short transfers use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrossKind {
     /// Cubic.
@@ -19,18 +20,18 @@ pub enum CrossKind {
 /// Short TCP transfers on the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CrossConfig {
-    /// What they are.
+    /// Their kind.
     pub kind: CrossKind,
-    /// What they would take of the bottleneck's rate if nothing else were there, of 1.
+    /// The share of the bottleneck's rate, between 0 and 1, that they would take if nothing else were there.
     pub share: f64,
 }
 
-/// The sizes: Pareto's law between two bounds. `bench/short_transfers.py` has the same.
+/// Sizes follow Pareto's law between two bounds. `bench/short_transfers.py` uses the same figures.
 const TAIL: f64 = 1.2;
 const LEAST_BYTES: f64 = 10e3;
 const MOST_BYTES: f64 = 10e6;
 
-/// Arrivals without memory (Poisson), and a size for each.
+/// Poisson arrivals, and a size for each.
 #[derive(Debug)]
 pub(crate) struct PoissonArrivals {
     random: SplitMix64,
@@ -54,7 +55,7 @@ impl PoissonArrivals {
         self.next_ns as u64
     }
 
-    /// The segments of the transfer that comes now.
+    /// The number of segments of the transfer that begins now.
     pub(crate) fn take(&mut self) -> u64 {
         let bytes = size_bytes(self.random.unit());
         self.advance();
@@ -66,7 +67,7 @@ impl PoissonArrivals {
     }
 }
 
-/// The size that `part` of all transfers do not reach.
+/// The size that this part of all transfers stay below.
 fn size_bytes(part: f64) -> f64 {
     let above = (LEAST_BYTES / MOST_BYTES).powf(TAIL);
     LEAST_BYTES * (1.0 - part * (1.0 - above)).powf(-1.0 / TAIL)
@@ -89,9 +90,9 @@ pub(crate) struct ActiveTransfer {
 pub(crate) struct CrossTraffic {
     pub kind: CrossKind,
     pub arrivals: PoissonArrivals,
-    /// By pair of hosts, behind those that have names; none where the pair waits for the next one.
+    /// The transfer of each pair of hosts, behind the named senders; `None` if the pair is free.
     pub pairs: Vec<Option<ActiveTransfer>>,
-    /// When each began and how long it took.
+    /// When each ended transfer began, and how long it took.
     ended: Vec<(u64, u64)>,
 }
 
@@ -110,8 +111,8 @@ impl CrossTraffic {
         true
     }
 
-    /// Seconds that those took which began from `from` on, in order. One that has not ended has taken until
-    /// now at least.
+    /// The seconds that transfers took which began at `from` or later, sorted. One that has not ended counts
+    /// with the time until now.
     pub(crate) fn seconds(&self, from: u64, now: u64) -> Vec<f64> {
         let open = self.pairs.iter().flatten().map(|open| (open.began_ns, now.saturating_sub(open.began_ns)));
         let all = self.ended.iter().copied().chain(open).filter(|(began, _)| *began >= from);
@@ -130,7 +131,7 @@ mod tests {
         let mut arrivals = PoissonArrivals::new(0.3, 200_000_000, 5);
         let sizes: Vec<u64> = (0..400_000).map(|_| arrivals.take() * PAYLOAD).collect();
         let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
-        // Whole segments are 0.7 kB longer in the mean.
+        // Rounding up to whole segments adds 0.7 kB on average.
         assert!((mean / (mean_bytes() + 700.0) - 1.0).abs() < 0.05, "{mean} of {}", mean_bytes());
         let offered = mean * sizes.len() as f64 * 8.0 / (arrivals.next_ns / 1e9);
         assert!((offered / 60e6 - 1.0).abs() < 0.06, "{offered}");

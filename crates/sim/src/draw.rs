@@ -1,4 +1,4 @@
-//! Paths drawn at random: what nobody thought of when the table was written.
+//! Paths drawn at random, for cases that nobody thought of when the table was written.
 
 use crate::scenario::Scenario;
 use farhaul_motion::SplitMix64;
@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From which paths are drawn.
+/// The range from which paths are drawn.
 #[derive(Debug, Clone, Copy)]
 pub struct DrawRange {
     /// Slowest and fastest bottleneck, in bits a second.
     pub rate_bps: (u64, u64),
     /// Shortest and longest round trip, in milliseconds.
     pub rtt_ms: (f64, f64),
-    /// The most that gets lost at random.
+    /// The largest random loss.
     pub loss_max: f64,
     /// Shortest and longest queue, in bandwidth-delay products.
     pub queue_bdp: (f64, f64),
@@ -30,7 +30,7 @@ impl Default for DrawRange {
     }
 }
 
-/// What came of one draw.
+/// The result of one draw.
 #[derive(Debug, Clone)]
 pub struct DrawResult {
     /// Goodput relative to what the path carries; zero for a run that did not come to its end.
@@ -39,7 +39,8 @@ pub struct DrawResult {
     pub command: String,
 }
 
-/// The path of this number: rate, round trip, queue and loss evenly over their orders of magnitude; a third is without loss.
+/// The path with this number. Rate, round trip, queue and loss are spread evenly over their orders of
+/// magnitude; a third of the paths have no loss.
 pub fn draw(range: &DrawRange, number: u64) -> Scenario {
     let mut random = SplitMix64::new(number);
     let mut between = |least: f64, most: f64| least * (most / least).powf(random.unit());
@@ -51,7 +52,7 @@ pub fn draw(range: &DrawRange, number: u64) -> Scenario {
     Scenario { loss, ..Scenario::steady(rate_bps / 1000 * 1000, rtt_ms) }.with_queue(queue)
 }
 
-/// Runs the draws from `first` on; `done` sees each as it ends, in no order.
+/// Runs `count` draws from `first` on. Calls `done` with each one as it ends, in any order.
 pub fn run_draws(
     range: &DrawRange,
     first: u64,
@@ -70,7 +71,8 @@ pub fn run_draws(
                         return;
                     }
                     let scenario = draw(range, number);
-                    // The world panics when an end has seen something impossible: a finding, not the end of the search.
+                    // The world panics when an end has seen something impossible: that is a finding, and the
+                    // search goes on.
                     let share = catch_unwind(AssertUnwindSafe(|| scenario.run(number).goodput_share));
                     let drawn =
                         DrawResult { goodput_share: share.unwrap_or(0.0), command: scenario.command(number) };

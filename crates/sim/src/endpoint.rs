@@ -1,5 +1,5 @@
-//! One end of a transfer of ours: its flows with their controller and control stream, and an application that sends or
-//! receives blocks.
+//! One end of a transfer of ours: its flows with their controller and control stream, and an application that
+//! sends or receives blocks.
 
 use crate::mix::MixState;
 use crate::packet::{PacketContent, SimPacket};
@@ -10,19 +10,19 @@ use farhaul_proto::{
 };
 use std::collections::VecDeque;
 
-/// What both ends must agree on in the end.
+/// Counts on which both ends must agree in the end.
 #[derive(Debug, Default)]
 pub(crate) struct ContentLedger {
     pub queued: u64,
     pub acked: u64,
     pub given_up: u64,
     pub completed: u64,
-    /// Given up by the peer.
+    /// Blocks that the peer has given up.
     pub told: u64,
     pub completed_at: Vec<Timestamp>,
     /// Payload bytes placed: each counts once.
     pub placed: u64,
-    /// Copies sent ahead of any loss that turned out not to be needed.
+    /// Copies that were sent before any loss was known, and that turned out not to be needed.
     pub copies_known: u64,
     pub written: u64,
     pub read: u64,
@@ -33,7 +33,7 @@ pub(crate) struct ContentLedger {
     pub all_sent_at: Option<Timestamp>,
 }
 
-/// A flow and what of its blocks has arrived.
+/// A flow, and how much of its blocks has arrived.
 pub(crate) struct FlowEnd {
     pub flow: Flow,
     /// Bytes placed of each block from `first` on.
@@ -44,11 +44,11 @@ pub(crate) struct FlowEnd {
     queued: u64,
 }
 
-/// In place of the bytes of a block that is complete or was given up.
+/// Stands in `placed` for a block that is complete or was given up.
 const OVER: u32 = u32::MAX;
 
 impl FlowEnd {
-    /// The bytes of a block that were placed, if it is not over.
+    /// The number of placed bytes of a block that is not over.
     fn placed(&mut self, block: u64) -> &mut u32 {
         let index = block.checked_sub(self.first).expect("a block is over once") as usize;
         if index >= self.placed.len() {
@@ -86,7 +86,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// `blocks` to send; zero makes a receiver.
+    /// An end that sends `blocks` blocks; zero makes a receiver.
     pub(crate) fn new(
         scenario: &Scenario,
         transfer: &TransferSetup,
@@ -154,7 +154,7 @@ impl Endpoint {
                 let segment = planned.segment.expect("only segments are placed");
                 self.ledger.placed += u64::from(segment.len);
                 let placed = end.placed(segment.block);
-                assert_ne!(*placed, OVER, "a segment of a block that is over");
+                assert_ne!(*placed, OVER, "received a segment of a block that is over");
                 *placed += segment.len;
             }
             SegmentVerdict::Refused => self.ledger.refused += 1,
@@ -163,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// The application's turn.
+    /// The application's turn: takes events, queues blocks, reads and writes the control stream.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for index in 0..self.flows.len() {
             while let Some(event) = self.flows[index].flow.poll_event() {
@@ -197,7 +197,7 @@ impl Endpoint {
         self.queue_others(now);
         self.queue_blocks(now);
         for (flow, block) in self.mixed.cancelled(now) {
-            assert!(self.flows[flow].flow.give_up(block), "it was not over");
+            assert!(self.flows[flow].flow.give_up(block), "a block that can be cancelled is not over");
         }
         while self.ledger.written < self.control_bytes {
             let chunk: Vec<u8> = (self.ledger.written..self.control_bytes).take(4096).map(byte_at).collect();
@@ -215,7 +215,7 @@ impl Endpoint {
         }
     }
 
-    /// Blocks go to whichever flow has room, as in the engine.
+    /// Queues blocks on whichever flow has room, as the engine does.
     fn queue_blocks(&mut self, now: Timestamp) {
         if self.blocks > 0 && self.ledger.queued == self.blocks {
             self.flows.iter_mut().for_each(|end| end.flow.set_finishing(true));
@@ -237,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    /// What is not bulk goes by the first flow.
+    /// Queues blocks that are not bulk, all on the first flow.
     fn queue_others(&mut self, now: Timestamp) {
         let flow = &mut self.flows[0].flow;
         while let Some((class, len, made)) = self.mixed.next(now, |class| flow.room_for(class) > 0) {
@@ -248,7 +248,7 @@ impl Endpoint {
 
     fn complete(&mut self, now: Timestamp, index: usize, block: u64, len: u32) {
         let end = &mut self.flows[index];
-        // Its length is how the application tells bulk from the rest.
+        // The application tells bulk from other blocks by its length.
         let is_bulk = len == self.block_len;
         assert!(is_bulk || self.mixed.is_noted(), "block {block} of {len} bytes");
         let placed = *end.placed(block);
@@ -262,7 +262,7 @@ impl Endpoint {
         self.ledger.completed_at.push(now);
     }
 
-    /// Lets time pass and sends what may leave: `put` takes flow, length and content of each packet.
+    /// Handles timeouts and sends what may leave. `put` takes flow, length and content of each packet.
     pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, PacketContent)) {
         for (index, end) in self.flows.iter_mut().enumerate() {
             end.flow.handle_timeout(now, &mut self.control, &mut self.controller);
@@ -272,7 +272,7 @@ impl Endpoint {
                 if end.flow.poll_transmit(now, &mut self.control, &self.controller, &mut self.plan) == 0 {
                     break;
                 }
-                // Copies go last.
+                // Copies are the last packets of a plan.
                 let copies = (end.flow.stats().segments_proactive - copies_before) as usize;
                 let others = self.plan.packets.len().saturating_sub(copies);
                 for (place, planned) in self.plan.packets.iter().enumerate() {
@@ -318,7 +318,7 @@ impl Endpoint {
     }
 }
 
-/// The same for the same number, as all of a simulation.
+/// The same seed for the same number, so that runs can be repeated.
 fn seed_of(number: u64) -> [u8; 32] {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number.to_le_bytes());

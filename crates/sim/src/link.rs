@@ -1,8 +1,9 @@
-//! One direction of the path: loss in front, a queue in front of a rate that may move, loss behind, a delay
-//! that may move, jitter, size limits, silences.
+//! One direction of the path: loss in front of the queue, a queue and a rate that may move, loss behind it, a
+//! delay that may move, jitter, size limits, blackouts.
 //!
-//! Always true: what passes leaves in the order of arrival unless jitter or reordering move it, so a packet's way is known
-//! when it enters and costs one addition. A change of rate holds for packets that enter after it.
+//! Always true: packets leave in the order of arrival unless jitter or reordering moves them. So the time at
+//! which a packet leaves is known when it enters, and costs one addition. A change of rate holds for packets
+//! that enter after it.
 
 use crate::loss::RandomLoss;
 use crate::scenario::{QueueDiscipline, Scenario};
@@ -21,7 +22,8 @@ const CODEL_TARGET: f64 = 5e6;
 const CODEL_INTERVAL: f64 = 100e6;
 
 impl CodelLaw {
-    /// Whether the packet that would leave at `at` after waiting for `sojourn` is dropped; all in nanoseconds.
+    /// Whether the packet that would leave at `at` after waiting for `sojourn` is dropped; all in
+    /// nanoseconds.
     fn drops(&mut self, at: f64, sojourn: f64) -> bool {
         if sojourn < CODEL_TARGET {
             (self.above_since, self.dropping) = (None, false);
@@ -47,14 +49,14 @@ impl CodelLaw {
     }
 }
 
-/// What a link has done so far; the queue's mean is over packets.
+/// Counts of a link so far; `waited_ns` is a sum over packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SimLinkStats {
     pub passed: u64,
     pub dropped_random: u64,
     pub dropped_queue: u64,
     pub waited_ns: f64,
-    /// In which the bottleneck had nothing to send.
+    /// The time in which the bottleneck had nothing to send.
     pub idle_ns: f64,
 }
 
@@ -67,7 +69,7 @@ pub(crate) struct SimLink {
     delay_ns: u64,
     front: RandomLoss,
     behind: RandomLoss,
-    /// What it can carry over time, where its rate moves.
+    /// What the link can carry over time, if its rate moves.
     service: Option<ServiceCurve>,
     /// The link is busy until then.
     busy_until: f64,
@@ -84,7 +86,7 @@ pub(crate) struct SimLink {
     pub(crate) waits: WaitHistogram,
 }
 
-/// How long packets have waited in the queue, in milliseconds, the last bin for all that is longer.
+/// How long packets have waited in the queue, in bins of a millisecond; the last bin is for all longer waits.
 #[derive(Debug)]
 pub(crate) struct WaitHistogram(Vec<u64>);
 
@@ -99,12 +101,12 @@ impl WaitHistogram {
         self.0[((waited_ns / 1e6) as usize).min(WAITS_MS)] += 1;
     }
 
-    /// What was before is not measured.
+    /// Forgets all waits so far: the measured time begins.
     pub(crate) fn restart(&mut self) {
         self.0.fill(0);
     }
 
-    /// The wait in ms that this part of the packets did not exceed.
+    /// The wait in ms that this part of the packets does not exceed.
     pub(crate) fn percentile(&self, part: f64) -> f64 {
         let all: u64 = self.0.iter().sum();
         let mut left = (part * all as f64) as u64;
@@ -159,7 +161,7 @@ impl SimLink {
         }
     }
 
-    /// From now on another rate and another round trip time.
+    /// Changes rate, round trip time and loss from now on.
     pub(crate) fn change(
         &mut self,
         now_ns: u64,
@@ -191,7 +193,8 @@ impl SimLink {
         }
     }
 
-    /// What it can carry between two moments, of what it could if its rate did not move.
+    /// What the link can carry between two moments, as a share of what it could carry if its rate did not
+    /// move.
     pub(crate) fn part_carried(&mut self, from_ns: u64, to_ns: u64) -> f64 {
         let whole = (to_ns - from_ns).max(1) as f64 / self.nanos_per_byte;
         let Some(service) = &mut self.service else { return 1.0 };
@@ -229,7 +232,7 @@ impl SimLink {
         Some(arrival + late as u64)
     }
 
-    /// When the last bit leaves towards the far end.
+    /// When the packet's last bit leaves the queue, unless the queue drops it.
     fn through_queue(&mut self, now: f64, bytes: f64) -> Option<f64> {
         if let QueueDiscipline::Policer { link_bps } = self.discipline {
             return self.through_policer(now, bytes, 8e9 / link_bps as f64);
@@ -252,7 +255,8 @@ impl SimLink {
         Some(self.busy_until)
     }
 
-    /// A token bucket of the queue's size drops what exceeds the rate; what passes travels at the link's own rate.
+    /// A token bucket of the queue's size drops what exceeds the rate; what passes travels at the link's own
+    /// rate.
     fn through_policer(&mut self, now: f64, bytes: f64, link_nanos_per_byte: f64) -> Option<f64> {
         self.bucket =
             (self.bucket + (now - self.filled_at) / self.nanos_per_byte).min(self.queue_bytes.max(bytes));
@@ -271,7 +275,8 @@ mod tests {
     use super::*;
     use farhaul_motion::DelayMotion;
 
-    /// Offers `load` of the link's rate for `seconds`; returns the share that passed and the mean wait of those in ms.
+    /// Offers `load` times the link's rate for `seconds`. Returns the share that passed, and the mean wait of
+    /// what passed in ms.
     fn offer(scenario: &Scenario, load: f64, seconds: f64) -> (f64, f64) {
         let mut link = SimLink::new(LinkDirection::Forward, scenario, 1);
         let gap = 1500.0 * 8e9 / scenario.rate_bps as f64 / load;
@@ -301,7 +306,7 @@ mod tests {
         assert!(share > 0.97 && wait < 100.0, "{share} {wait}");
     }
 
-    /// The lab's model says the same of itself, so that what is met in one can be sought in the other.
+    /// The lab's model makes the same delays, so what is seen in one can be looked for in the other.
     #[test]
     fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
         for motion in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {

@@ -1,6 +1,7 @@
-//! Which packets a path loses by itself: each for itself, or in bursts.
+//! Which packets a path loses by itself: independently of each other, or in bursts.
 //!
-//! From: Gilbert's two states (1960), where the bad one loses everything: a mean loss and a mean burst length say it all.
+//! From: Gilbert's two-state model (1960) in which the bad state loses everything, so that a mean loss and a
+//! mean burst length describe it.
 
 use farhaul_motion::SplitMix64;
 
@@ -32,7 +33,8 @@ impl RandomLoss {
         if self.burst <= 1.0 {
             return self.random.unit() < self.share;
         }
-        // Leaves the bad state after `burst` packets in the mean, and is in it for `share` of all packets.
+        // The model leaves the bad state after `burst` packets on average, and is in it for `share` of all
+        // packets.
         let leave = 1.0 / self.burst;
         let enter = leave * self.share / (1.0 - self.share);
         self.bad = self.random.unit() < if self.bad { 1.0 - leave } else { enter };

@@ -1,4 +1,4 @@
-//! Runs a scenario (its summary, trace and plot), the table of what must be true, or paths drawn at random.
+//! Runs a scenario (with summary, trace and plot), the table of what must be true, or paths drawn at random.
 #![forbid(unsafe_code)]
 
 use farhaul_sim::{DrawRange, Scenario, TableSize, json, run_draws, svg, table};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 fn usage() -> String {
     format!(
-        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n       farhaul-sim random [--count=10000] [--first=1] [--jobs=N] [--rate-max=1G]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
+        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n       farhaul-sim random [--count=10000] [--first=1] [--jobs=N] [--rate-max=1G]\n\noptions and their defaults:\n  --bdps=N   the queue in bandwidth-delay products, instead of --queue-bytes\n{}",
         Scenario::help()
     )
 }
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A line of output; who reads no further has seen enough.
+/// Prints a line. If the reader has closed the pipe, the program ends without an error.
 fn say(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(0);
@@ -49,7 +49,7 @@ fn run_table(options: &[String]) -> Result<(), String> {
             ("size", "normal") => size = TableSize::Normal,
             ("size", "full") => size = TableSize::Full,
             ("only", text) => only = text.to_owned(),
-            ("jobs", count) => jobs = count.parse().map_err(|_| format!("no number: {count}"))?,
+            ("jobs", count) => jobs = count.parse().map_err(|_| format!("not a number: {count}"))?,
             ("json", path) => file = Some(path.to_owned()),
             _ => return Err(format!("no such option or value: {option}\n{}", usage())),
         }
@@ -61,7 +61,8 @@ fn run_table(options: &[String]) -> Result<(), String> {
         if !line.pass {
             say(&format!("      replay: {}", line.worst));
         }
-        // Saved line by line: the whole table takes most of an hour, and what is cut off keeps what it has.
+        // Saved line by line: the whole table takes most of an hour, and a run that is interrupted keeps what
+        // it has.
         if let Some(path) = &file {
             saved = std::fs::write(path, json(lines));
         }
@@ -70,22 +71,22 @@ fn run_table(options: &[String]) -> Result<(), String> {
     saved.map_err(|error| format!("cannot write {}: {error}", file.unwrap_or_default()))
 }
 
-/// What a path must carry at least of what it can.
+/// The least share of its capacity that a path must carry.
 const SHARE_MIN: f64 = 0.9;
 
 fn run_random(options: &[String]) -> Result<(), String> {
     let (mut count, mut first, mut jobs, mut range) = (10_000, 1, 1, DrawRange::default());
     for option in options {
         let (name, value) = split(option)?;
-        let number = || value.parse::<u64>().map_err(|_| format!("no number: {value}"));
+        let number = || value.parse::<u64>().map_err(|_| format!("not a number: {value}"));
         match name {
             "count" => count = number()?,
             "first" => first = number()?,
             "jobs" => jobs = number()? as usize,
             "rate-max" => {
-                // The same words as a scenario's rate.
+                // Parsed as a scenario's rate is.
                 let mut scenario = Scenario::default();
-                scenario.set("rate", value).ok_or_else(|| format!("no rate: {value}"))?;
+                scenario.set("rate", value).ok_or_else(|| format!("not a rate: {value}"))?;
                 range.rate_bps.1 = scenario.rate_bps.max(range.rate_bps.0);
             }
             _ => return Err(format!("no such option: {option}\n{}", usage())),
@@ -119,7 +120,7 @@ fn run(options: &[String]) -> Result<(), String> {
         match name {
             "csv" => csv = Some(value.to_owned()),
             "svg" => picture = Some(value.to_owned()),
-            "bdps" => bdps = Some(value.parse::<f64>().map_err(|_| format!("no number: {value}"))?),
+            "bdps" => bdps = Some(value.parse::<f64>().map_err(|_| format!("not a number: {value}"))?),
             _ => scenario
                 .set(name, value)
                 .ok_or_else(|| format!("no such option or value: {option}\n{}", usage()))?,

@@ -1,35 +1,35 @@
-//! What an application does with blocks besides sending bulk: urgent ones, deadlines, second thoughts, and a
-//! slow reader at the other end.
+//! What an application does besides sending bulk: urgent blocks, blocks with a deadline, cancelled blocks,
+//! and a slow reader at the other end.
 
 use farhaul_proto::{BlockClass, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What is asked of both ends.
+/// The configuration of both ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MixConfig {
-    /// An urgent block every so many milliseconds, of so many bytes.
+    /// The interval of urgent blocks in milliseconds, and their length in bytes.
     pub urgent: Option<(f64, u32)>,
-    /// The same for blocks with a deadline, so many milliseconds later.
+    /// The same for blocks with a deadline, and how many milliseconds later the deadline is.
     pub timed: Option<(f64, (u32, f64))>,
-    /// From this second on.
+    /// The second at which these blocks begin.
     pub from_s: f64,
-    /// At this second the sender gives up every second block.
+    /// The second at which the sender gives up every second block.
     pub cancel_s: Option<f64>,
-    /// The receiver lets go of bulk at this rate.
+    /// The rate at which the receiver's application reads bulk.
     pub reader_bps: Option<u64>,
     /// Whether this end makes blocks.
     pub is_sender: bool,
 }
 
 impl MixConfig {
-    /// Whether each block's fate is noted.
+    /// Whether the fate of each block is noted.
     fn is_noted(&self) -> bool {
         self.urgent.is_some() || self.timed.is_some() || self.cancel_s.is_some()
     }
 }
 
-/// What became of a block. Noted only where not all blocks are bulk, or some are cancelled.
+/// What became of a block. It is noted only if some blocks are not bulk or some are cancelled.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockFate {
     /// Its class.
@@ -67,7 +67,7 @@ impl BlockFate {
         }
     }
 
-    /// Seconds from the application to all of it at the receiver.
+    /// The seconds from when the application made the block until the receiver had all of it.
     pub fn took_s(&self) -> Option<f64> {
         self.complete_s.map(|at| at - self.made_s)
     }
@@ -88,12 +88,12 @@ fn seconds(at: Timestamp) -> f64 {
 /// A flow of an end, and a block's number in it.
 pub(crate) type BlockName = (usize, u64);
 
-/// Something that comes at a beat.
+/// Something that comes at regular intervals.
 #[derive(Debug)]
 struct Beat {
     every: Duration,
     next: Timestamp,
-    /// Made, and not queued for want of room.
+    /// When blocks were made that found no room in the queue yet.
     waiting: VecDeque<Timestamp>,
 }
 
@@ -111,7 +111,8 @@ impl Beat {
     }
 }
 
-/// One end's part in it: blocks made and what became of them, or blocks that came and wait for the reader.
+/// The state of one end: at the sender, blocks made and what became of them; at the receiver, blocks that
+/// wait for the reader.
 #[derive(Debug)]
 pub(crate) struct MixState {
     mix: MixConfig,
@@ -119,7 +120,7 @@ pub(crate) struct MixState {
     timed: Option<Beat>,
     cancel_at: Option<Timestamp>,
     pub fates: BTreeMap<BlockName, BlockFate>,
-    /// When blocks come free, and of which flow.
+    /// When the application is done with each block, and the block's flow.
     reading: VecDeque<(Timestamp, usize)>,
     read_until: Timestamp,
 }
@@ -143,8 +144,8 @@ impl MixState {
         self.mix.is_noted()
     }
 
-    /// What is to be queued now, if there is room: class, length, and when it was made. The caller says
-    /// whether it was queued by calling [`MixState::on_queued`].
+    /// The block to queue now, if there is room: class, length, and when it was made. After queueing it, the
+    /// caller calls [`MixState::on_queued`].
     pub(crate) fn next(
         &mut self,
         now: Timestamp,
@@ -161,7 +162,7 @@ impl MixState {
         let (beat, (_, (len, deadline_ms))) = self.timed.as_mut().zip(self.mix.timed)?;
         beat.tick(now);
         let later = Duration::from_secs_f64(deadline_ms / 1e3);
-        // What finds no room gives way to the next, so that nothing is old when it gets some.
+        // A block that finds no room is dropped when the next one comes, so that no old block is queued.
         while beat.waiting.len() > 1 {
             beat.waiting.pop_front();
         }
@@ -192,7 +193,7 @@ impl MixState {
         how: fn(&mut BlockFate) -> &mut Option<f64>,
     ) {
         self.note(|fates| {
-            // The receiver knows nothing of a block but what becomes of it.
+            // The receiver does not know a block before its fate.
             let unknown = BlockFate::new(BlockClass::Bulk, 0, Timestamp::ZERO);
             let slot = how(fates.entry(name).or_insert(unknown));
             assert!(slot.is_none(), "block {name:?} is over twice");
@@ -206,7 +207,7 @@ impl MixState {
         }
     }
 
-    /// Every second block that is not over, once.
+    /// Once the time to cancel has come: every second block that is not over. Later calls return nothing.
     pub(crate) fn cancelled(&mut self, now: Timestamp) -> Vec<BlockName> {
         if self.cancel_at.take_if(|at| *at <= now).is_none() {
             return Vec::new();
@@ -215,7 +216,7 @@ impl MixState {
         open.map(|(&name, _)| name).step_by(2).collect()
     }
 
-    /// A block of bulk is complete; says whether the application is done with it at once.
+    /// A block of bulk is complete; returns whether the application is done with it at once.
     pub(crate) fn is_read_at_once(&mut self, now: Timestamp, flow: usize, len: u32) -> bool {
         let Some(bps) = self.mix.reader_bps else { return true };
         let takes = Duration::from_secs_f64(f64::from(len) * 8.0 / bps as f64);

@@ -1,18 +1,18 @@
-//! What travels: descriptors, ordered by arrival at a node's door.
+//! Packets under way: descriptors, in the order in which they arrive at a node.
 
 use farhaul_proto::PlannedPacket;
 use std::collections::VecDeque;
 
-/// What a packet says.
+/// What a packet carries.
 #[derive(Debug, Clone)]
 pub(crate) enum PacketContent {
     /// A packet of ours, with its control frames.
     Ours(PlannedPacket, Vec<u8>),
-    /// The same, with a segment that was sent ahead of any loss.
+    /// The same, with a segment that is a copy sent before any loss was known.
     Copy(PlannedPacket, Vec<u8>),
     /// A segment of a TCP model, by number.
     Data(u64),
-    /// What a TCP model's receiver has, newest first.
+    /// The ranges that a TCP model's receiver has, newest first.
     Ack(Vec<u64>),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct SimPacket {
 pub(crate) struct PacketInbox(VecDeque<SimPacket>);
 
 impl PacketInbox {
-    /// Almost always at the end: only jitter lets packets overtake.
+    /// Inserts a packet, almost always at the end: only jitter lets packets overtake.
     pub(crate) fn put(&mut self, packet: SimPacket) {
         let mut index = self.0.len();
         while index > 0 && self.0[index - 1].at > packet.at {

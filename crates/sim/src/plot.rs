@@ -1,4 +1,4 @@
-//! A trace as a picture: SVG, written by hand because two axes and some lines need no library.
+//! Draws a trace as an SVG picture, by hand, because two axes and some lines need no library.
 
 use crate::trace::Trace;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ const LEFT: f64 = 70.0;
 const COLORS: [&str; 8] =
     ["#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f"];
 
-/// A panel: its title, and a line a sender.
+/// A panel: its title, and one line for each sender.
 struct Panel {
     title: &'static str,
     lines: Vec<Vec<f64>>,

@@ -1,4 +1,4 @@
-//! What came of a scenario.
+//! The result of a scenario.
 
 use crate::mix::BlockFate;
 use crate::scenario::Scenario;
@@ -35,7 +35,8 @@ impl SenderResult {
         bytes as f64 * 8.0 / ((to - from.min(to)).max(1) as f64 * self.bin_s)
     }
 
-    /// The first moment, at `from_s` or later, behind `width_s` seconds with a goodput that `fits`; seconds since `from_s`.
+    /// The first moment at which the last `width_s` seconds, all after `from_s`, had a goodput that `fits`;
+    /// in seconds since `from_s`.
     pub fn first_time(&self, from_s: f64, width_s: f64, fits: impl Fn(f64) -> bool) -> Option<f64> {
         let width = ((width_s / self.bin_s).round() as usize).max(1);
         let from = (from_s / self.bin_s).ceil() as usize;
@@ -47,27 +48,28 @@ impl SenderResult {
     }
 }
 
-/// How it ended.
+/// What a run of a scenario has measured.
 #[derive(Debug, Clone)]
 pub struct ScenarioResult {
     /// Seed of the run.
     pub seed: u64,
-    /// Virtual seconds until everything was acknowledged, or as asked.
+    /// Virtual seconds until everything was acknowledged, or the time that the scenario asked for.
     pub seconds: f64,
-    /// Payload per second relative to what the link can carry after random loss: over the measured time, or between 40 % and
-    /// 95 % of the blocks.
+    /// Payload per second, as a share of what the link can carry after random loss: over the measured time,
+    /// or between 40 % and 95 % of the blocks.
     pub goodput_share: f64,
-    /// Segments that arrived again, of the unique ones, without copies sent ahead of any loss.
+    /// Segments that arrived again, as a share of the unique ones, without copies sent before any loss was
+    /// known.
     pub duplicate_share: f64,
-    /// Copies sent ahead of any loss, of the unique segments.
+    /// Copies sent before any loss was known, as a share of the unique segments.
     pub proactive_share: f64,
-    /// Packets dropped by the queue in the measured time, of those that our transfer sent.
+    /// Packets that the queue dropped in the measured time, as a share of those that our transfer sent.
     pub overflow_share: f64,
     /// 95th percentile of the wait in the queue in the measured time.
     pub queue_ms_95: f64,
     /// Mean wait in the queue in the measured time.
     pub queue_ms: f64,
-    /// Bytes that our receiver sent, of those that our sender sent.
+    /// Bytes that our receiver sent, as a share of those that our sender sent.
     pub feedback_share: f64,
     /// Mean round trip.
     pub rtt_mean_ms: f64,
@@ -81,14 +83,13 @@ pub struct ScenarioResult {
     pub receiver: FlowStats,
     /// What each sender got; ours is the first.
     pub senders: Vec<SenderResult>,
-    /// Part of the measured time in which the bottleneck had something to send, whosever it was.
+    /// The share of the measured time in which the bottleneck had something to send, of any sender.
     pub busy_share: f64,
-    /// Seconds that each short TCP transfer took which came in the measured time, in order.
+    /// The seconds that each short TCP transfer took that began in the measured time, sorted.
     pub short_s: Vec<f64>,
-    /// What became of each block, where not all are bulk, or some are cancelled; in the order of their
-    /// numbers.
+    /// What became of each block, in the order of their numbers, if some are not bulk or some are cancelled.
     pub fates: Vec<BlockFate>,
-    /// Everybody's state over time, if it was asked for.
+    /// The state of all senders over time, if it was asked for.
     pub trace: Trace,
 }
 
@@ -100,13 +101,13 @@ impl ScenarioResult {
         sum * sum / (self.senders.len() as f64 * squares)
     }
 
-    /// The seconds in which this part of the short TCP transfers were over; NaN without any.
+    /// The seconds within which this part of the short TCP transfers had ended; NaN if there are none.
     pub fn short_percentile(&self, part: f64) -> f64 {
         let index = (part * self.short_s.len() as f64) as usize;
         self.short_s.get(index.min(self.short_s.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
     }
 
-    /// Our part of what all senders got.
+    /// Our share of what all senders got.
     pub fn our_share(&self) -> f64 {
         let sum: f64 = self.senders.iter().map(|share| share.goodput_bps).sum();
         self.senders[0].goodput_bps / sum

@@ -1,7 +1,7 @@
 //! What is simulated, and how a scenario is written on a command line.
 //!
-//! Always true: [`Scenario::options`] and [`Scenario::set`] know the same options, so that any scenario can be replayed by the
-//! command that [`Scenario::command`] names.
+//! Always true: [`Scenario::options`] and [`Scenario::set`] know the same options, so that any scenario can
+//! be replayed by the command that [`Scenario::command`] names.
 
 use crate::cross_traffic::{CrossConfig, CrossKind};
 use crate::mix::MixConfig;
@@ -12,24 +12,24 @@ use farhaul_proto::{PathMemory, Policy};
 use std::fmt;
 use std::time::Duration;
 
-/// What stands in front of the bottleneck's rate.
+/// The queue in front of the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueueDiscipline {
-    /// Drops what does not fit.
+    /// Drops packets that do not fit.
     DropTail,
     /// RFC 8289, within the queue's bytes.
     Codel,
-    /// A token bucket of the queue's bytes, on a link of this rate.
+    /// A token bucket of the queue's bytes, on a link with a rate of its own.
     Policer {
         /// The link's own rate.
         link_bps: u64,
     },
 }
 
-/// Something about the path becomes different.
+/// A change of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathChange {
-    /// When.
+    /// The second at which it happens.
     pub at_s: f64,
     /// The link's rate from then on.
     pub rate_bps: Option<u64>,
@@ -39,7 +39,7 @@ pub struct PathChange {
     pub loss: Option<f64>,
 }
 
-/// Who else sends.
+/// The kind of another sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RivalKind {
     /// Another transfer of ours.
@@ -59,7 +59,7 @@ pub struct Rival {
     pub start_s: f64,
     /// Its round trip time, in multiples of the scenario's.
     pub rtt_factor: f64,
-    /// Flows of a transfer of ours.
+    /// The number of flows, if it is a transfer of ours.
     pub flows: u32,
     /// When it stops sending, if it does.
     pub stop_s: Option<f64>,
@@ -76,14 +76,14 @@ pub(crate) struct TransferSetup {
     pub mix: MixConfig,
 }
 
-/// A path and a job. The default is a gigabit over 20 ms without faults.
+/// A path and a transfer on it. The default is a gigabit over 20 ms without faults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Bottleneck rate, both ways.
     pub rate_bps: u64,
-    /// Round trip time without queues.
+    /// The base round trip.
     pub rtt_ms: f64,
-    /// Random loss behind the bottleneck, forward; and back unless `loss_back` says else.
+    /// Random loss behind the bottleneck, forward; also on the way back, unless `loss_back` says otherwise.
     pub loss: f64,
     /// Random loss on the way back.
     pub loss_back: Option<f64>,
@@ -95,40 +95,41 @@ pub struct Scenario {
     pub queue_bytes: usize,
     /// What the queue does.
     pub discipline: QueueDiscipline,
-    /// How the rate of a bottleneck with a queue moves by itself, forward; not together with a policer or
-    /// with changes of the rate.
+    /// How the rate of a bottleneck with a queue moves by itself, forward. Not to be combined with a policer
+    /// or with changes of the rate.
     pub rate_motion: RateMotion,
     /// How the delay moves by itself, each way.
     pub motion: DelayMotion,
-    /// Random extra delay of each packet, each way: it reorders.
+    /// The largest random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
-    /// This share of the packets forward ...
+    /// This share of the forward packets ...
     pub reorder: f64,
-    /// ... comes up to so much later.
+    /// ... arrives up to this much later.
     pub reorder_ms: f64,
-    /// What becomes different on the way.
+    /// Changes of the path during the run.
     pub changes: Vec<PathChange>,
-    /// Nothing passes in this time (seconds).
+    /// Nothing passes between these two seconds.
     pub blackout: Option<(f64, f64)>,
-    /// The blackout leaves the way back open.
+    /// Whether the blackout leaves the way back open.
     pub blackout_forward_only: bool,
-    /// From that second on, larger packets vanish.
+    /// From the given second on, packets larger than the given size vanish.
     pub size_limit: Option<(f64, usize)>,
-    /// Shortest time between two turns of an end: interrupt moderation and a thread's sleep.
+    /// The shortest time between two turns of an end, as interrupt moderation and a thread's sleep cause it.
     pub turn_us: u64,
-    /// Each end stands still for up to so long after some of its turns.
+    /// Each end stands still for up to this long after some of its turns.
     pub noise_ms: f64,
     /// How likely that is after each turn.
     pub noise_chance: f64,
-    /// Bytes that wait in an end's socket while it stands still.
+    /// The most bytes that wait in an end's socket while it stands still.
     pub socket_bytes: Option<usize>,
-    /// Virtual seconds to run with data without end; 0 to run until `blocks` have arrived.
+    /// Virtual seconds to run with endless data; 0 to run until `blocks` have arrived.
     pub seconds: f64,
-    /// Of these, seconds that are not measured; negative for a third.
+    /// How many of these seconds pass before the measured time begins; a negative value means a third of
+    /// them.
     pub warmup_s: f64,
-    /// Whether our own transfer sends at all: without it the rivals are among themselves.
+    /// Whether our own transfer sends; if not, only the rivals do.
     pub ours: bool,
-    /// Blocks of bulk to send forward; with `seconds` without end, but for none.
+    /// Blocks of bulk to send forward. With `seconds`, any number but zero means endless data.
     pub blocks: u64,
     /// Their length.
     pub block_len: u32,
@@ -140,13 +141,13 @@ pub struct Scenario {
     pub control_window: u64,
     /// First UDP payload size.
     pub payload: u16,
-    /// Sizes to try.
+    /// Larger payload sizes to try.
     pub mtu_candidates: Vec<u16>,
     /// A carrier without loss.
     pub reliable: bool,
     /// Flows of the transfer.
     pub flows: u32,
-    /// The first of them has a link of its own behind the bottleneck: of this rate ...
+    /// The first flow has a link of its own behind the bottleneck: of this rate ...
     pub odd_bps: Option<u64>,
     /// ... and with this random loss.
     pub odd_loss: f64,
@@ -156,28 +157,29 @@ pub struct Scenario {
     pub cap_bps: Option<u64>,
     /// Floor.
     pub floor_bps: Option<u64>,
-    /// What an earlier transfer has left: rate and round trip time.
+    /// What an earlier transfer remembers: rate and round trip time.
     pub memory: Option<(u64, f64)>,
-    /// And the path's own loss, of 1.
+    /// The path's own loss that it remembers, between 0 and 1.
     pub memory_loss: f64,
-    /// The sender also has an urgent block every so many milliseconds, of so many bytes, from the measured
-    /// time on ...
+    /// From the measured time on, the sender also has urgent blocks: their interval in milliseconds, and
+    /// their length ...
     pub urgent: Option<(f64, u32)>,
-    /// ... for which bulk leaves so many blocks of credit.
+    /// ... for which bulk leaves this many blocks of credit.
     pub urgent_reserve: u32,
-    /// And a block every so many milliseconds, of so many bytes, with a deadline so many milliseconds later.
+    /// The sender also has blocks with a deadline: their interval in milliseconds, their length, and how many
+    /// milliseconds later the deadline is.
     pub timed: Option<(f64, (u32, f64))>,
-    /// At this second it gives up every second block that is not over.
+    /// The second at which the sender gives up every second block that is not over.
     pub cancel_s: Option<f64>,
-    /// The receiving application lets go of bulk at this rate.
+    /// The rate at which the receiving application reads bulk.
     pub reader_bps: Option<u64>,
     /// Other senders.
     pub rivals: Vec<Rival>,
     /// Short TCP transfers that come and go.
     pub cross: Option<CrossConfig>,
-    /// Virtual seconds after which a scenario with an end has failed.
+    /// Virtual seconds after which a scenario with a fixed number of blocks has failed.
     pub patience_s: f64,
-    /// Notes everybody's state every so many milliseconds; 0 for never.
+    /// The interval in milliseconds at which the state of all senders is noted; 0 for never.
     pub trace_ms: u64,
     /// First seed.
     pub seed: u64,
@@ -244,18 +246,17 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Runs with one seed.
     ///
-    /// # Panics
-    /// If the scenario does not come to its end, or an end saw something impossible.
+    /// If the scenario does not end in time, or an end has seen something impossible.
     pub fn run(&self, seed: u64) -> ScenarioResult {
         World::new(self, seed).run()
     }
 
-    /// Long enough that what is measured is steady: thirty round trips and a second, after forty and two and a half.
+    /// A scenario long enough to measure a steady state: it measures at least thirty round trips and a
+    /// second, after at least forty round trips and two and a half seconds.
     pub(crate) fn steady(rate_bps: u64, rtt_ms: f64) -> Scenario {
         let measured = (30.0 * rtt_ms / 1e3).max(1.0);
-        // With 30 % loss the first word of credit may take a second.
+        // With 30 % loss, the first grant of credit may take a second to arrive.
         let warmup = (40.0 * rtt_ms / 1e3).max(2.5);
         let payload = if rate_bps >= 10_000_000_000 { 8972 } else { 1472 };
         let bdp_blocks = rate_bps as f64 / 8.0 * rtt_ms / 1e3 / f64::from(1 << 20);
@@ -275,7 +276,7 @@ impl Scenario {
         self.rate_bps as f64 / 8.0 * self.rtt_ms / 1e3
     }
 
-    /// The queue in bandwidth-delay products, at least 64 KiB.
+    /// Sets the queue in bandwidth-delay products, to at least 64 KiB.
     #[must_use]
     pub fn with_queue(mut self, bdps: f64) -> Scenario {
         self.queue_bytes = ((self.bdp() * bdps) as usize).max(64 << 10);
@@ -304,7 +305,7 @@ impl Scenario {
         }
     }
 
-    /// The link of its own that the first flow has.
+    /// The extra link behind the bottleneck that the first flow has.
     pub(crate) fn odd_link(&self) -> Option<Scenario> {
         (self.odd_bps.is_some() || self.odd_loss > 0.0).then(|| Scenario {
             rate_bps: self.odd_bps.unwrap_or(self.rate_bps),
@@ -319,7 +320,7 @@ impl Scenario {
         if self.warmup_s >= 0.0 { self.warmup_s } else { self.seconds / 3.0 }
     }
 
-    /// Payload bytes a second that the path carries after its own loss, as of the end of all changes.
+    /// The payload bytes a second that the path carries after its own loss, once all changes have happened.
     pub(crate) fn capacity(&self, datagram: u16) -> f64 {
         let rate =
             self.changes.iter().filter_map(|change| change.rate_bps).next_back().unwrap_or(self.rate_bps);
@@ -339,7 +340,7 @@ impl Scenario {
         format!("cargo run --release -p farhaul-sim -- run {}", one.options().join(" "))
     }
 
-    /// The options that differ from the default's, each as `--name=value`.
+    /// The options that differ from the defaults, each as `--name=value`.
     pub fn options(&self) -> Vec<String> {
         let default = Scenario::default();
         let differing = FIELDS.iter().filter(|field| (field.get)(self) != (field.get)(&default));
@@ -351,7 +352,7 @@ impl Scenario {
         FIELDS.iter().find(|field| field.name == name).and_then(|field| (field.set)(self, value))
     }
 
-    /// All options with what they are by default.
+    /// All options with their defaults.
     pub fn help() -> String {
         let default = Scenario::default();
         let lines = FIELDS.iter().map(|field| format!("  --{}={}", field.name, (field.get)(&default)));
@@ -359,7 +360,8 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario with each of its seeds and hands each end to `judge`. A failure prints the command that replays it.
+/// Runs a scenario with each of its seeds and calls `judge` with each result. If `judge` panics, the command
+/// that replays the run is printed.
 pub fn check(scenario: Scenario, mut judge: impl FnMut(&ScenarioResult)) {
     for seed in scenario.seed..scenario.seed + scenario.seeds {
         let guard = ReplayHint { scenario: &scenario, seed };
@@ -368,7 +370,7 @@ pub fn check(scenario: Scenario, mut judge: impl FnMut(&ScenarioResult)) {
     }
 }
 
-/// Prints how to replay when a judgement panics.
+/// Prints the command that replays a run, if it is dropped by a panic.
 struct ReplayHint<'a> {
     scenario: &'a Scenario,
     seed: u64,
@@ -380,7 +382,7 @@ impl Drop for ReplayHint<'_> {
     }
 }
 
-/// A value that can be written as one word.
+/// A value that is written as one word on the command line.
 trait WordValue: Sized {
     fn word(&self) -> String;
     fn of(word: &str) -> Option<Self>;

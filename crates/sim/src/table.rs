@@ -1,4 +1,5 @@
-//! The transport's table: what must be true of it, measured in simulation. One line a row; a miss is a result, no failure.
+//! The transport's table: what must be true of it, measured in simulation, one line a row. A missed goal is a
+//! result and not a failure.
 
 mod cross_traffic;
 mod moving_path;
@@ -14,18 +15,18 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// How much of the table is run.
+/// How much of the table to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableSize {
-    /// What a test run can afford.
+    /// As much as a test run can afford.
     Small,
-    /// A quarter of an hour.
+    /// As much as takes a quarter of an hour.
     Normal,
     /// All seeds.
     Full,
 }
 
-/// Which way a figure is good.
+/// The range in which a figure is good.
 #[derive(Debug, Clone, Copy)]
 enum Goal {
     AtLeast(f64),
@@ -70,18 +71,18 @@ impl Goal {
 
 type Measure = Box<dyn Fn(&Scenario, &ScenarioResult) -> f64 + Sync + Send>;
 
-/// One line: its cases, and what is measured of each.
+/// One row: its cases, and what is measured in each.
 struct Row {
     name: String,
     goal: Goal,
-    /// Scenarios by index of the common list.
+    /// Indexes into the common list of scenarios.
     cases: Vec<usize>,
     measure: Measure,
-    /// The share of the runs that may be worse: 0.01 for a 99th percentile, half for a median.
+    /// The share of the worst runs that does not count: 0.01 for a 99th percentile, half for a median.
     outliers: f64,
 }
 
-/// A row's outcome.
+/// The outcome of a row.
 #[derive(Debug, Clone)]
 pub struct RowResult {
     /// What was measured.
@@ -112,7 +113,7 @@ impl std::fmt::Display for RowResult {
     }
 }
 
-/// Scenarios and the rows that look at them.
+/// Scenarios, and the rows that measure them.
 struct Table {
     size: TableSize,
     only: String,
@@ -144,7 +145,7 @@ impl Table {
         self.row_but_for(0.0, name, goal, cases, measure);
     }
 
-    /// A row of which the median run counts.
+    /// Adds a row whose median run counts.
     fn median(
         &mut self,
         name: impl Into<String>,
@@ -155,7 +156,7 @@ impl Table {
         self.row_but_for(0.5, name, goal, cases, measure);
     }
 
-    /// A row in which the worst runs, this share of them, do not count.
+    /// Adds a row in which this share of the worst runs does not count.
     fn row_but_for(
         &mut self,
         outliers: f64,
@@ -175,7 +176,8 @@ fn gbit(rate_bps: u64) -> f64 {
     rate_bps as f64 / 1e9
 }
 
-/// Runs the rows whose name contains `only`; with each line that is known, in order, `print` is handed all so far.
+/// Runs the rows whose name contains `only`. Calls `print` after each new line, in order, with all lines so
+/// far.
 pub fn table(
     size: TableSize,
     only: &str,
@@ -193,7 +195,7 @@ pub fn table(
     newcomer::newcomer_rows(&mut table);
     sharing::sharing_rows(&mut table);
     cross_traffic::cross_rows(&mut table);
-    // Rows that look at the same scenarios share their runs.
+    // Rows that measure the same scenarios share their runs.
     let groups: Vec<Group<'_>> = table
         .rows
         .chunk_by(|one, other| one.cases == other.cases)
@@ -225,8 +227,9 @@ fn runs<'a>(scenarios: &'a [Scenario], cases: &[usize]) -> Vec<SeededRun<'a>> {
     cases.iter().flat_map(|&case| seeds(&scenarios[case])).collect()
 }
 
-/// Runs all groups and hands each its figures, by run and row, in order. The threads go on with the next group while the
-/// last runs of one are still under way, or the longest of each group would leave the others idle.
+/// Runs all groups and calls `done` with each group's figures, by run and row, in order. The threads begin
+/// the next group while the last runs of one are still under way; otherwise the longest run of each group
+/// would leave the other threads idle.
 fn run_groups<'a>(groups: &[Group<'a>], jobs: usize, mut done: impl FnMut(&Group<'a>, &[Vec<f64>])) {
     let all: Vec<(usize, usize)> = (0..groups.len())
         .flat_map(|group| (0..groups[group].runs.len()).map(move |run| (group, run)))
@@ -272,7 +275,8 @@ fn judge(row: &Row, figures: &[f64], runs: &[SeededRun<'_>]) -> RowResult {
     let kept = match row.goal {
         Goal::AtLeast(_) => &sorted[spared..],
         Goal::AtMost(_) => &sorted[..sorted.len() - spared],
-        // Too little and too much are worse: of half of all that are spared on each side, the middle is left.
+        // The runs that do not count are the lowest and the highest, this many of each; a median keeps only
+        // the middle.
         Goal::Between(..) => {
             let each = spared.min((sorted.len() - 1) / 2);
             &sorted[each..sorted.len() - each]

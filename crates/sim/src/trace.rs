@@ -1,4 +1,4 @@
-//! What everybody did over time, as CSV.
+//! The state of all senders over time, as CSV.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(crate) struct SenderSample {
     pub state: &'static str,
 }
 
-/// Everybody at one moment.
+/// All senders at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct TraceSample {
     pub at_s: f64,
@@ -46,7 +46,7 @@ impl Trace {
         self.samples.push(sample);
     }
 
-    /// A line a sender and moment; rates are means since the sample before.
+    /// One line for each sender and moment; rates are means since the previous sample.
     pub fn csv(&self) -> String {
         let mut out = String::from(
             "seconds,sender,goodput_mbps,pace_mbps,window_bytes,in_flight_bytes,rtt_ms,lost_packets,state,queue_bytes,queue_drops\n",
@@ -72,7 +72,7 @@ impl Trace {
         out
     }
 
-    /// Goodput of a sender between the sample before and this one, in bits a second.
+    /// Goodput of a sender between the previous sample and this one, in bits a second.
     pub(crate) fn goodput(&self, index: usize, sender: usize) -> f64 {
         let Some(before) = index.checked_sub(1).map(|index| &self.samples[index]) else { return 0.0 };
         let sample = &self.samples[index];

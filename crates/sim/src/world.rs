@@ -1,8 +1,8 @@
-//! Virtual time: what happens next, until the scenario is over.
+//! Virtual time: runs what happens next, until the scenario is over.
 //!
-//! Always true: nodes have turns, and everything else is computed when a packet enters a link. A node that has just had its
-//! turn waits for the next one as a thread does behind interrupt moderation, so arrivals come to it in batches whose times it
-//! cannot tell apart.
+//! Always true: only nodes have turns; everything else is computed when a packet enters a link. After its
+//! turn a node waits for the next one, as a thread does behind interrupt moderation. So packets reach it in
+//! batches whose arrival times it cannot tell apart.
 
 use crate::cross_traffic::{ActiveTransfer, CrossKind, CrossTraffic};
 use crate::endpoint::Endpoint;
@@ -22,18 +22,18 @@ enum SimNode {
     TcpReceiver(TcpReceiver),
 }
 
-/// A node with what keeps it from running all the time.
+/// A node, and what keeps it from running all the time.
 struct SimHost {
     node: SimNode,
     inbox: PacketInbox,
     way: LinkDirection,
-    /// Beyond the link's own delay, each way.
+    /// The delay of this host beyond the link's, each way.
     extra_delay_ns: u64,
     starts_at: u64,
-    /// It sends nothing from then on.
+    /// From then on it sends nothing.
     stops_at: u64,
     timer: Option<u64>,
-    /// The next turn is not before.
+    /// The next turn does not begin before this time.
     rests_until: u64,
     random: SplitMix64,
     dropped: u64,
@@ -46,7 +46,7 @@ impl SimHost {
     }
 }
 
-/// What had been counted when the measured time began.
+/// Counts as they were when the measured time began.
 #[derive(Debug, Clone, Copy, Default)]
 struct Baseline {
     at: u64,
@@ -54,7 +54,7 @@ struct Baseline {
     dropped: u64,
 }
 
-/// Unique payload that has come to a receiver, by time.
+/// Unique payload bytes that have arrived at a receiver, by time.
 #[derive(Debug, Default)]
 struct GoodputBins {
     counts: Vec<u64>,
@@ -65,18 +65,19 @@ pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     seed: u64,
     now: u64,
-    /// Senders have even indices, and their receivers follow them. Those that have names come first; behind
-    /// them are those of short transfers.
+    /// Senders have even indices, and their receivers follow them. The pairs with names come first; the pairs
+    /// of short transfers follow.
     hosts: Vec<SimHost>,
-    /// When each of them has its next turn, `u64::MAX` for never: all are looked at before each turn.
+    /// When each host has its next turn, or `u64::MAX` for never. Kept apart, as all are compared before each
+    /// turn.
     turns: Vec<u64>,
     names: Vec<String>,
     cross: Option<CrossTraffic>,
     bins: Vec<GoodputBins>,
     links: [SimLink; 2],
-    /// Behind the forward link, for the first flow of the first transfer alone.
+    /// An extra link behind the forward one, which only the first flow of the first transfer uses.
     odd_link: Option<(Scenario, SimLink)>,
-    /// Changes of the path that lie ahead, next one last.
+    /// Changes of the path to come, the next one last.
     changes: Vec<crate::scenario::PathChange>,
     measured_from: Option<Baseline>,
     trace: Trace,
@@ -177,7 +178,7 @@ impl<'a> World<'a> {
         self.bins.push(GoodputBins::default());
     }
 
-    /// Sender and receiver for the places from `index` on.
+    /// A sender and a receiver for the indices from `index` on.
     fn pair(&self, index: usize, nodes: [SimNode; 2], starts_at: u64, extra_delay_ns: u64) -> [SimHost; 2] {
         let [sender, receiver] = nodes;
         [(sender, LinkDirection::Forward, index), (receiver, LinkDirection::Back, index + 1)].map(
@@ -196,8 +197,8 @@ impl<'a> World<'a> {
         )
     }
 
-    /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands
-    /// after a round trip.
+    /// Begins a short transfer on the first free pair of hosts. Its connection is established after a round
+    /// trip.
     fn begin_short(&mut self) {
         let (named, began_ns) = (self.names.len(), self.now);
         let Some(cross) = &mut self.cross else { return };
@@ -221,8 +222,8 @@ impl<'a> World<'a> {
         self.note_turns(named + pair);
     }
 
-    /// A short transfer whose last segment has come is over: what its hosts still say to each other is let
-    /// go.
+    /// Ends a short transfer whose last segment has arrived. Packets that its hosts still exchange are
+    /// dropped.
     fn end_short(&mut self, receiver: usize) {
         let Some(pair) = (receiver / 2).checked_sub(self.names.len()) else { return };
         let SimNode::TcpReceiver(node) = &self.hosts[receiver].node else { return };
@@ -253,7 +254,7 @@ impl<'a> World<'a> {
                 break;
             }
             self.now = self.now.max(at);
-            assert!(self.now < limit, "no end after {patience} s: {}", self.describe());
+            assert!(self.now < limit, "the scenario has not ended after {patience} s: {}", self.describe());
             self.change_path();
             self.sample();
             self.turn(index);
@@ -262,7 +263,7 @@ impl<'a> World<'a> {
         self.end()
     }
 
-    /// What a pair does, and what comes to it, is between the two of them.
+    /// Updates the next turns of a pair. Its packets only reach its own two hosts, so no other turn changes.
     fn note_turns(&mut self, pair: usize) {
         let pair = 2 * pair..2 * pair + 2;
         self.turns.resize(self.hosts.len(), u64::MAX);
@@ -494,7 +495,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What both ends know of the blocks.
+/// The fates of all blocks, as both ends know them.
 fn fates(sender: &Endpoint, receiver: &Endpoint) -> Vec<BlockFate> {
     let there = &receiver.mixed.fates;
     let whole = sender.mixed.fates.iter().map(|(name, here)| {

@@ -1,5 +1,5 @@
-//! Classes of blocks: urgent ones overtake bulk, those with a deadline are whole or given up, and what is
-//! cancelled costs nothing more.
+//! Classes of blocks: urgent ones overtake bulk, those with a deadline arrive whole or are given up, and
+//! cancelled ones cost nothing more.
 
 use farhaul_proto::BlockClass;
 use farhaul_sim::{BlockFate, Scenario, ScenarioResult, check};
@@ -16,8 +16,8 @@ fn full_and_far() -> Scenario {
     }
 }
 
-/// Milliseconds that urgent blocks took, in order; infinity for those that had half a second and have not
-/// come.
+/// The milliseconds that urgent blocks took, sorted. A block that has had half a second and has not arrived
+/// counts as infinity.
 fn urgent_ms(end: &ScenarioResult) -> Vec<f64> {
     let old =
         end.fates.iter().filter(|fate| fate.class == BlockClass::Urgent && fate.made_s < end.seconds - 0.5);
@@ -31,8 +31,8 @@ fn part(sorted: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() as f64 * part) as usize).min(sorted.len() - 1)]
 }
 
-/// What is on its way is in front of it: the way itself, the queue at the bottleneck, and a millisecond for
-/// the ends' turns and the pacer.
+/// An urgent block waits only for what is ahead of it: the one-way delay, the queue at the bottleneck, and a
+/// millisecond for the ends' turns and the pacer.
 #[test]
 fn an_urgent_block_is_there_in_one_way_and_the_queue() {
     check(full_and_far(), |end| {
@@ -43,15 +43,16 @@ fn an_urgent_block_is_there_in_one_way_and_the_queue() {
     });
 }
 
-/// Of three packets one is lost in 3 % of the cases. Bulk behind it shows that after a round trip, and its
-/// repair goes ahead of bulk, too.
+/// In 3 % of the cases, one of the three packets is lost. Bulk behind it reveals the loss after a round trip,
+/// and the repair goes ahead of bulk, too.
 #[test]
 fn what_is_lost_of_an_urgent_block_is_repaired_ahead_of_bulk() {
     check(Scenario { loss: 0.01, ..full_and_far() }, |end| {
         let took = urgent_ms(end);
         assert!(part(&took, 0.5) <= 50.0 + end.queue_ms + 1.0, "{end} {took:?}");
         assert!(part(&took, 0.9) <= 50.0 + end.queue_ms_95 + 1.0, "{end} {took:?}");
-        // A reordering window of an eighth is waited for, and feedback comes sixteen times a round trip.
+        // The sender waits for a reordering window of an eighth of the round trip, and feedback comes sixteen
+        // times a round trip.
         let repaired = 50.0 + 100.0 * (1.0 + 1.0 / 8.0 + 1.0 / 16.0) + 2.0 * end.queue_ms_95;
         assert!(part(&took, 0.99) <= repaired, "{end} {took:?}");
         assert!(end.goodput_share >= 0.97, "{end}");
@@ -67,17 +68,17 @@ fn urgent_blocks_pass_a_slow_reader_where_credit_is_kept_for_them() {
         assert!(took[took.len() - 1] <= 53.0, "{end} {took:?}");
         assert!(end.goodput_share >= 0.19, "{end}");
     });
-    // A reader that has all but stopped.
+    // A reader that has almost stopped.
     let stuck = Scenario { reader_bps: Some(1_000_000), urgent: Some((40.0, 4096)), ..slow.clone() };
     check(Scenario { urgent_reserve: 4, pool: 16, ..stuck }, |end| {
         let took = urgent_ms(end);
         assert!(took.len() > 100 && took[took.len() - 1] <= 53.0, "{end} {took:?}");
     });
-    // Without it they wait for the reader like everything else.
+    // Without the reserve, urgent blocks wait for the reader like everything else.
     check(slow, |end| assert!(part(&urgent_ms(end), 0.9) > 60.0, "{end}"));
 }
 
-/// Seven times as much as the path carries is urgent.
+/// Urgent blocks come at seven times the rate that the path carries.
 #[test]
 fn a_flood_of_urgent_blocks_leaves_a_sixteenth_to_bulk() {
     for pool in [32, 4096] {
@@ -105,7 +106,7 @@ fn a_flood_of_urgent_blocks_leaves_a_sixteenth_to_bulk() {
     }
 }
 
-/// Blocks of 100 KB, 160 Mbit/s of them, each of which has to be there in so many milliseconds.
+/// Blocks of 100 KB at 160 Mbit/s, each with a deadline of `deadline_ms`.
 fn timed(rate_bps: u64, loss: f64, deadline_ms: f64) -> Scenario {
     Scenario {
         rate_bps,
@@ -120,14 +121,14 @@ fn timed(rate_bps: u64, loss: f64, deadline_ms: f64) -> Scenario {
     }
 }
 
-/// Bytes that were sent, and those of them that are in blocks which the receiver has whole.
+/// The bytes that were sent, and the bytes of blocks that the receiver has whole.
 fn sent_and_whole(end: &ScenarioResult) -> (f64, f64) {
     let sent: u64 = end.fates.iter().map(|fate| fate.sent).sum();
     let whole: u32 = end.fates.iter().filter(|fate| fate.complete_s.is_some()).map(|fate| fate.len).sum();
     (sent as f64, f64::from(whole))
 }
 
-/// Whatever the path does, either end hears of each block once, and nothing leaves after its deadline.
+/// Whatever the path does, each end hears of each block once, and nothing leaves after its deadline.
 fn is_kept(end: &ScenarioResult, way_s: f64) {
     for fate in end.fates.iter() {
         let deadline = fate.deadline_s().expect("all blocks have one");
@@ -140,8 +141,7 @@ fn is_kept(end: &ScenarioResult, way_s: f64) {
         if deadline < end.seconds - 1.0 {
             assert!(fate.acked_s.is_some() || fate.given_up_s.is_some(), "{end} {fate:?}");
             assert!(fate.complete_s.is_some() || fate.told_s.is_some(), "{end} {fate:?}");
-            // The sender looks at what has happened in its next turn: at the latest when it makes the next
-            // block.
+            // The sender notices in its next turn, which comes at the latest when it makes the next block.
             let next_turn = deadline..deadline + 0.0051;
             assert!(fate.given_up_s.is_none_or(|at| next_turn.contains(&at)), "{end} {fate:?}");
         }
@@ -163,7 +163,8 @@ fn blocks_with_a_deadline_are_there_or_given_up() {
     }
 }
 
-/// Five blocks come while three can leave. Begun in order alone, each would be begun too late.
+/// Five blocks come in the time in which three can leave. If blocks were begun only in their order, each
+/// would be begun too late.
 #[test]
 fn a_path_that_is_too_slow_carries_whole_blocks() {
     for (loss, deadline_ms, whole_min) in [
@@ -174,17 +175,17 @@ fn a_path_that_is_too_slow_carries_whole_blocks() {
         (0.05, 1000.0, 0.9),
     ] {
         check(timed(100_000_000, loss, deadline_ms), |end| {
-            // In the beginning the queue is longer than later.
+            // The queue is longer in the beginning than later.
             is_kept(end, 0.05);
             let (sent, whole) = sent_and_whole(end);
-            // Of what is sent a part is lost.
+            // A part of what is sent is lost.
             assert!(whole >= whole_min * sent, "{loss} {deadline_ms}: {whole} of {sent} {end}");
             assert!(sent * 8.0 / 7.0 >= 0.93e8, "{loss} {deadline_ms}: {sent} {end}");
         });
     }
 }
 
-/// What passes while nothing does is told when something does again.
+/// Deadlines that pass while the path is dark are reported once it works again.
 #[test]
 fn deadlines_that_pass_in_a_blackout_are_told_behind_it() {
     check(Scenario { blackout: Some((3.0, 5.0)), ..timed(1_000_000_000, 0.01, 200.0) }, |end| {
@@ -192,19 +193,19 @@ fn deadlines_that_pass_in_a_blackout_are_told_behind_it() {
         let in_it = |at: f64| (3.0..5.0).contains(&at);
         let passed: Vec<&BlockFate> =
             end.fates.iter().filter(|fate| fate.given_up_s.is_some_and(in_it)).collect();
-        // Blocks go on being made while nothing passes.
+        // Blocks are still made while the path is dark.
         assert!(passed.len() > 100, "{} {end}", passed.len());
         let told = passed.iter().filter_map(|fate| fate.told_s);
         assert!(told.clone().count() > 100 && told.fold(0.0, f64::max) < 5.5, "{end}");
-        // And those made once the rate has been found again are there.
+        // Blocks made once the rate has been found again arrive.
         let after: Vec<&BlockFate> =
             end.fates.iter().filter(|fate| (6.0..7.0).contains(&fate.made_s)).collect();
         assert!(after.len() > 190 && after.iter().all(|fate| fate.complete_s.is_some()), "{end}");
     });
 }
 
-/// Half of what is queued and under way is given up: what was not sent never is, and the rest is there
-/// sooner.
+/// Half of the blocks that are queued or under way are given up. Those of them that were not sent never are,
+/// and the rest arrives sooner.
 #[test]
 fn what_is_cancelled_makes_room_for_the_rest() {
     for (loss, pool) in [(0.0, 4096), (0.05, 4096), (0.0, 24), (0.05, 24)] {
@@ -214,7 +215,7 @@ fn what_is_cancelled_makes_room_for_the_rest() {
             let given_up: Vec<&BlockFate> =
                 end.fates.iter().filter(|fate| fate.given_up_s.is_some()).collect();
             let spared = given_up.iter().filter(|fate| fate.sent == 0).count();
-            // With little credit, and lost packets that hold it, nothing waits.
+            // With little credit, which lost packets hold, no block waits unsent.
             let spared_min = if pool > 100 || loss == 0.0 { 4 } else { 0 };
             assert!(given_up.len() >= 8 && spared >= spared_min, "{} {spared} {end}", given_up.len());
             for fate in &end.fates {

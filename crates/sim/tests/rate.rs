@@ -1,4 +1,4 @@
-//! The link is filled, whatever it loses at random.
+//! The link is filled, however much it loses at random.
 
 use farhaul_proto::Policy;
 use farhaul_sim::{PathChange, QueueDiscipline, Rival, RivalKind, Scenario, check};
@@ -14,7 +14,7 @@ fn random_loss_leaves_the_rate_where_it_is() {
     }
 }
 
-/// Feedback takes ten times as long as a round trip there.
+/// On these paths, the interval of feedback is up to ten times the round trip.
 #[test]
 fn a_ceiling_is_reached_on_a_near_path() {
     for (cap_bps, rtt_ms) in
@@ -47,7 +47,7 @@ fn a_gigabit_over_100_ms_with_a_tenth_lost_is_filled() {
     });
 }
 
-/// After a jump few packets have been seen: the path's own loss was taken for an overflow, and the test of that left two of four at 0.955.
+/// After a jump, few packets have been seen. The path's own loss must not be taken for an overflow.
 #[test]
 fn a_path_whose_loss_is_remembered_is_full_at_once() {
     let scenario = Scenario {
@@ -76,7 +76,8 @@ fn half_a_second_of_round_trip_is_filled() {
     check(scenario, |end| assert!(end.goodput_share >= 0.85, "{end}"));
 }
 
-/// A feedback has so many numbers to tell there that it comes in ten packets and more, each of which may be lost.
+/// On such a path a feedback has so many numbers to report that it takes more than ten packets, each of which
+/// may be lost.
 #[test]
 fn a_hundred_gigabits_over_200_ms_are_filled() {
     for loss in [0.01, 0.05] {
@@ -102,7 +103,7 @@ fn a_hundred_gigabits_over_200_ms_are_filled() {
 #[test]
 fn a_short_queue_costs_little() {
     for rtt_ms in [20.0, 100.0] {
-        // A tenth of the bandwidth-delay product, shorter than the queue that is aimed at.
+        // A tenth of the bandwidth-delay product, which is shorter than the target delay.
         let queue_bytes = (25_000.0 * rtt_ms / 10.0) as usize;
         let scenario =
             Scenario { rate_bps: 200_000_000, rtt_ms, queue_bytes, blocks: 200, ..Scenario::default() };
@@ -113,7 +114,8 @@ fn a_short_queue_costs_little() {
     }
 }
 
-/// Whoever took what a longer path adds for somebody else's queue yielded to nobody, for good.
+/// The delay that a longer path adds must not be taken for a competitor's queue: the transfer would yield to
+/// nobody, for good.
 #[test]
 fn a_path_that_becomes_longer_is_filled() {
     for (factor, socket_bytes) in [(1.1, None), (1.4, Some(250_000)), (2.0, Some(250_000))] {
@@ -141,7 +143,8 @@ fn a_path_that_becomes_longer_is_filled() {
     }
 }
 
-/// Trains show no rate where an end takes packets in lumps, so the start overshoots; what drains then arrives at half of the rate.
+/// Trains show no rate if an end takes packets in lumps, so the start overshoots. While the excess drains,
+/// only half of the rate arrives.
 #[test]
 fn what_drains_after_a_start_is_not_taken_for_the_path() {
     let scenario = Scenario {
@@ -167,8 +170,9 @@ fn a_ceiling_holds() {
 
 #[test]
 fn an_end_that_stands_still_does_not_end_the_start() {
-    // One in a thousand turns is followed by up to 80 ms of rest: four feedbacks that are read at once are no queue. What is found
-    // lost by time meanwhile is no feedback at all. With loss some four seeds in 64 do end it.
+    // After one turn in a thousand, an end rests for up to 80 ms. Feedbacks that are then read at once show
+    // no queue, and packets found lost by time meanwhile are no feedback at all. With loss, a rare seed does
+    // end the start.
     for (rate_bps, loss) in
         [(200_000_000, 0.0), (1_000_000_000, 0.0), (1_000_000_000, 0.01), (2_000_000_000, 0.01)]
     {
@@ -194,7 +198,7 @@ fn an_end_that_stands_still_does_not_end_the_start() {
 
 #[test]
 fn a_start_goes_on_where_the_first_packets_lost_less_than_the_others() {
-    // Of 32 packets few enough were lost by chance that the path's own 30 % looked like an overflow.
+    // Of the first 32 packets, by chance so few were lost that the path's own 30 % looks like an overflow.
     let scenario = Scenario {
         rate_bps: 10_000_000_000,
         rtt_ms: 100.0,
@@ -231,13 +235,14 @@ fn four_of_ours_share_where_the_path_loses() {
         seeds: 8,
         ..Scenario::default()
     };
-    // Of 96 seeds one has 0.88, all others over 0.92.
+    // A rare seed has less than 0.9.
     check(scenario, |end| assert!(end.jain() > 0.85, "{end}"));
 }
 
 #[test]
 fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
-    // A loss that begins while two share was taken for an overflow by one of them now and then: it came down to a tenth of the link.
+    // A loss that begins while two transfers share must not be taken for an overflow, or one of them falls to
+    // a tenth of the link.
     let scenario = Scenario {
         jitter_ms: 2.0,
         changes: vec![PathChange { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) }],
@@ -255,7 +260,7 @@ fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
         rate_bps: 100_000_000,
         ..Scenario::default()
     };
-    // Seven of 384 do it still: chance takes a loss for an overflow.
+    // A few of a hundred seeds still do: by chance, a loss looks like an overflow.
     let mut uneven = 0;
     check(scenario, |end| {
         uneven += usize::from(end.jain() < 0.95);
@@ -263,7 +268,8 @@ fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
     });
 }
 
-/// A sample of losses without the arrivals of the same time looked like an overflow, again and again: 0.44 and 0.33 of the link.
+/// Losses that are counted without the arrivals of the same time would look like an overflow, again and
+/// again.
 #[test]
 fn what_is_lost_at_random_is_not_taken_for_an_overflow() {
     for (rtt_ms, queue_bytes, pool, seed) in
@@ -284,7 +290,8 @@ fn what_is_lost_at_random_is_not_taken_for_an_overflow() {
     }
 }
 
-/// What had grown while a test or a dip kept the queue empty overflowed the buffer, which began the next test.
+/// A window that has grown while a test or a dip keeps the queue empty must not overflow the buffer and begin
+/// the next test.
 #[test]
 fn an_overflow_does_not_bring_about_the_next() {
     let far = Scenario { rtt_ms: 500.0, loss: 0.01, pool: 1017, seed: 29, seeds: 1, ..Scenario::default() };
@@ -296,7 +303,7 @@ fn an_overflow_does_not_bring_about_the_next() {
     }
 }
 
-/// The first flight may overflow the buffer of a near path; what it loses is not the path's own loss.
+/// The first flight may overflow the buffer of a near path. What it loses is not the path's own loss.
 #[test]
 fn a_near_path_forgets_what_the_first_flight_lost() {
     for (rate_bps, seed) in [(1_000_000_000, 23), (100_000_000, 31)] {
@@ -315,8 +322,8 @@ fn a_near_path_forgets_what_the_first_flight_lost() {
     }
 }
 
-/// Tests of forty packets cannot tell a policer's loss from the path's: transfers taught themselves half of what they lost, and
-/// sent five times what arrives.
+/// Tests of forty packets cannot tell a policer's loss from the path's. Transfers that learn from them send
+/// many times what arrives.
 #[test]
 fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
     for policy in [Policy::Fair, Policy::Low] {
@@ -337,7 +344,7 @@ fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
                     ..Scenario::default()
                 };
                 check(scenario, |end| {
-                    // Two in fifty seeds are above 0.15, the worst of those at 0.19.
+                    // A few seeds are above 0.15.
                     assert!(end.overflow_share < 0.25, "{policy:?} {rate_bps} {queue_bytes} {rtt_ms}: {end}");
                     assert!(end.goodput_share > 0.9, "{policy:?} {rate_bps} {queue_bytes} {rtt_ms}: {end}");
                 });
@@ -346,8 +353,8 @@ fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
     }
 }
 
-/// The queue that it had made of the idle link by itself told late that it was gone: `low` came down to 0.86 of the link, and took 1.5 s
-/// to come back.
+/// `low` queues on the idle link that it takes, and hears late that this queue has gone. It must not fall far
+/// below the link's rate meanwhile.
 #[test]
 fn low_does_not_fall_below_a_link_that_it_has_just_taken() {
     let scenario = Scenario {

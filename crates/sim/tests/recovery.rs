@@ -1,4 +1,4 @@
-//! Everything arrives, once, whatever the path does.
+//! Everything arrives exactly once, whatever the path does.
 
 use farhaul_proto::Policy;
 use farhaul_sim::{Scenario, check};
@@ -8,8 +8,8 @@ fn random_loss_in_both_directions_repeats_nothing() {
     for (loss, most) in [(0.0, 0.0), (0.01, 0.0005), (0.1, 0.001), (0.3, 0.001)] {
         for rtt_ms in [0.1, 5.0, 60.0] {
             let scenario = Scenario { loss, rtt_ms, blocks: 30, seeds: 3, ..Scenario::default() };
-            // The tail is repeated ahead of feedback: at most 10 p of what is in flight, which is two BDP at most, or what near
-            // paths have in flight.
+            // The tail is repeated ahead of feedback: at most 10 p of what is in flight, which is at most two
+            // BDP, or the window's floor on near paths.
             let in_flight = f64::max(2.0 * scenario.bdp(), 0.012 * scenario.rate_bps as f64 / 8.0);
             let tail = 10.0 * f64::min(loss, 0.15) * in_flight / f64::from(30u32 << 20);
             check(scenario, |end| {
@@ -49,7 +49,7 @@ fn a_blackout_is_survived_and_ends_soon_after_it() {
             };
             check(scenario, |end| {
                 assert!(end.seconds < 3.2 + 1.0 + 2.5, "{end}");
-                // One a round trip, and on near paths one in 25 ms.
+                // One probe a round trip, and on near paths one in 25 ms.
                 assert!(end.sender.probe_timeouts <= 3000 / 25 + 10, "{end} {:?}", end.sender);
             });
         }
@@ -99,7 +99,7 @@ fn the_largest_size_that_passes_is_found() {
 
 #[test]
 fn a_black_hole_is_left_by_smaller_packets() {
-    // A dip that fell into the hole was paced by what arrived in it, some hundred bytes a second: 7 s.
+    // A dip that falls into the hole must not be paced by the little that arrives there.
     for loss in [0.0, 0.01] {
         let scenario = Scenario {
             payload: 1200,

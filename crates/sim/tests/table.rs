@@ -1,9 +1,10 @@
-//! The part of the transport's table that a test run can afford: rows that hold must go on holding. The whole table, misses
-//! included, is `./x bench transport`.
+//! The part of the transport's table that a test run can afford: rows that pass must go on passing. `./x
+//! bench transport` runs the whole table, with the rows that miss.
 
 use farhaul_sim::{TableSize, table};
 
-/// Runs the rows whose name contains `only` with few seeds; each but those named in `known` must pass.
+/// Runs the rows whose name contains `only` with few seeds. Each of them must pass, except those that contain
+/// a name of `known`.
 fn hold(only: &str, known: &[&str]) {
     let lines = table(TableSize::Small, only, 2, |_| {});
     assert!(!lines.is_empty(), "no row is called {only}");
@@ -27,7 +28,8 @@ fn short_queues_and_policers_cost_little() {
 
 #[test]
 fn it_follows_the_link_and_comes_back_from_a_blackout() {
-    // At 20 ms a loss that is none, just as the link doubles, begins a test in one of eight seeds.
+    // At 20 ms, one of eight seeds begins a test just as the link doubles, because reordering looks like
+    // loss.
     hold("link", &["alone", "loss in front", "moving delay", "cross traffic", "link doubles, 20 ms"]);
     hold("blackout", &[]);
 }
@@ -42,7 +44,7 @@ fn jitter_is_no_queue() {
     hold("jitter of", &[]);
 }
 
-/// What does not hold yet: walks at 1 Gbit/s over 300 ms, steps, rates that move, and some queues.
+/// Not yet met: walks at 1 Gbit/s over 300 ms, steps, rates that move, and some queues.
 #[test]
 fn delay_that_moves_by_itself_is_no_queue() {
     hold("moving delay: bursts", &["own queue"]);
@@ -55,9 +57,9 @@ fn delay_that_moves_by_itself_is_no_queue() {
 #[test]
 fn transfers_of_ours_share_evenly() {
     hold("4 of ours", &[]);
-    // There one of two transfers keeps 0.93 to 0.96 of an even share for an eighth to a third of the seeds.
+    // On that path, one of two transfers gets a little more than an even share with some seeds.
     hold("2 of ours", &["0.1 Gbit/s, 20 ms: Jain"]);
-    // Eight transfers in one buffer once taught each other that the path loses 80 %.
+    // Eight transfers in one buffer must not teach each other a false loss of the path.
     hold("64 KiB: own loss", &[]);
     hold("RTT 1:4", &[]);
     hold("4 flows", &[]);
@@ -70,7 +72,7 @@ fn low_leaves_the_link_to_tcp() {
     hold("low, ", &[]);
 }
 
-/// What does not hold yet: the link is busy for 0.95 of the time.
+/// Not yet met: the link is busy for 0.95 of the time.
 #[test]
 fn short_transfers_of_others_are_not_held_up() {
     hold("cross traffic", &["link full"]);
@@ -81,7 +83,7 @@ fn fixed_holds_its_rate() {
     hold("fixed", &[]);
 }
 
-/// Rows of several groups, whose runs are shared among the threads: what comes out, and in which order, is the same.
+/// The threads share the runs of several groups; the lines and their order must not depend on that.
 #[test]
 fn the_number_of_threads_changes_no_line() {
     let lines = |jobs| {

@@ -1,10 +1,11 @@
-//! A way in for `fuzz/`: what a stream reads of a peer's words.
+//! An entry for `fuzz/`: how a stream reads a peer's messages.
 
 use farhaul_session::fuzzing::message_comes_back;
 
 use super::messages::StreamMessage;
 
-/// One message, as it stands on the control stream behind its length; what was understood can be said again.
+/// Decodes one message, as it stands on the control stream behind its length. A message that was understood
+/// must encode again.
 pub fn message(bytes: &[u8]) -> bool {
     message_comes_back(bytes, StreamMessage::decode, StreamMessage::encode)
 }

@@ -1,7 +1,7 @@
-//! The end of a stream's block: which one it is, and what was said about it.
+//! The label at the end of a stream's block: the block's number, and the metadata that was put with it.
 //!
-//! Layout: content, metadata, then 48 bytes: the block's number u64, content length u32 and metadata length u32 (all
-//! little-endian), 32 bytes of digest over content and metadata (zeros without digests).
+//! Layout: content, metadata, then 48 bytes: the block's number u64, content length u32 and metadata length
+//! u32 (all little-endian), 32 bytes of digest over content and metadata (zeros without digests).
 
 use farhaul_session::BLOCK_BYTES;
 use farhaul_volume::{CHUNK, whole_digest};
@@ -12,7 +12,7 @@ const FIXED: usize = 48;
 
 const _: () = assert!(CHUNK as usize + METADATA_MAX + FIXED <= BLOCK_BYTES);
 
-/// What the end of a block says.
+/// The label of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockLabel {
     pub(super) number: u64,
@@ -21,7 +21,7 @@ pub(super) struct BlockLabel {
     digest: [u8; 32],
 }
 
-/// Completes a block that holds `content` bytes; returns its whole length.
+/// Adds metadata and label to a block that holds `content` bytes; returns its whole length.
 pub(super) fn write(block: &mut [u8], content: usize, metadata: &[u8], number: u64, digests: bool) -> usize {
     let end = content + metadata.len();
     block[content..end].copy_from_slice(metadata);
@@ -34,7 +34,7 @@ pub(super) fn write(block: &mut [u8], content: usize, metadata: &[u8], number: u
     end + FIXED
 }
 
-/// Reads the end of a complete block; none if it makes no sense.
+/// Reads the label of a complete block; `None` if it makes no sense.
 pub(super) fn parse(block: &[u8]) -> Option<BlockLabel> {
     let (rest, fixed) = block.split_last_chunk::<FIXED>()?;
     let (number, fixed) = fixed.split_first_chunk::<8>()?;
@@ -53,7 +53,7 @@ pub(super) fn parse(block: &[u8]) -> Option<BlockLabel> {
 }
 
 impl BlockLabel {
-    /// Content and metadata are what the sender put.
+    /// Whether content and metadata are what the sender put.
     pub(super) fn matches(&self, block: &[u8]) -> bool {
         whole_digest(&block[..self.content + self.metadata]) == self.digest
     }

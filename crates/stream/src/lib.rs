@@ -1,9 +1,10 @@
-//! Blocks of a program's own from one process to another, over the engine that `farhaul cp` uses.
+//! Sends blocks of a program's own from one process to another, over the engine that `farhaul cp` uses.
 //!
-//! A stream carries blocks one way. The sending program [claims](StreamSender::claim) a block, fills it where it lies and
-//! [puts](StreamSender::put) it with some metadata; the cipher reads it from there. The receiving program takes what has
-//! [arrived](StreamReceiver::next) and reads it where the transport has put it. Short [messages](StreamSender::send_message) go both ways, and
-//! [`StreamSender::wait`] returns when the receiver has let go of all that was put.
+//! A stream carries blocks one way. The sending program [claims](StreamSender::claim) a block, fills it in
+//! place and [puts](StreamSender::put) it with some metadata; the cipher reads it from there. The receiving
+//! program takes blocks that have [arrived](StreamReceiver::next) and reads them where the transport has put
+//! them. Short [messages](StreamSender::send_message) go both ways, and [`StreamSender::wait`] returns when
+//! the receiver has dropped all blocks that were put.
 //!
 //! | who begins | who answers |
 //! | --- | --- |
@@ -37,58 +38,60 @@
 //!
 //! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`]
 //! bytes. A put block is free again when the far end's transport has it. [`StreamSender::claim`] waits while
-//! none is free, so a program that keeps claimed blocks, or a receiver that keeps arrived ones, slows the
-//! stream down to what it lets go of.
+//! none is free. So a program that keeps claimed blocks, or a receiver that keeps arrived ones, slows the
+//! stream down to the rate at which it frees them.
 //!
 //! # Order
 //!
-//! A lost packet delays its own block only: by default blocks are handed out as they complete, and
+//! A lost packet delays only its own block: by default blocks are handed out as they complete, and
 //! [`ReceivedBlock::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the
 //! order in which they were put, over one flow.
 //!
 //! # Trust
 //!
-//! As for `cp`: ssh's, or Ed25519 keys on both sides. Every packet is sealed; digests over each block guard against
-//! faulty memory and are on with [`StreamOptions::digests`].
+//! As for `cp`: ssh authenticates both sides, or Ed25519 keys do. Every packet is sealed. A digest over each
+//! block guards against faulty memory, if [`StreamOptions::digests`] is set.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-/// What both ends can do.
+/// The calls that both ends have.
 macro_rules! common_calls {
     ($end:ident) => {
         impl $end {
-            /// Sends a message of at most [`MESSAGE_LEN_MAX`](super::MESSAGE_LEN_MAX) bytes to the other program. Messages
-            /// come in their order, but not in step with blocks.
+            /// Sends a message of at most [`MESSAGE_LEN_MAX`](super::MESSAGE_LEN_MAX) bytes to the other
+            /// program. Messages arrive in their order, but not in step with blocks.
             pub fn send_message(&self, message: &[u8]) -> Result<(), Error> {
                 self.session.send_message(message)
             }
 
-            /// The next message of the other program; none if none comes in time. 16 MiB may wait: a program that leaves more
-            /// unread ends the stream.
+            /// The next message of the other program; `None` if none comes in time. At most 16 MiB of
+            /// messages may wait: a program that leaves more unread ends the stream.
             pub fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
                 self.session.message(wait)
             }
 
-            /// Changes the sender's policy, ceiling and floor, whichever end asks for it, within a twentieth of a second and
-            /// the way there.
+            /// Changes the sender's policy, ceiling and floor. Either end may do so; it takes effect within a
+            /// twentieth of a second plus the delay of the path.
             pub fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
                 self.session.set_rate(rate)
             }
 
-            /// Takes one of [`NetworkOptions::paths`](crate::NetworkOptions::paths) out of the running stream, by its
-            /// place there, or in again. What is under way on it is finished there. The last one cannot be taken out.
+            /// Takes one of [`NetworkOptions::paths`](crate::NetworkOptions::paths), by its index there, out
+            /// of the running stream, or puts it back in. Blocks that are under way on it are finished there.
+            /// The last path cannot be taken out.
             pub fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
                 self.session.use_path(path, is_used)
             }
 
-            /// Begins one more path between these addresses, at the end that has connected; returns its number for
-            /// [`use_path`](Self::use_path). It carries blocks when it has answered, and none before;
-            /// [`NetworkOptions::further_paths`](crate::NetworkOptions::further_paths) says how many there can be.
+            /// Begins one more path between these addresses; only the end that has connected can. Returns its
+            /// number for [`use_path`](Self::use_path). The path carries blocks once the far end has answered
+            /// on it. [`NetworkOptions::further_paths`](crate::NetworkOptions::further_paths) says how many
+            /// can be added.
             pub fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
                 self.session.add_path(addresses)
             }
 
-            /// Counters to look at meanwhile: bytes that the other end has, round trip, loss.
+            /// Live counters of the stream: bytes that the other end has, round trip, loss.
             pub fn handle(&self) -> &Handle {
                 &self.session.handle
             }
@@ -98,12 +101,12 @@ macro_rules! common_calls {
                 &self.session.name
             }
 
-            /// The other end's host or address, for people.
+            /// The other end's host or address, for display.
             pub fn peer(&self) -> &str {
                 &self.session.peer
             }
 
-            /// Fingerprint of the other end's key; none over ssh and within a process.
+            /// The fingerprint of the other end's key; `None` over ssh and within a process.
             pub fn peer_key(&self) -> Option<&str> {
                 self.session.peer_key.as_deref()
             }
@@ -148,26 +151,27 @@ pub use listener::{AcceptedStream, ListenOptions, StreamListener, accept_stdio};
 pub use receiver::{ReceivedBlock, StreamReceiver};
 pub use sender::StreamSender;
 
-/// Bytes of content that a block holds at most.
+/// The most bytes of content that a block holds.
 pub const BLOCK_LEN_MAX: usize = CHUNK as usize;
 /// Longest message, in bytes.
 pub const MESSAGE_LEN_MAX: usize = 60 << 10;
 
-/// How a stream is set up. The end that connects says it.
+/// The options of a stream. The end that connects chooses them.
 #[derive(Debug, Clone)]
 pub struct StreamOptions {
-    /// What the stream is about: the far end sees it before anything else. 1 to 255 bytes.
+    /// The stream's name, 1 to 255 bytes. The far end sees it before anything else.
     pub name: String,
-    /// Hand blocks out in the order in which they were put. Then `flows` and `paths` beyond the first are not used.
+    /// Whether blocks are handed out in the order in which they were put. If so, the stream uses one flow and
+    /// one path, whatever `flows` and `paths` say.
     pub in_order: bool,
-    /// Each block has a digest, against faulty memory.
+    /// Whether each block has a digest, which guards against faulty memory.
     pub digests: bool,
     /// Rate, policy, cipher, flows, paths, memory and ports.
     pub network: NetworkOptions,
 }
 
 impl StreamOptions {
-    /// The usual ones: any order, one flow, AES-128-GCM, no digests.
+    /// The usual options: any order, one flow, AES-128-GCM, no digests.
     pub fn new(name: impl Into<String>) -> StreamOptions {
         StreamOptions {
             name: name.into(),
@@ -191,9 +195,10 @@ impl StreamOptions {
 /// The program at the other end.
 #[derive(Debug, Clone)]
 pub enum StreamTarget {
-    /// One that ssh starts on its host: [`SshTarget::remote_program`], with the argument `endpoint`. It calls [`accept_stdio`].
+    /// A program that ssh starts on its host: [`SshTarget::remote_program`], with the argument `endpoint`. It
+    /// calls [`accept_stdio`].
     Ssh(SshTarget),
-    /// One that has a [`StreamListener`] there.
+    /// A program that has a [`StreamListener`].
     Daemon(DaemonTarget),
 }
 
@@ -207,7 +212,7 @@ pub fn connect_to_receive(target: &StreamTarget, options: StreamOptions) -> Resu
     Ok(StreamReceiver::new(stream_end::begin(connect(target, options, false)?)?))
 }
 
-/// Both ends in this process.
+/// Makes a stream with both ends in this process.
 pub fn pair(options: StreamOptions) -> Result<(StreamSender, StreamReceiver), Error> {
     let (near, far) = connect::local_pair(&options.opening(true)?, &request::own_features())?;
     Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
@@ -226,8 +231,8 @@ fn connect(
     }
 }
 
-/// A claimed block: memory of the stream's, to be filled in place. It covers [`BLOCK_LEN_MAX`] bytes, whatever is in them, until
-/// [`ClaimedBlock::set_len`]. Dropped, it is free again.
+/// A claimed block: memory of the stream, to be filled in place. It covers [`BLOCK_LEN_MAX`] bytes of
+/// arbitrary content until [`ClaimedBlock::set_len`]. Dropping it frees it.
 #[derive(Debug)]
 pub struct ClaimedBlock {
     block: farhaul_blocks::Block,
@@ -240,16 +245,15 @@ impl ClaimedBlock {
         ClaimedBlock { block, claimed: Instant::now() }
     }
 
-    /// Says how many bytes are sent.
+    /// Sets how many bytes are sent.
     ///
-    /// # Panics
-    /// Beyond [`BLOCK_LEN_MAX`].
+    /// If `len` exceeds [`BLOCK_LEN_MAX`].
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= BLOCK_LEN_MAX, "a block holds {BLOCK_LEN_MAX} bytes, not {len}");
         self.block.set_len(len);
     }
 
-    /// The memory, for calls that fill it.
+    /// The block's memory, for calls that fill it.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.block
     }

@@ -1,4 +1,4 @@
-//! The end of a stream that is connected to: a program that listens, or one that ssh has started.
+//! The accepting end of a stream: a program that listens, or one that ssh has started.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use super::stream_end;
 use super::stream_end::StreamEnd;
 use super::{StreamReceiver, StreamSender};
 
-/// Streams that may wait for [`StreamListener::accept`].
+/// The most streams that may wait for [`StreamListener::accept`].
 const WAITING_MAX: usize = 64;
 
-/// This program's end of a stream that another one has begun.
+/// This program's end of a stream that another program has begun.
 #[derive(Debug)]
 pub enum AcceptedStream {
     /// The other end receives.
@@ -42,7 +42,7 @@ impl AcceptedStream {
         }
     }
 
-    /// As the other end has named it.
+    /// The name that the other end has given the stream.
     pub fn name(&self) -> &str {
         match self {
             AcceptedStream::Sender(sender) => sender.name(),
@@ -51,21 +51,24 @@ impl AcceptedStream {
     }
 }
 
-/// What a [`StreamListener`] needs.
+/// The options of a [`StreamListener`].
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Addresses and ports, each for UDP and TCP; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// This program's own key; made if there is none. By default the user's, as for `farhaul serve`.
+    /// The file of this program's own key, which is made if it does not exist. By default the user's, as for
+    /// `farhaul serve`.
     pub identity: PathBuf,
-    /// Public keys of those who are let in, one a line (`farhaul keygen` prints one); read again when it
-    /// changes. Options before a key are as for `farhaul serve`; a line with `root=` lets nobody in here.
+    /// The file of public keys that are let in, one on each line (`farhaul keygen` prints one); it is read
+    /// again when it changes. Options before a key are as for `farhaul serve`; a line with `root=` lets
+    /// nobody in here.
     pub authorized_keys: PathBuf,
-    /// The streams that may be asked for; empty for any.
+    /// The names of streams that clients may ask for; empty allows any.
     pub names: Vec<String>,
-    /// Whether the other end may leave blocks unencrypted, and without [`StreamOptions::digests`](super::StreamOptions::digests) open to changes on the way.
+    /// Whether the other end may send blocks unencrypted. Without
+    /// [`StreamOptions::digests`](super::StreamOptions::digests), such blocks can be changed on the way.
     pub allow_cipher_none: bool,
-    /// Bytes of blocks that one stream may have here at most, whatever the other end asks for.
+    /// The most bytes of blocks that one stream may have here, whatever the other end asks for.
     pub memory_max: u64,
 }
 
@@ -83,7 +86,7 @@ impl Default for ListenOptions {
     }
 }
 
-/// Waits for streams on one port number, UDP and TCP. Dropped, it ends those that are under way.
+/// Waits for streams on one port number, UDP and TCP. Dropping it ends all its streams.
 pub struct StreamListener {
     streams: Channel<Arc<StreamEnd>>,
     addresses: Vec<SocketAddr>,
@@ -133,22 +136,23 @@ impl StreamListener {
         Ok(StreamListener { streams, addresses, fingerprint, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Of this program's key: what [`DaemonTarget::fingerprint`](crate::DaemonTarget::fingerprint) may name.
+    /// The fingerprint of this program's key, for
+    /// [`DaemonTarget::fingerprint`](crate::DaemonTarget::fingerprint).
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// The next stream that somebody begins; waits for it.
+    /// Waits for the next stream that a client begins.
     pub fn accept(&self) -> Result<AcceptedStream, Error> {
         self.streams.recv().map(AcceptedStream::new).map_err(|_| stopped())
     }
 
-    /// As [`StreamListener::accept`]; none if nobody comes in time.
+    /// As [`StreamListener::accept`], but returns `None` if no client comes in time.
     pub fn accept_timeout(&self, wait: Duration) -> Result<Option<AcceptedStream>, Error> {
         match self.streams.recv_timeout(wait) {
             Ok(session) => Ok(Some(AcceptedStream::new(session))),
@@ -189,8 +193,8 @@ fn admitted() -> AdmissionReply {
     AdmissionReply { features: own_features(), terms: Vec::new() }
 }
 
-/// Takes the stream of the client that started this program over ssh. Standard input and output are the stream's: what the
-/// program prints goes to standard error from here on.
+/// Accepts the stream of the client that started this program over ssh. The stream uses standard input and
+/// output; from here on, what the program prints to standard output goes to standard error.
 pub fn accept_stdio() -> Result<AcceptedStream, Error> {
     let established = endpoint_in_program(&|opening| StreamRequest::of(opening).map(|_| admitted()))?;
     Ok(AcceptedStream::new(stream_end::begin(established)?))

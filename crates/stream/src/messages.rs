@@ -1,4 +1,4 @@
-//! What the two ends of a stream say to each other, as values and as bytes; docs/reference/wire.md has the table.
+//! The messages of a stream, as values and as bytes; docs/reference/wire.md has the table.
 
 use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers};
 use farhaul_session::messages::{MESSAGE_MAX, put_message};
@@ -7,10 +7,10 @@ use super::MESSAGE_LEN_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StreamMessage {
-    /// Receiver to sender: so many blocks have been let go of.
+    /// Receiver to sender: the program has let go of `count` blocks.
     Confirmed { count: u64 },
-    /// Sender to receiver: so many blocks have been put, and somebody waits until they are confirmed; there are no
-    /// more, or there may be.
+    /// Sender to receiver: `count` blocks have been put. If `is_last`, there are no more; otherwise somebody
+    /// waits until they are confirmed.
     BlocksPut { count: u64, is_last: bool },
     /// Both ways: a message of the program's own.
     Word(Vec<u8>),
@@ -34,7 +34,7 @@ impl StreamMessage {
         });
     }
 
-    /// The message of this code and body.
+    /// Decodes a message: its code and body, without the length.
     pub(crate) fn decode(bytes: &[u8]) -> Result<StreamMessage, Malformed> {
         let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
@@ -46,7 +46,7 @@ impl StreamMessage {
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 
-    /// For errors.
+    /// The message's name, for errors.
     pub(super) fn name(&self) -> &'static str {
         match self {
             StreamMessage::Confirmed { .. } => "confirmed",

@@ -19,26 +19,26 @@ use super::label;
 use super::label::BlockLabel;
 use super::stream_end::StreamEnd;
 
-/// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.
+/// An honest sender puts no block this far ahead of a missing one: it has memory for far fewer.
 const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without
-/// [`StreamReceiver::finish`], it ends the stream, and the sender is told.
+/// The receiving end of a stream. Its methods may be called from any number of threads. If it is dropped
+/// without [`StreamReceiver::finish`], the stream ends and the sender is told.
 pub struct StreamReceiver {
     pub(super) session: Arc<StreamEnd>,
     order: Mutex<ArrivalOrder>,
-    /// The program's own part, from taking a block to letting it go.
+    /// The time that the program takes, from taking a block to letting it go.
     using: Arc<Meter>,
 }
 
 #[derive(Default)]
 struct ArrivalOrder {
-    /// Numbers of what has come: a block may come twice when its flow dies.
+    /// Numbers of blocks that have arrived: a block may arrive twice if its flow dies.
     come: ChunkMap,
-    /// The lowest number that has not come.
+    /// The lowest number that has not arrived.
     lowest: u64,
-    /// In order: the number of the next one, and those that wait for it.
+    /// For streams in order: the number of the next block, and the blocks that wait for it.
     next: u64,
     waiting: BTreeMap<u64, ReceivedBlock>,
 }
@@ -49,10 +49,10 @@ impl StreamReceiver {
         StreamReceiver { session, order: Mutex::default(), using }
     }
 
-    /// The next block; waits for it. None when the sender has finished and there are no more.
+    /// Waits for the next block. Returns `None` when the sender has finished and there are no more.
     pub fn next(&self) -> Result<Option<ReceivedBlock>, Error> {
         if self.session.in_order {
-            // Whoever waits holds the order, so that the next in turn finds it whole.
+            // The waiting thread holds the order, so that the next one finds it complete.
             let mut order = self.order.lock().whole();
             loop {
                 if let Some(mut first) = order.take_next() {
@@ -74,7 +74,7 @@ impl StreamReceiver {
         Ok(None)
     }
 
-    /// A block from the flows, unseen; none when there are no more.
+    /// Takes a block from the flows, unchecked; `None` if there are no more.
     fn take(&self) -> Result<Option<shared::CompleteBlock>, Error> {
         let inlet = &self.session.shared.arrived;
         loop {
@@ -84,7 +84,7 @@ impl StreamReceiver {
                     return Ok(Some(block));
                 },
                 recv(self.session.over) -> _ => {
-                    // What came before that is still there.
+                    // Blocks that came before the end are still there.
                     if let Some(block) = inlet.take() {
                         return Ok(Some(block));
                     }
@@ -98,7 +98,7 @@ impl StreamReceiver {
         }
     }
 
-    /// Judges a block; none if it has come before.
+    /// Checks a block; returns `None` if it has arrived before.
     fn admit(
         &self,
         order: &mut ArrivalOrder,
@@ -134,14 +134,11 @@ impl StreamReceiver {
         Ok(Some(ReceivedBlock { session, using, taken, block, label }))
     }
 
-    /// Says that this program is through; to be called when [`StreamReceiver::next`] has returned none. Waits
-    /// until all blocks are dropped. Both ends' figures come back.
+    /// Says that this program is done. Call it after [`StreamReceiver::next`] has returned `None`. It waits
+    /// until all blocks are dropped, and returns the figures of both ends.
     pub fn finish(self) -> Result<SessionReport, Error> {
         if self.next()?.is_some() {
-            return Err(Error::new(
-                Code::Misuse,
-                "a stream is finished when all of its blocks have been taken",
-            ));
+            return Err(Error::new(Code::Misuse, "take all blocks of the stream before you finish it"));
         }
         self.session.finish()
     }
@@ -161,8 +158,9 @@ impl Drop for StreamReceiver {
     }
 }
 
-/// A block that has come, read where it lies. Dropping it confirms it to the sender and frees its memory; who must
-/// have it safe keeps it until it is. Dropped by a thread that panics, it ends the stream instead.
+/// A block that has arrived, read in place. Dropping it confirms it to the sender and frees its memory, so a
+/// program that must store it safely keeps it until then. If a panicking thread drops it, the stream ends
+/// instead.
 pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
     using: Arc<Meter>,
@@ -177,7 +175,7 @@ impl ReceivedBlock {
         self.label.number
     }
 
-    /// What the sender said of it.
+    /// The metadata that the sender has put with it.
     pub fn metadata(&self) -> &[u8] {
         &self.block.block[self.label.content..self.label.content + self.label.metadata]
     }
@@ -193,7 +191,7 @@ impl Deref for ReceivedBlock {
 
 impl std::fmt::Debug for ReceivedBlock {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Arrived {{ number: {}, len: {} }}", self.label.number, self.label.content)
+        write!(formatter, "ReceivedBlock {{ number: {}, len: {} }}", self.label.number, self.label.content)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a stream is asked for: the words of this service in the hello.
+//! The request for a stream, which is this service's part of the hello.
 
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Refusal, SessionOpening};
@@ -13,11 +13,11 @@ const SERVICE: &str = "stream";
 /// Longest name of a stream, in bytes.
 const NAME_MAX: usize = 255;
 
-/// What both ends of a stream keep to.
+/// The terms that both ends of a stream keep to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StreamRequest {
     pub(super) name: String,
-    /// The client sends; else it receives.
+    /// Whether the client sends; otherwise it receives.
     pub(super) client_sends: bool,
     /// Blocks are handed out in the order in which they were put.
     pub(super) in_order: bool,
@@ -26,7 +26,7 @@ pub(super) struct StreamRequest {
 }
 
 impl StreamRequest {
-    /// What the client opens a session for.
+    /// The opening with which the client begins the session.
     pub(super) fn opening(&self, network: NetworkOptions) -> Result<SessionOpening, Error> {
         let network = network.checked()?;
         self.judged(&network)?;
@@ -41,11 +41,11 @@ impl StreamRequest {
         })
     }
 
-    /// What a client has asked for.
+    /// The request in a client's opening.
     pub(super) fn of(opening: &SessionOpening) -> Result<StreamRequest, Refusal> {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
-            let text = format!("this end takes streams of a program, it has no service called '{service}'");
+            let text = format!("this end takes only streams: it has no service called '{service}'");
             return Err(Refusal::new(Code::FeatureMissing, text));
         }
         let request: StreamRequest = serde_json::from_slice(&opening.request)
@@ -60,13 +60,16 @@ impl StreamRequest {
         }
         let is_split = network.flow_count() + network.further_flows() > 1 || network.auto_paths;
         if self.in_order && is_split {
-            return Err(Error::new(Code::Misuse, "a stream in order has one flow"));
+            return Err(Error::new(
+                Code::Misuse,
+                "a stream in order has one flow: ask for no more flows or paths",
+            ));
         }
         Ok(())
     }
 }
 
-/// What this end can do in a stream: all that the protocol's version has.
+/// The features that this end has in a stream: all that the protocol's version has.
 pub(super) fn own_features() -> Features {
     Features::default()
 }

@@ -15,13 +15,13 @@ use farhaul_session::report::SessionReport;
 use super::stream_end::StreamEnd;
 use super::{BLOCK_LEN_MAX, ClaimedBlock, METADATA_MAX, label};
 
-/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without
-/// [`StreamSender::finish`], it ends the stream, and the receiver is told that it was not whole.
+/// The sending end of a stream. Its methods may be called from any number of threads. If it is dropped
+/// without [`StreamSender::finish`], the stream ends, and the receiver is told that it is incomplete.
 pub struct StreamSender {
     pub(super) session: Arc<StreamEnd>,
     outlet: Outlet,
     order: Mutex<()>,
-    /// The program's own part, from claiming to putting.
+    /// The time that the program takes, from claiming a block to putting it.
     filling: Arc<Meter>,
 }
 
@@ -31,7 +31,7 @@ impl StreamSender {
         StreamSender { session, outlet, order: Mutex::default(), filling }
     }
 
-    /// A free block, to be filled in place; waits until there is one.
+    /// Waits for a free block, to be filled in place.
     pub fn claim(&self) -> Result<ClaimedBlock, Error> {
         let block = self.outlet.claim(|| self.session.is_over());
         block.map(ClaimedBlock::new).ok_or_else(|| self.session.why())
@@ -45,18 +45,21 @@ impl StreamSender {
         Ok(self.outlet.try_claim().map(ClaimedBlock::new))
     }
 
-    /// Sends what a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes that
-    /// belong to it. Waits while the flows have enough to send. Returns the block's number, counted from 0.
+    /// Sends the bytes that a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes
+    /// of metadata. Waits while the flows have enough to send. Returns the block's number, counted from 0.
     pub fn put(&self, block: ClaimedBlock, metadata: &[u8]) -> Result<u64, Error> {
         if metadata.len() > METADATA_MAX {
-            return Err(Error::new(Code::Misuse, format!("metadata have at most {METADATA_MAX} bytes")));
+            return Err(Error::new(
+                Code::Misuse,
+                format!("a block's metadata has at most {METADATA_MAX} bytes"),
+            ));
         }
         let ClaimedBlock { mut block, claimed } = block;
         self.filling.add(claimed.elapsed());
         let content = block.len();
-        debug_assert!(content <= BLOCK_LEN_MAX, "set_len has looked");
+        debug_assert!(content <= BLOCK_LEN_MAX, "set_len has checked the length");
         block.set_len(block.capacity());
-        // In order, no block may overtake the one before on its way to the flow.
+        // In a stream in order, no block may overtake the one before on its way to the flow.
         let _order = self.session.in_order.then(|| self.order.lock().whole());
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests);
@@ -66,12 +69,13 @@ impl StreamSender {
         Ok(number)
     }
 
-    /// Waits until the receiving program has let go of everything that was put before.
+    /// Waits until the receiving program has let go of all blocks that were put before.
     pub fn wait(&self) -> Result<(), Error> {
         self.session.wait_confirmed(self.session.put.load(Ordering::Acquire))
     }
 
-    /// Ends the stream: waits until the receiving program has let go of everything and is through. Both ends' figures come back.
+    /// Ends the stream: waits until the receiving program has let go of all blocks and has finished, and
+    /// returns the figures of both ends.
     pub fn finish(self) -> Result<SessionReport, Error> {
         self.session.finish()
     }

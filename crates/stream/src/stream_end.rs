@@ -1,9 +1,10 @@
-//! What both ends of a stream have in common: a thread that keeps the session going, and what it shares with the program.
+//! What both ends of a stream share: a thread that runs the session, and the state that it shares with the
+//! program.
 //!
-//! The thread owns the dialogue: it hands out the peer's messages, says what has been let go of, and ends the session when both
-//! programs are through. The program's threads never wait for it but for the end.
+//! The thread owns the dialogue: it passes on the peer's messages, confirms blocks, and ends the session when
+//! both programs are done. The program's threads wait for it only at the end.
 //!
-//! Always true: the session ends once; whoever asks afterwards is told the same.
+//! Always true: the session ends once, and later calls all report the same end.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,14 +35,16 @@ use super::MESSAGE_LEN_MAX;
 use super::messages::StreamMessage;
 use super::request::StreamRequest;
 
-/// Bytes of messages that wait for the program; more means that it does not read them.
+/// The most bytes of messages that wait for the program; with more, the program does not read them.
 const UNREAD_MAX: usize = 16 << 20;
-/// Bytes of the program's own messages that are under way: the session's own always find room beside them.
+/// The most bytes of the program's own messages under way, so that the session's messages always find room
+/// beside them.
 const UNDER_WAY_MAX: u64 = 4 << 20;
-/// The sender is told after so many blocks, and after so much time, if it does not ask.
+/// The receiver confirms after this many blocks, and after `CONFIRM_INTERVAL`, even if the sender does not
+/// ask.
 const CONFIRM_EVERY: u64 = 64;
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
-/// How soon a program that waits sees that the session has ended.
+/// How soon a waiting program notices that the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One end of a stream.
@@ -56,25 +59,27 @@ pub(super) struct StreamEnd {
     is_sender: bool,
     is_initiator: bool,
     flows: usize,
-    /// Paths that the stream has begun with, those that may be added, and how many of those have been.
+    /// The number of paths that the stream has begun with; `further_paths` may be added, and `added_paths`
+    /// have been.
     first_paths: usize,
     further_paths: usize,
     added_paths: Mutex<usize>,
     unused_paths: Mutex<u64>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Sender: blocks that have a number.
+    /// At the sender: the number of blocks that were put.
     pub(super) put: AtomicU64,
-    /// Receiver: different blocks that have been taken from the flows, and those that the program has let go of.
+    /// At the receiver: the different blocks taken from the flows; `released` counts those that the program
+    /// has let go of.
     pub(super) taken: AtomicU64,
     released: AtomicU64,
-    /// Receiver: as many are waited for.
+    /// At the receiver: the sender waits until this many blocks are confirmed.
     asked: AtomicU64,
-    /// The program wants nothing more.
+    /// The program has called `finish`.
     finishing: AtomicBool,
-    /// Keeps the flows from repairing their tails ahead of feedback while more is to come.
+    /// While set, more blocks may come, so the flows do not repair their tails ahead of feedback.
     unread: Mutex<Option<ProducerToken>>,
-    /// Closed when nothing more will arrive: everything is here, or the session has ended.
+    /// Closed when nothing more will arrive: all blocks are here, or the session has ended.
     pub(super) over: Channel<Infallible>,
     open: Mutex<Option<ChannelEnd<Infallible>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -84,11 +89,13 @@ pub(super) struct StreamEnd {
 struct State {
     messages: VecDeque<Vec<u8>>,
     message_bytes: usize,
-    /// Receiver: how many blocks there are, once that is known. Sender: what has been said of it.
+    /// At the receiver: the number of all blocks, once known. At the sender: the number that it has told the
+    /// receiver.
     end: Option<u64>,
-    /// Sender: blocks that the receiver has let go of. Receiver: what has been said of it.
+    /// At the sender: blocks that the receiver has let go of. At the receiver: the number that it has
+    /// confirmed.
     confirmed: u64,
-    /// Sender: a thread waits for so many.
+    /// At the sender: a thread waits for this many confirmed blocks.
     waited_for: u64,
     ended: Option<EndReport>,
 }
@@ -113,7 +120,7 @@ pub(super) fn begin(established: EstablishedSession) -> Result<Arc<StreamEnd>, E
     Ok(session)
 }
 
-/// Starts one end on this thread and keeps it going to its end.
+/// Starts one end on this thread and runs it to its end.
 pub(super) fn begin_here(
     established: EstablishedSession,
     started: impl FnOnce(Result<Arc<StreamEnd>, Error>),
@@ -175,7 +182,7 @@ pub(super) fn begin_here(
     match contained(|| session.close(dialogue, ended)) {
         Ok(report) => Some(report),
         Err(panic) => {
-            // Whoever waits for the end gets one.
+            // Threads that wait for the end must get one.
             session.set_ended(SessionReport::default(), Some(panic));
             None
         }
@@ -183,7 +190,8 @@ pub(super) fn begin_here(
 }
 
 impl StreamEnd {
-    // ---- the session's thread ----------------------------------------------------------------------------------
+    // ---- the session's thread
+    // ----------------------------------------------------------------------------------
 
     fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
         let mut finish_sent = false;
@@ -254,7 +262,8 @@ impl StreamEnd {
         Ok(())
     }
 
-    /// Says how many blocks there are, once no more will be put; before that, how many somebody waits for.
+    /// Tells the receiver how many blocks there are, once no more will be put; before that, how many of them
+    /// somebody waits for.
     fn say_put(&self) {
         let mut state = self.state.lock().in_any_case();
         let count = match (state.end, self.finishing.load(Ordering::Acquire)) {
@@ -272,7 +281,8 @@ impl StreamEnd {
         self.say(&StreamMessage::BlocksPut { count, is_last });
     }
 
-    /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
+    /// Tells the sender how many blocks the program has let go of: at once if the sender waits for them,
+    /// otherwise now and then.
     fn confirm(&self, last_said: &mut Instant) {
         let count = self.released.load(Ordering::Acquire);
         let mut state = self.state.lock().in_any_case();
@@ -319,13 +329,14 @@ impl StreamEnd {
         self.changed.notify_all();
     }
 
-    // ---- the program's threads ---------------------------------------------------------------------------------
+    // ---- the program's threads
+    // ---------------------------------------------------------------------------------
 
     pub(super) fn is_sender(&self) -> bool {
         self.is_sender
     }
 
-    /// Why nothing more can be done, if so.
+    /// The error for further calls, if the session has ended.
     pub(super) fn ended(&self) -> Option<Error> {
         let state = self.state.lock().in_any_case();
         state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, Error::clone))
@@ -335,7 +346,7 @@ impl StreamEnd {
         self.shared.is_stopped()
     }
 
-    /// As [`StreamEnd::ended`], when it is known that something has ended it.
+    /// Waits for the end of a session that something has stopped, and returns the error for further calls.
     pub(super) fn why(&self) -> Error {
         let mut state = self.state.lock().in_any_case();
         while state.ended.is_none() {
@@ -346,7 +357,7 @@ impl StreamEnd {
 
     /// Waits until the receiver has let go of `count` blocks.
     pub(super) fn wait_confirmed(&self, count: u64) -> Result<(), Error> {
-        // Until then nothing more comes, as far as this thread knows.
+        // While it waits, this thread puts no more blocks, so the flows may repair their tails.
         let held = self.unread.lock().in_any_case().take();
         drop(held);
         let mut state = self.state.lock().in_any_case();
@@ -368,35 +379,36 @@ impl StreamEnd {
         Ok(())
     }
 
-    /// How many blocks there are in all, once that is known.
+    /// The number of all blocks, once known.
     pub(super) fn end(&self) -> Option<u64> {
         self.state.lock().in_any_case().end
     }
 
-    /// Whether all blocks that there are have been taken from the flows.
+    /// Whether all blocks have been taken from the flows.
     pub(super) fn is_complete(&self) -> bool {
         self.end().is_some_and(|end| end == self.taken.load(Ordering::Acquire))
     }
 
-    /// Lets go of those who wait for more blocks when there are none.
+    /// Wakes threads that wait for more blocks if there are none.
     pub(super) fn close_if_complete(&self) {
         if !self.is_sender && self.is_complete() {
             drop(self.open.lock().in_any_case().take());
         }
     }
 
-    /// The program has let go of a block with so many bytes of content.
+    /// The program has let go of a block with `content` bytes.
     pub(super) fn release(&self, content: u64) {
         self.shared.content_written.fetch_add(content, Ordering::Relaxed);
         self.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
         let count = self.released.fetch_add(1, Ordering::AcqRel) + 1;
-        // The session's thread looks by itself twenty times a second; what somebody waits for is said at once.
+        // The session's thread looks twenty times a second; blocks that somebody waits for are confirmed at
+        // once.
         if count.is_multiple_of(CONFIRM_EVERY) || count == self.asked.load(Ordering::Acquire) {
             self.shared.control.notify();
         }
     }
 
-    /// The program has gone wrong: the session ends.
+    /// Ends the session with this error.
     pub(super) fn fail(&self, error: Error) {
         self.shared.fail(error);
     }
@@ -415,7 +427,7 @@ impl StreamEnd {
         Ok(())
     }
 
-    /// The next message; none if none comes in time.
+    /// The next message; `None` if none comes in time.
     pub(super) fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
         let until = Instant::now() + wait;
         let mut state = self.state.lock().in_any_case();
@@ -485,7 +497,7 @@ impl StreamEnd {
         Ok(self.first_paths + number)
     }
 
-    /// Says that the program wants nothing more, and waits for the end.
+    /// Says that the program is done, and waits for the end.
     pub(super) fn finish(&self) -> Result<SessionReport, Error> {
         self.finishing.store(true, Ordering::Release);
         self.unread.lock().in_any_case().take();

@@ -15,10 +15,10 @@ use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 use super::messages::StreamMessage;
 use super::*;
 
-/// Far above what anything takes: reached only when the test has failed.
+/// Much longer than anything takes: reached only if the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A listening program in a folder of its own, and what its clients need.
+/// A listening program in a folder of its own, and the files that its clients need.
 struct Fixture {
     folder: tempfile::TempDir,
     listener: StreamListener,
@@ -67,7 +67,7 @@ fn frames() -> StreamOptions {
     StreamOptions::new("frames")
 }
 
-/// A block whose bytes and metadata tell which one it is.
+/// Puts a block whose bytes and metadata depend on its number.
 fn put(sender: &StreamSender, number: u64, len: usize) {
     let mut block = sender.claim().unwrap();
     block.set_len(len);
@@ -88,7 +88,8 @@ fn check(arrived: &ReceivedBlock) {
     assert_eq!(arrived.number(), number);
 }
 
-/// Sends `count` blocks from one thread and takes them with two; returns their numbers in the order in which they came.
+/// Sends `count` blocks from one thread and takes them with `readers` threads; returns their numbers in the
+/// order of arrival.
 fn move_blocks((sender, receiver): (StreamSender, StreamReceiver), count: u64, readers: usize) -> Vec<u64> {
     let receiver = Arc::new(receiver);
     let come = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -170,7 +171,7 @@ fn who_waits_knows_that_the_receiver_has_let_go() {
     put(&sender, 3, 1000);
     drop(receiver.next().unwrap());
     sender.wait().unwrap();
-    // The flow's thread counts by its own acknowledgement, which may be a moment behind.
+    // The flow's thread counts by its own acknowledgements, which may come a moment later.
     let until = std::time::Instant::now() + PATIENCE;
     while sender.handle().counts().bytes_done.load(Ordering::Relaxed) < 4000
         && std::time::Instant::now() < until
@@ -211,7 +212,7 @@ fn a_stream_that_is_not_finished_is_no_whole_one() {
     put(&sender, 0, 10);
     drop(receiver.next().unwrap().unwrap());
     drop(sender);
-    assert!(receiver.next().is_err(), "the sender has gone without a word");
+    assert!(receiver.next().is_err(), "the sender has gone without finishing");
 
     let (sender, receiver) = pair(frames()).unwrap();
     drop(receiver);
@@ -284,7 +285,7 @@ fn rate_and_paths_change_while_it_runs() {
             assert!(std::time::Instant::now() < until, "it never takes effect");
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The figures are told ten times a second.
+        // The figures are updated ten times a second.
         std::thread::sleep(Duration::from_millis(250));
     };
     let is_active = |session: &stream_end::StreamEnd, path: usize| {
@@ -318,7 +319,7 @@ fn rate_and_paths_change_while_it_runs() {
     assert!(sender.set_rate(RateOptions { policy: Policy::Fixed, ..RateOptions::default() }).is_err());
 }
 
-/// Sends `count` blocks and waits until they are taken care of.
+/// Sends `count` blocks and waits until they are confirmed.
 fn send(sender: &StreamSender, receiver: &StreamReceiver, count: u64) {
     std::thread::scope(|scope| {
         let taking = scope.spawn(|| (0..count).for_each(|_| drop(receiver.next().unwrap().unwrap())));
@@ -347,7 +348,8 @@ fn loopback(local: &str, remote: &str) -> PathAddresses {
     PathAddresses::new(local.parse().unwrap(), remote.parse().unwrap())
 }
 
-/// At a daemon the listening end receives, over ssh the far end sends: both ends' parts of adding are met.
+/// With a daemon the listening end receives, over ssh the far end sends: so the tests cover what both ends do
+/// when a path is added.
 #[test]
 fn a_path_is_added_while_it_runs() {
     let fixture = Fixture::new();
@@ -362,7 +364,7 @@ fn a_path_is_added_while_it_runs() {
     assert!(sender.add_path(loopback("127.0.0.2", "::1")).is_err(), "two families");
     assert_eq!(sender.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
     send_until(&sender, &receiver, &|| sent_by(&sender.session, 1) > 0);
-    // Nobody is there: it carries nothing, and takes nothing from the others.
+    // Nobody answers at this address: the path carries nothing, and takes nothing from the others.
     assert_eq!(sender.add_path(loopback("127.0.0.3", "127.255.1.9")).unwrap(), 2);
     assert!(sender.add_path(loopback("127.0.0.4", "127.0.0.1")).is_err(), "two were agreed on");
     send(&sender, &receiver, 60);
@@ -376,7 +378,7 @@ fn a_path_is_added_while_it_runs() {
             .all(|flow| !flow.active.load(Ordering::Acquire))
     };
     send_until(&sender, &receiver, &|| is_out(0));
-    // The figures are told ten times a second.
+    // The figures are updated ten times a second.
     std::thread::sleep(Duration::from_millis(250));
     let before = (sent_by(&sender.session, 0), sent_by(&sender.session, 1));
     send(&sender, &receiver, 40);
@@ -417,7 +419,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
 fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
     let fixture = Fixture::new();
     let mut options = frames();
-    // The handshake passes, and nothing after it.
+    // The handshake passes, but nothing after it.
     options.network.testing.fault = Some("loss=1,seed=3".parse().unwrap());
     options.network.memory_bytes = 16 << 20;
     let (sender, receiver) = fixture.to_here(options);
@@ -469,12 +471,12 @@ fn only_what_is_allowed_is_begun() {
     allow("read-only");
     assert!(refused(frames()).to_string().contains("only read"));
     drop(connect_to_receive(&fixture.target(), frames()).unwrap());
-    // A key that is for a directory is for no streams.
+    // A key that is for a directory does not allow streams.
     allow("root=/srv");
     assert!(refused(frames()).to_string().contains("does not know this key"));
 }
 
-/// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.
+/// A sender that leaves once it has heard that the receiver has finished, silently or with a complaint.
 fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, Error> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
@@ -500,7 +502,7 @@ fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
     );
 }
 
-/// What a sender of this program ends with whose peer says this.
+/// The misbehaviour that a sender reports if its peer sends this message.
 fn sender_told(message: &StreamMessage) -> Option<Misbehaviour> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
@@ -515,7 +517,7 @@ fn sender_told(message: &StreamMessage) -> Option<Misbehaviour> {
     Misbehaviour::of(&sender.finish())
 }
 
-/// What a receiver of this program ends with whose peer says this, and puts a block that ends so.
+/// The misbehaviour that a receiver reports if its peer sends these messages, and a block with this end.
 fn receiver_told(messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();

@@ -1,10 +1,12 @@
-//! Text that people are shown, when it comes from somebody else: a peer, a name of a file.
+//! Text from others (a peer, a name of a file) that is shown to people.
 //!
-//! Always true: nothing in what these functions return steers a terminal, hides, or looks like other text.
+//! Always true: no text that these functions return can control a terminal, hide something, or look like
+//! other text.
 #![forbid(unsafe_code)]
 
-/// Whether a terminal acts on a character (controls, also those of C1, and line ends of Unicode's own), or it has no width or changes
-/// the order of others, so that a text looks like another one. All that is shown to people is judged by this.
+/// Whether a character is unsafe to show: a terminal acts on it (controls, also those of C1, and the line
+/// ends of Unicode), or it has no width or changes the order of others, so that one text looks like another.
+/// All text that is shown to people is checked by this.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -15,8 +17,8 @@ pub fn is_unprintable(character: char) -> bool {
         )
 }
 
-/// Bytes as text for terminals: what is not printable and what is not UTF-8 is escaped, and so is the backslash, so that different
-/// names never look the same.
+/// Bytes as text for terminals. Unprintable characters, bytes that are not UTF-8 and backslashes are escaped,
+/// so that different names never look the same.
 pub fn escape(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(bytes.len());
@@ -36,7 +38,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that [`escape`] has made this text of; none of text that it does not make.
+/// The bytes that [`escape`] turned into this text; `None` for a text that it never returns.
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -67,7 +69,7 @@ pub fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Text from the network on one line of a terminal: nothing that steers it or hides, bounded.
+/// Text from the network for one line of a terminal: bounded, and with spaces for all unprintable characters.
 pub fn printable(bytes: &[u8], chars_max: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);
     let safe = text.trim_end().chars().map(|c| if is_unprintable(c) { ' ' } else { c });

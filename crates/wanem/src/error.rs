@@ -1,33 +1,33 @@
-//! What can keep a lab from standing.
+//! Errors of a lab.
 
 use std::io;
 
-/// Whose fault it is, and what to do.
+/// Why a lab cannot be built or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The user's words make no sense.
+    /// The user has asked for something that makes no sense.
     #[error("{0}")]
     Usage(String),
     /// The system or its configuration forbids what a lab needs.
     #[error("{what}: {source}")]
     Missing {
-        /// What cannot be done.
+        /// What the lab cannot do.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What the user can do about it.
+        /// What the user can do.
         hint: String,
     },
-    /// A system call failed that should not.
+    /// A system call failed unexpectedly.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What the lab has tried.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no lab of that name, or too many to choose.
+    /// There is no lab of that name, or there are several to choose from.
     #[error("{0}")]
     NoLab(String),
 }

@@ -1,8 +1,8 @@
-//! Ways in for `fuzz/`: to what reads packets and is private otherwise. Not part of the API.
+//! Entries for `fuzz/` to the code that reads packets, which is private otherwise. Not part of the API.
 
 use crate::packet::{FrameLayout, HEADERS_MAX, Router, corrupt, destination, too_big};
 
-/// A frame as a TUN device hands it over: all that a link may do to it.
+/// Runs all that a link may do to a frame, as a TUN device hands it over.
 pub fn frame(frame: &[u8]) -> bool {
     let _ = destination(frame);
     let Some(layout) = FrameLayout::read(frame) else { return false };
@@ -19,7 +19,7 @@ pub fn frame(frame: &[u8]) -> bool {
     }
     if count <= 64 {
         let all = layout.run(0, count, false);
-        assert_eq!(all.payload_len, covered, "the packets are not the whole");
+        assert_eq!(all.payload_len, covered, "the packets do not cover the whole payload");
         layout.write_headers(frame, all, &mut headers);
     }
     let router = Router { v4: [192, 0, 2, 1], v6: [0x20; 16] };

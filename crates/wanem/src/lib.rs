@@ -1,12 +1,13 @@
-//! The WAN emulator: hosts in network namespaces of their own, joined by links that behave as far ones do.
+//! The WAN emulator: hosts in network namespaces of their own, joined by links that behave like long-distance
+//! ones.
 //!
 //! How to read it: [`LinkSettings`] is what a link does, in the user's words. `model/` is one direction of it
-//! as pure arithmetic: seeded, no clocks, no I/O. `packet/` reads and cuts GSO super-packets. `io/` is the
-//! model at work between TUN devices, a thread a direction. `world/` makes the namespaces, hosts and mounts,
-//! and what talks to a lab that runs. [`isolate`] and [`Lab`] are the way in.
+//! as pure arithmetic: seeded, without clocks and I/O. `packet/` reads and splits GSO super-packets. `io/`
+//! runs the model between TUN devices, with a thread for each direction. `world/` makes the namespaces, hosts
+//! and mounts, and talks to a running lab. Begin at [`isolate`] and [`Lab`].
 //!
-//! Always true: whatever a lab makes is held only by its processes (no name, file or mount outside), and those die
-//! with the process that started it.
+//! Always true: only a lab's processes hold what it makes (there is no name, file or mount outside), and they
+//! die with the process that started the lab.
 //!
 //! Does not know: what runs on the hosts.
 

@@ -1,4 +1,4 @@
-//! A link: two workers, what they are told, and what they say.
+//! A link: two workers, their settings and their figures.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -15,7 +15,7 @@ use crate::model::LinkModel;
 use crate::packet::Router;
 use crate::{DirectionProfile, Error, LinkSettings};
 
-/// Memory for packets under way, at most, per direction: 10 Gbit/s for 400 ms.
+/// The most memory for packets under way, per direction: 10 Gbit/s for 400 ms.
 const MEMORY_BYTES: usize = 512 << 20;
 
 /// Both directions of a link, in an interval or since the start.
@@ -44,7 +44,8 @@ pub(crate) struct LinkEnd {
 pub(crate) struct LabLink {
     settings: Mutex<LinkSettings>,
     mailboxes: [Arc<WorkerMailbox>; 2],
-    /// Who has sent in each direction, for what its devices dropped; and the name of the devices.
+    /// For each direction, the counters of the sending hosts, which show what their devices (named `device`)
+    /// have dropped.
     senders: Mutex<[Vec<File>; 2]>,
     device: String,
     begin: [DirectionTotals; 2],
@@ -108,7 +109,7 @@ impl LabLink {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         [0, 1].map(|index| {
             let mut sums = self.mailboxes[index].sums();
-            // An idle worker has nothing to publish; its time goes on.
+            // An idle worker publishes nothing, but its time goes on.
             sums.at_ns = now();
             sums.faults.device_full =
                 senders[index].iter_mut().filter_map(|file| dropped_by(file, &self.device)).sum();
@@ -128,7 +129,7 @@ impl Drop for LabLink {
     fn drop(&mut self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.send(WorkerCommand::Stop));
         for thread in self.threads.drain(..) {
-            // A worker that panicked has said so on stderr.
+            // A worker that panicked has reported that on stderr.
             let _ = thread.join();
         }
     }

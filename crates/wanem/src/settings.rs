@@ -1,9 +1,10 @@
-//! What a link does to packets, and the words in which users, scripts and the control socket say it.
+//! What a link does to packets, and the words for it that users, scripts and the control socket use.
 //!
-//! Always true: there is one place that reads a value ([`LinkSettings::set`]), so the command line, a
-//! timeline and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
+//! Always true: one function reads all values ([`LinkSettings::set`]), so the command line, a timeline and
+//! `farhaul lab set` understand the same words; a value that is out of range changes nothing.
 //!
-//! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
+//! A value may be given for each direction, A to B first: `rate=1g/100m`, `loss=1%/0%`. A single value is for
+//! both.
 
 use std::fmt;
 
@@ -24,30 +25,32 @@ pub struct LinkSettings {
     pub backward: DirectionProfile,
 }
 
-/// One direction. The default is a wire: nothing is lost, late or held up.
+/// The settings of one direction. The default is a wire: nothing is lost, delayed or limited.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectionProfile {
-    /// Rate of the bottleneck in bits a second, headers of IP and above counted; none: as fast as it goes.
+    /// The rate of the bottleneck in bits a second, including the headers of IP and above; `None` is
+    /// unlimited.
     pub rate_bps: Option<u64>,
     /// How that rate moves by itself.
     #[serde(serialize_with = "as_word")]
     pub rate_motion: RateMotion,
-    /// What may wait before the bottleneck.
+    /// The queue before the bottleneck.
     pub queue: QueueSettings,
     /// Controlled delay (RFC 8289) in the queue.
     pub codel: Option<CodelSettings>,
     /// A policer in front of the queue.
     pub policer: Option<Policer>,
-    /// Packets that can be marked are, once they have waited so long; with CoDel, in place of being dropped.
+    /// Packets with ECN are marked once they have waited this long; with CoDel, they are marked instead of
+    /// being dropped.
     pub ecn_ns: Option<u64>,
-    /// Propagation, behind the bottleneck.
+    /// The propagation delay, behind the bottleneck.
     pub delay_ns: u64,
-    /// How propagation varies.
+    /// How the propagation delay varies.
     #[serde(serialize_with = "as_word")]
     pub jitter: Jitter,
     /// Share of packets lost at random, 0 to 1.
     pub loss: f64,
-    /// Where they are lost.
+    /// Where random loss happens.
     pub loss_place: LossPlace,
     /// Losses in bursts, behind the bottleneck.
     pub burst_loss: Option<BurstLoss>,
@@ -55,46 +58,46 @@ pub struct DirectionProfile {
     pub duplicate: f64,
     /// Share of packets in which a bit is wrong.
     pub corrupt: f64,
-    /// Packets that come late, so that later ones overtake them.
+    /// Packets that are delayed, so that later ones overtake them.
     pub reorder: Option<Reordering>,
-    /// Longest IP packet that fits, in bytes; none: whatever the hosts send.
+    /// The longest IP packet that fits, in bytes; `None` has no limit.
     pub path_mtu: Option<u32>,
-    /// Whether the sender of a longer one hears of it.
+    /// Whether the sender of a longer packet is told.
     pub too_big: OversizePolicy,
 }
 
 /// How the delay varies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Jitter {
-    /// Each packet draws its own delay, up to so much less or more than propagation.
+    /// Each packet draws a delay that differs from the propagation delay by up to `ns`, either way.
     Around {
-        /// The most, either way.
+        /// The largest difference, either way.
         ns: u64,
         /// Whether packets may overtake each other.
         order: JitterOrder,
     },
-    /// More than propagation, by a process that the simulator has as well.
+    /// The delay exceeds propagation by a process that the simulator has as well.
     Moves(DelayMotion),
 }
 
-/// The room before the bottleneck; what does not fit is dropped at the tail.
+/// The room before the bottleneck. Packets that do not fit are dropped at the tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueSettings {
     /// As long as the round trip, at least 10 and at most 100 ms.
     Auto,
-    /// So many bytes of IP packets.
+    /// This many bytes of IP packets.
     Bytes(u64),
-    /// So many nanoseconds at the bottleneck's rate.
+    /// As many bytes as leave in this many nanoseconds at the bottleneck's rate.
     Nanos(u64),
 }
 
 /// The two times of RFC 8289.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CodelSettings {
-    /// Acceptable standing queue.
+    /// The acceptable standing queue (target).
     pub target_ns: u64,
-    /// How long it may be longer.
+    /// How long the queue may exceed the target (interval).
     pub interval_ns: u64,
 }
 
@@ -112,7 +115,7 @@ pub struct Policer {
 pub struct BurstLoss {
     /// Share of packets lost in the long run.
     pub share: f64,
-    /// Packets of a burst, on average.
+    /// The mean number of packets in a burst.
     pub burst_len: f64,
 }
 
@@ -121,7 +124,7 @@ pub struct BurstLoss {
 pub struct Reordering {
     /// Share of packets that are late.
     pub share: f64,
-    /// By how much.
+    /// By how much they are late.
     pub late_ns: u64,
 }
 
@@ -129,9 +132,9 @@ pub struct Reordering {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossPlace {
-    /// Lost packets have taken their share of the bottleneck's rate.
+    /// Behind the bottleneck: lost packets have used its rate.
     Behind,
-    /// Lost packets never reached the queue.
+    /// In front of the bottleneck: lost packets never reach the queue.
     Front,
 }
 
@@ -145,13 +148,13 @@ pub enum JitterOrder {
     Free,
 }
 
-/// What becomes of a packet longer than the path's MTU, beside being dropped.
+/// Whether anything but a drop happens to a packet longer than the path's MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OversizePolicy {
     /// The sender gets the ICMP message.
     Answered,
-    /// Nobody says anything.
+    /// The sender is not told.
     Silent,
 }
 
@@ -178,7 +181,7 @@ impl Default for DirectionProfile {
     }
 }
 
-/// Every name that [`LinkSettings::set`] knows, with its form.
+/// All names that [`LinkSettings::set`] knows, with the forms of their values.
 pub const NAMES: &[(&str, &str)] = &[
     ("rtt", "100ms"),
     ("delay", "50ms"),
@@ -200,7 +203,7 @@ pub const NAMES: &[(&str, &str)] = &[
 ];
 
 impl LinkSettings {
-    /// Changes one thing, in both directions or, with `there/back`, in each its own way.
+    /// Changes one setting: for both directions or, with `there/back`, for each.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let (there, back) = value.split_once('/').unwrap_or((value, value));
         let mut changed = self.clone();
@@ -222,7 +225,7 @@ impl LinkSettings {
             return Err(Error::Usage(format!("a link has no '{name}'; it has {}", names.join(", "))));
         };
         if done.is_none() {
-            return Err(Error::Usage(format!("'{value}' is no {name}; write {form}")));
+            return Err(Error::Usage(format!("'{value}' is not a value for {name}; write {form}")));
         }
         *self = changed;
         Ok(())
@@ -233,32 +236,34 @@ impl LinkSettings {
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
             let (name, value) = part
                 .split_once('=')
-                .ok_or_else(|| Error::Usage(format!("'{part}' is no setting; write rtt=100ms,loss=1%")))?;
+                .ok_or_else(|| Error::Usage(format!("'{part}' is not a setting; write rtt=100ms,loss=1%")))?;
             self.set(name.trim(), value.trim())?;
         }
         Ok(())
     }
 
-    /// Judges what several names say together.
+    /// Checks settings that depend on each other.
     pub fn judged(self) -> Result<LinkSettings, Error> {
         for profile in [&self.forward, &self.backward] {
             if profile.rate_motion != RateMotion::Still && profile.whole_bps().is_none() {
                 let motion = &profile.rate_motion;
-                return Err(Error::Usage(format!("a rate cannot move as {motion} says without --rate")));
+                return Err(Error::Usage(format!(
+                    "a rate that moves as {motion} needs a rate: give one with --rate"
+                )));
             }
         }
         Ok(self)
     }
 
-    /// Round trip without queues.
+    /// The base round trip.
     pub fn rtt_ns(&self) -> u64 {
         self.forward.delay_ns + self.backward.delay_ns
     }
 }
 
 impl DirectionProfile {
-    /// The rate that a bottleneck has, or can have at most: of a file of delivery times without a rate, its
-    /// mean.
+    /// The rate of the bottleneck, or the largest one if it moves. For a file of delivery times without a
+    /// rate, it is their mean.
     pub fn whole_bps(&self) -> Option<u64> {
         match &self.rate_motion {
             RateMotion::Trace(trace) => self.rate_bps.or(Some(trace.rate_bps())),
@@ -266,7 +271,7 @@ impl DirectionProfile {
         }
     }
 
-    /// `None`: the name is unknown or the value is not one of it.
+    /// Sets one value; `None` if the name is unknown or the value does not fit it.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "rate" => self.rate_bps = if value == "unlimited" { None } else { Some(bits(value)?) },
@@ -348,8 +353,8 @@ fn jitter(value: &str) -> Option<Jitter> {
     }
 }
 
-/// The motion of the rate in both directions. A file's name may have slashes, so `there/back` is what is left
-/// when the whole is no motion.
+/// The motion of the rate in both directions. A file's name may have slashes, so `there/back` is only tried
+/// if the whole value is not a motion.
 fn rate_motions(value: &str) -> Result<(RateMotion, RateMotion), Error> {
     let whole: Result<RateMotion, _> = value.parse();
     match whole {
@@ -364,7 +369,7 @@ fn rate_motions(value: &str) -> Result<(RateMotion, RateMotion), Error> {
     }
 }
 
-/// Written as it was asked for; a file of delivery times by its name.
+/// Serializes a value in the form in which users write it; a file of delivery times by its name.
 fn as_word<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
@@ -392,7 +397,7 @@ fn reorder(value: &str) -> Option<Reordering> {
     Some(Reordering { share: share(part)?, late_ns: time(late)? })
 }
 
-/// `1%`, `0.1%` or `0.001`.
+/// Parses `1%`, `0.1%` or `0.001`.
 fn share(value: &str) -> Option<f64> {
     let share = match value.strip_suffix('%') {
         Some(percent) => number(percent)? / 100.0,
@@ -401,7 +406,7 @@ fn share(value: &str) -> Option<f64> {
     (0.0..=1.0).contains(&share).then_some(share)
 }
 
-/// `100ms`, `1.5s`, `20us` in nanoseconds, at most an hour.
+/// Parses `100ms`, `1.5s`, `20us` into nanoseconds, at most an hour.
 pub(crate) fn time(value: &str) -> Option<u64> {
     let units = [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("s", 1e9)];
     let (unit, scale) = units.iter().find(|(unit, _)| value.ends_with(unit))?;
@@ -409,7 +414,7 @@ pub(crate) fn time(value: &str) -> Option<u64> {
     (nanos <= 3600e9).then_some(nanos as u64)
 }
 
-/// `1g`, `200m`, `2Gbit/s` in bits a second, from 1 kbit/s to 1 Tbit/s.
+/// Parses `1g`, `200m`, `2Gbit/s` into bits a second, from 1 kbit/s to 1 Tbit/s.
 fn bits(value: &str) -> Option<u64> {
     let text = ["bit/s", "bps", "bit"].iter().find_map(|end| value.strip_suffix(end)).unwrap_or(value);
     scaled(text, 1000).filter(|bits| (1e3..=1e12).contains(bits)).map(|bits| bits as u64)
@@ -427,7 +432,7 @@ fn scaled(value: &str, base: u32) -> Option<f64> {
     (scaled < 1e15).then_some(scaled)
 }
 
-/// A plain decimal number; no sign, exponent or name.
+/// Parses a plain decimal number, without sign, exponent or name.
 fn number(text: &str) -> Option<f64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if plain { text.parse().ok() } else { None }
@@ -455,7 +460,7 @@ mod tests {
     #[test]
     fn every_form_in_the_list_of_names_is_understood() {
         for (name, forms) in NAMES {
-            // What stands in brackets is an explanation.
+            // The part in brackets is an explanation.
             let forms = forms.split(" (").next().unwrap();
             for form in forms.split(',').flat_map(|part| part.split(" or ")) {
                 let mut made = LinkSettings::default();

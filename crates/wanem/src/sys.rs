@@ -1,6 +1,7 @@
 //! The raw system calls that no safe crate has: TUN devices, interface addresses, new namespaces, signals.
 //!
-//! The only `unsafe` of this crate. Always true: each function owns or borrows what it hands to the kernel.
+//! The only `unsafe` of this crate. Always true: each function owns or borrows everything that it passes to
+//! the kernel.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -17,7 +18,7 @@ use rustix::thread::UnshareFlags;
 
 use crate::packet::VNET_LEN;
 
-/// The offloads of a device, from the most that kernels have (USO needs Linux 6.2) to the least that is of use.
+/// The offloads to ask for: all that kernels have (USO needs Linux 6.2), or else the fewest that are useful.
 const OFFLOADS: [libc::c_uint; 2] = {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     [tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6, tcp]
@@ -45,17 +46,18 @@ pub(crate) fn open_tun(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Sets length of the transmit queue, MTU and addresses of an interface of the calling thread's network namespace,
-/// and brings it up.
+/// Sets the length of the transmit queue, MTU and addresses of an interface in the calling thread's network
+/// namespace, and brings it up.
 pub(crate) fn bring_up(name: &str, mtu: u32, addresses: &[(Ipv4Addr, Ipv6Addr)]) -> io::Result<()> {
     const QUEUE_PACKETS: c_int = 4096;
     let control = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut request = interface(name);
     request.ifr_ifru.ifru_mtu = mtu as c_int;
     call(&control, libc::SIOCSIFMTU, &mut request)?;
-    // The kernel's ifr_qlen, an int as well.
+    // This field stands for the kernel's ifr_qlen, which is an int as well.
     request.ifr_ifru.ifru_metric = QUEUE_PACKETS;
-    // Only the machine's root may; others have the device's own 500 packets, and are told when it runs over.
+    // Only the machine's root may set it. Others have the device's default of 500 packets, and are told if it
+    // overflows.
     let _ = call(&control, libc::SIOCSIFTXQLEN, &mut request);
     for (v4, v6) in addresses {
         set_address(&control, name, libc::SIOCSIFADDR, *v4)?;
@@ -68,12 +70,13 @@ pub(crate) fn bring_up(name: &str, mtu: u32, addresses: &[(Ipv4Addr, Ipv6Addr)])
     Ok(())
 }
 
-/// Waits until an address of ours is no longer tentative (RFC 4862), which the kernel decides a moment later even where it is not
-/// to look for duplicates. A connection made before would have another source, `::1` perhaps, for as long as it is tried.
+/// Waits until an address of ours is no longer tentative (RFC 4862). The kernel decides that a moment later,
+/// even if it is not to look for duplicates. A connection made before would get another source address,
+/// perhaps `::1`, for as long as it is tried.
 fn wait_for(address: Ipv6Addr) {
     const PATIENCE: Duration = Duration::from_secs(5);
     let begin = Instant::now();
-    // The error of a tentative address. Any other one, as of a host without IPv6, is not cured by waiting.
+    // The error of a tentative address. Any other error, as on a host without IPv6, is not cured by waiting.
     let is_tentative =
         || UdpSocket::bind((address, 0)).is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
     while is_tentative() && begin.elapsed() < PATIENCE {
@@ -107,7 +110,7 @@ fn set_address_v6(control: &OwnedFd, name: &str, address: Ipv6Addr) -> io::Resul
     };
     let control = match socket(AddressFamily::INET6, SocketType::DGRAM, None) {
         Ok(control) => control,
-        // A kernel without IPv6 makes a lab without it.
+        // On a kernel without IPv6, the lab has none either.
         Err(rustix::io::Errno::AFNOSUPPORT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -134,7 +137,7 @@ fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Moves the calling thread into new namespaces (those for pids: its later children).
+/// Moves the calling thread into new namespaces (a new pid namespace holds only its later children).
 pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     assert!(!flags.contains(UnshareFlags::FILES), "descriptors stay shared");
     // SAFETY: what makes this call unsafe is a table of descriptors of the thread's own, which was ruled out.
@@ -149,8 +152,8 @@ extern "C" fn remember(signal: c_int) {
     CAUGHT.store(signal, Ordering::Relaxed);
 }
 
-/// From now on the signal is remembered for [`take_caught`] and interrupts sleeping calls. Programs that are started
-/// later have the default again.
+/// From now on, the signal is remembered for [`take_caught`] and interrupts sleeping calls. Programs that are
+/// started later have the default handling again.
 pub(crate) fn catch(signal: c_int) -> io::Result<()> {
     // SAFETY: zero is a value of every field of a sigaction: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { zeroed() };
@@ -159,7 +162,7 @@ pub(crate) fn catch(signal: c_int) -> io::Result<()> {
     done(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })
 }
 
-/// The last signal caught since the last call.
+/// The last signal that was caught since the last call.
 pub(crate) fn take_caught() -> Option<c_int> {
     Some(CAUGHT.swap(0, Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
@@ -170,14 +173,16 @@ pub(crate) fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps programs that are started from now on from inheriting a descriptor that this one was given by its number.
+/// Keeps programs that are started from now on from inheriting a descriptor that this process was given by
+/// its number.
 pub(crate) fn close_on_exec(number: c_int) -> io::Result<()> {
-    // SAFETY: F_SETFD takes a number and touches no memory; for what is no descriptor it fails.
+    // SAFETY: F_SETFD takes a number and touches no memory; it fails for a number that is not a descriptor.
     done(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })
 }
 
-/// Lets the calling thread run as soon as it wakes, before all that has no such wish: a link does not wait for its users.
-/// A kernel that preempts lazily would let it wait for the next tick, up to 10 ms. Threads it makes are as all others.
+/// Lets the calling thread run as soon as it wakes, before threads without this priority: a link does not
+/// wait for its users. Otherwise, a kernel that preempts lazily would let it wait for the next tick, up to 10
+/// ms. Threads that it makes have the usual priority.
 pub(crate) fn prefer_this_thread() -> io::Result<()> {
     // SAFETY: a sched_param is made of integers, for which zero is a value (musl has more than one).
     let mut parameter: libc::sched_param = unsafe { zeroed() };
@@ -187,7 +192,8 @@ pub(crate) fn prefer_this_thread() -> io::Result<()> {
     done(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) })
 }
 
-/// The user at the other end of a unix socket. Not rustix's: a peer outside of this pid namespace has no pid.
+/// The user at the other end of a unix socket. This does not use rustix's call, as a peer outside of this pid
+/// namespace has no pid.
 pub(crate) fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

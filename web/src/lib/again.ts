@@ -1,8 +1,8 @@
 import { live } from "./live.svelte.ts";
 
 /**
- * Asks now, and again a pause behind each answer, so that no answer overtakes another; not while nobody looks or the connection
- * is lost. Yields what ends that.
+ * Calls `ask` at once, and again after a pause behind each answer, so that no answer overtakes another. Later
+ * calls are left out while the page is hidden or the connection is lost. Returns a function that ends it.
  */
 export function again(ask: () => Promise<unknown>, pauseMs: (times: number) => number): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;

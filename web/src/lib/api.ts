@@ -6,20 +6,20 @@ import type { components, paths } from "./api-types.d.ts";
 type Schemas = components["schemas"];
 
 export type Job = Schemas["JobView"];
-export type State = Schemas["State"];
-export type Progress = Schemas["Progress"];
-export type Change = Schemas["Change"];
+export type JobState = Schemas["JobState"];
+export type JobProgress = Schemas["JobProgress"];
+export type JobChange = Schemas["JobChange"];
 export type JobSpec = Schemas["JobSpec"];
 export type JobOptions = Schemas["JobOptions"];
 export type Policy = Schemas["Policy"];
-export type HistoryRecord = Schemas["Record"];
+export type HistoryRecord = Schemas["HistoryRecord"];
 export type Point = Schemas["Point"];
 export type LiveCurve = Schemas["LiveCurve"];
-export type Me = Schemas["Me"];
+export type CallerView = Schemas["CallerView"];
 export type HostView = Schemas["HostView"];
 export type CapView = Schemas["CapView"];
 export type Cap = Schemas["Cap"];
-export type FileView = Schemas["FileView"];
+export type EntryView = Schemas["EntryView"];
 export type LogLine = Schemas["LogLine"];
 export type Scope = Schemas["Scope"];
 export type Problem = Schemas["Problem"];
@@ -31,7 +31,7 @@ export interface Stage {
   busy: number;
 }
 
-/** One of several ways through the network. */
+/** One path of a transfer. */
 export interface PathFigures {
   local: string;
   remote: string;
@@ -45,14 +45,14 @@ export interface Transfer {
   goodput_mean_bps: number;
   bytes_skipped: number;
   wire_bytes_sent: number;
-  /** Of this end, since the beginning. */
+  /** The stages of this end, since the beginning. */
   stages: Stage[];
-  /** Of both ends, in the last seconds. */
+  /** The stages of both ends, over the last seconds. */
   stages_now?: Stage[];
   paths: PathFigures[];
 }
 
-/** What a request came to that was refused or could not be made. */
+/** Why a request failed: the service refused it, or did not answer. */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string | null;
@@ -71,7 +71,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Called when the service no longer knows who asks. */
+/** Called when the service answers that nobody is signed in any more. */
 export const signedOut = { call: () => {} };
 
 export const client = createClient<paths>({
@@ -92,7 +92,7 @@ interface Answer<T> {
   response: Response;
 }
 
-/** What was asked for, or an [ApiError]. */
+/** Returns the content of an answer; throws an [ApiError] if the service refused the request. */
 export async function got<T>(asked: Promise<Answer<T>>): Promise<T> {
   const { data, error, response } = await asked;
   if (response.ok) return data as T;
@@ -100,7 +100,7 @@ export async function got<T>(asked: Promise<Answer<T>>): Promise<T> {
   const problem = error as Partial<Problem> | undefined;
   throw new ApiError(
     response.status,
-    problem?.detail ?? problem?.title ?? `the service answers ${response.status}`,
+    problem?.detail ?? problem?.title ?? `the service answered with status ${response.status}`,
     problem?.code ?? null,
     problem?.hint ?? null,
   );

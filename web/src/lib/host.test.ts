@@ -73,7 +73,7 @@ test("energy: counters that wrap, parts of parts, joules per GB", () => {
     moved: { sent_bytes: 4e9, received_bytes: 1e9, local_bytes: 0 },
   });
   const use = useBetween(before, now)!;
-  // 500 J each in 10 s and the memory's 100 J; what the cores have used is in their package's figure.
+  // Each package has used 500 J in 10 s, the memory 100 J. The cores' joules are in their package's figure.
   assert.equal(use.watts, 110);
   assert.equal(use.joulesPerGb, 220);
   const metered = view(10, { ...now, power: [{ chip: "power_meter", label: "", watts: 300 }] });

@@ -35,21 +35,21 @@ export interface HostUse {
   disks: DiskUse[];
   /** Content that this node has sent and received. */
   movedBps: number;
-  /** By part of the host. */
+  /** The power of each part of the host. */
   power: { name: string; watts: number; partOf: string | null }[];
-  /** Of all packages and what is beside them; null where nothing tells. */
+  /** The power of the whole host; null if nothing measures it. */
   watts: number | null;
-  /** Null where nothing moves, or nothing tells. */
+  /** Null if nothing moves, or nothing measures power. */
   joulesPerGb: number | null;
 }
 
-/** What a counter has grown by; one that began anew has grown by what it shows. */
+/** How much a counter has grown. A counter that shows less than before began again at zero. */
 function grown(now: number, before: number | undefined): number {
   if (before === undefined) return 0;
   return now >= before ? now - before : now;
 }
 
-/** As [grown], for a counter that begins anew at a known value. */
+/** As [grown], for a counter that goes back to zero when it reaches `end`. */
 export function grownAround(now: number, before: number | undefined, end: number): number {
   if (before === undefined) return 0;
   return now >= before ? now - before : now + end - before;
@@ -100,8 +100,8 @@ export function useBetween(before: HostView, now: HostView): HostUse | null {
     const watts = grownAround(one.joules, old?.joules, one.wraps_at_joules) / seconds;
     return { name: one.name, watts, partOf: one.part_of ?? null };
   });
-  // What measures the whole host counts alone; else all parts that are in no other part. The memory stands beside its
-  // package, although it is named as a part of it.
+  // A meter of the whole host counts alone. Without one, the parts that lie in no other part are added up.
+  // The memory (dram) counts beside its package, although the kernel lists it as a part of the package.
   const meter = now.power.find((one) => one.chip === "power_meter");
   const parts = used.filter((one) => (one.partOf === null && one.name !== "psys") || one.name === "dram");
   const whole = used.find((one) => one.name === "psys");

@@ -1,21 +1,29 @@
 /**
  * What the page knows of the node: its jobs as they are now, kept by the stream of events.
  *
- * Always true: when the stream has missed something, or was cut, everything is asked for again before it goes on.
+ * Always true: when the stream has missed something, or was cut, the page asks for everything again.
  */
 
 import { SvelteMap } from "svelte/reactivity";
-import { type CapView, client, got, type Job, type LiveCurve, type Progress, type State } from "./api.ts";
+import {
+  type CapView,
+  client,
+  got,
+  type Job,
+  type JobProgress,
+  type JobState,
+  type LiveCurve,
+} from "./api.ts";
 import { Ring } from "./ring.ts";
 import { listen, type Message } from "./stream.ts";
 import { isFinal } from "./words.ts";
 
 /** Seconds that curves show. */
 export const CURVE_SECONDS = 300;
-/** Jobs that have ended stay in sight so long. */
+/** How long a job that has ended stays in sight. */
 const ENDED_STAYS_MS = 60_000;
 const RETRY_MS = [250, 1000, 2000, 5000];
-/** A page that nobody looks at gives its connection back: a browser has few of them for one host. */
+/** How long a hidden page keeps its connection. A browser has only few connections for one host. */
 const HIDDEN_MS = 60_000;
 
 export type Connection = "connecting" | "live" | "lost";
@@ -43,7 +51,7 @@ export class Curves {
   /** Grows with each value, so that what draws them sees that they have changed. */
   version = $state(0);
 
-  push(progress: Progress): void {
+  push(progress: JobProgress): void {
     this.goodput.push(progress.goodput_bps);
     this.target.push(progress.target_bps ?? Number.NaN);
     this.rtt.push(progress.rtt_ms || Number.NaN);
@@ -53,7 +61,7 @@ export class Curves {
     this.version += 1;
   }
 
-  /** What the service has kept takes the place of what the page has seen. */
+  /** Replaces the values that the page has seen by those that the service has kept. */
   fill(kept: LiveCurve): void {
     this.goodput.fill(kept.goodput_bps);
     this.target.fill(kept.target_bps.map((bps) => bps ?? Number.NaN));
@@ -74,12 +82,12 @@ export class Curves {
   }
 }
 
-/** One job, whose progress changes without the rest. */
+/** One job. Its progress changes more often than the rest, and by itself. */
 export class LiveJob {
   view = $state.raw() as Job;
-  progress = $state.raw<Progress | null>(null);
+  progress = $state.raw<JobProgress | null>(null);
   curves = $state.raw<Curves | null>(null);
-  /** When the page has seen it end. */
+  /** When the page saw the job end; 0 before that. */
   endedAt = 0;
 
   constructor(view: Job) {
@@ -95,16 +103,16 @@ export class LiveJob {
 
 class Live {
   connection = $state<Connection>("connecting");
-  /** Jobs that have not ended, or not long ago, by their ids. */
+  /** The jobs that have not ended, and those that ended a short time ago, by their ids. */
   readonly jobs = new SvelteMap<string, LiveJob>();
-  /** Content of all of them. */
+  /** The rate of content of all jobs together. */
   readonly total = new Curves();
   /** Grows when a cap or a watched folder has changed. */
   capsVersion = $state(0);
   watchesVersion = $state(0);
   /** Grows when a job has ended, so that the history has something new. */
   endedVersion = $state(0);
-  /** The jobs are known. */
+  /** Whether the list of jobs has arrived. */
   isKnown = $state(false);
 
   #stop: AbortController | null = null;
@@ -112,7 +120,7 @@ class Live {
   #hidden: ReturnType<typeof setTimeout> | undefined;
   #ticker: ReturnType<typeof setInterval> | undefined;
 
-  /** Begins to follow; does nothing when it does already. */
+  /** Begins to follow the events; does nothing if it follows them already. */
   begin(): void {
     if (this.#stop) return;
     this.#stop = new AbortController();
@@ -121,7 +129,7 @@ class Live {
     document.addEventListener("visibilitychange", this.#seen);
   }
 
-  /** Forgets all of it. */
+  /** Stops following the events, and forgets all jobs. */
   end(): void {
     this.#pause();
     document.removeEventListener("visibilitychange", this.#seen);
@@ -148,7 +156,7 @@ class Live {
 
   async #follow(stop: AbortSignal): Promise<void> {
     for (let attempt = 0; !stop.aborted; attempt += 1) {
-      // What happens while the list is asked for comes behind it.
+      // Events that arrive before the list of jobs are applied after it.
       const queue: Message[] = [];
       let isKnown = false;
       const opened = async () => {
@@ -170,7 +178,7 @@ class Live {
       const ends = AbortSignal.any([stop, again.signal]);
       const status = await listen("/api/v1/events", this.#lastId, { opened, heard }, ends);
       if (stop.aborted) return;
-      // The list tells whether it is the log-in that has ended.
+      // If these requests are refused, too, the log-in has ended: `got` then signs the page out.
       if (status === 401) {
         await got(client.GET("/api/v1/version")).catch(() => {});
         await this.#askAll().catch(() => {});
@@ -203,7 +211,7 @@ class Live {
     this.isKnown = true;
   }
 
-  /** The last minutes of what runs, so that curves do not begin with the page. */
+  /** Asks for the last minutes of running jobs: else their curves would begin when the page was opened. */
   async #askCurves(): Promise<void> {
     const without = [...this.jobs.values()].filter((job) => job.view.state === "running" && !job.curves);
     if (without.length === 0) return;
@@ -247,7 +255,7 @@ class Live {
         this.#put(JSON.parse(data) as Job);
         break;
       case "progress":
-        for (const progress of JSON.parse(data) as Progress[]) {
+        for (const progress of JSON.parse(data) as JobProgress[]) {
           const job = this.jobs.get(progress.job);
           if (!job) continue;
           job.progress = progress;
@@ -266,7 +274,7 @@ class Live {
     }
   }
 
-  /** Once a second: the sum of all, and what has ended long enough ago leaves. */
+  /** Once a second, adds the sum of all rates to the curve and removes jobs that ended long enough ago. */
   #tick(): void {
     if (this.connection !== "live") return;
     let sum = 0;
@@ -277,14 +285,14 @@ class Live {
       running += 1;
       sum += job.progress?.goodput_bps ?? 0;
     }
-    // Where nothing runs, nothing is drawn again.
+    // While nothing runs and the curve is flat, it need not be drawn again.
     if (running === 0 && this.total.goodput.max() === 0) return;
     this.total.goodput.push(sum);
     this.total.version += 1;
   }
 
   counts = $derived.by(() => {
-    const counts: Partial<Record<State, number>> = {};
+    const counts: Partial<Record<JobState, number>> = {};
     for (const { view } of this.jobs.values()) counts[view.state] = (counts[view.state] ?? 0) + 1;
     return counts;
   });

@@ -1,6 +1,6 @@
 /** Who uses the page, and what they may do. */
 
-import { ApiError, lineOf, type Me, type Scope, signedOut } from "./api.ts";
+import { ApiError, type CallerView, lineOf, type Scope, signedOut } from "./api.ts";
 
 type Answer = { ok: true } | { ok: false; line: string };
 
@@ -14,9 +14,9 @@ async function post(path: string, body: unknown): Promise<Response> {
 }
 
 class Who {
-  /** Null where nobody is signed in; undefined while that is not known. */
-  me = $state.raw<Me | null | undefined>(undefined);
-  /** Why nobody is. */
+  /** Null if nobody is signed in; undefined until that is known. */
+  me = $state.raw<CallerView | null | undefined>(undefined);
+  /** Why nobody is signed in. */
   reason = $state("");
 
   may(scope: Scope): boolean {
@@ -26,7 +26,7 @@ class Who {
   async find(): Promise<void> {
     const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
     if (code) {
-      // The link is good once: it need not stay in the address.
+      // The link works only once, so it need not stay in the address.
       history.replaceState(null, "", "#/now");
       const answer = await this.signIn({ code });
       if (!answer.ok) this.reason = answer.line;
@@ -34,7 +34,7 @@ class Who {
     }
     try {
       const answer = await fetch("/api/v1/me", { credentials: "same-origin" });
-      this.me = answer.ok ? ((await answer.json()) as Me) : null;
+      this.me = answer.ok ? ((await answer.json()) as CallerView) : null;
     } catch {
       this.me = null;
       this.reason = "The service does not answer.";
@@ -46,7 +46,7 @@ class Who {
       const answer = await post("/api/v1/login", shown);
       const said = await answer.json();
       if (!answer.ok) throw new ApiError(answer.status, said.detail ?? said.title, said.code, said.hint);
-      this.me = said as Me;
+      this.me = said as CallerView;
       this.reason = "";
       return { ok: true };
     } catch (error) {

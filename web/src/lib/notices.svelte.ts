@@ -5,7 +5,7 @@ export interface Notice {
   text: string;
   kind: "info" | "error";
   action?: { label: string; run: () => void };
-  /** Seconds that are left; 0 for one that stays until it is closed. */
+  /** Seconds until the notice closes; 0 for a notice that stays until somebody closes it. */
   left: number;
 }
 

@@ -22,7 +22,7 @@ function described(path: string): { default?: unknown; enum?: string[] } {
 test("every field is in the service's description, with the same usual value and the same choices", () => {
   for (const field of GROUPS.flatMap((group) => group.fields)) {
     const { default: usual, enum: choices } = described(field.path);
-    // A switch that is an object there is off by default.
+    // A switch that the document has as an object is off by default.
     if (usual !== undefined && typeof usual !== "object") assert.deepEqual(field.usual, usual, field.path);
     if (choices) assert.deepEqual([...(field.choices ?? [])].sort(), [...choices].sort(), field.path);
   }

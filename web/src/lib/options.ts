@@ -14,7 +14,7 @@ export interface Field {
   label: string;
   help?: string;
   kind: "switch" | "choice" | "number" | "rate" | "size" | "text" | "lines" | "time";
-  /** What holds if nothing is said. */
+  /** The value that holds if the user chooses none. */
   usual: Value;
   choices?: readonly string[];
   /** The command line's words for a value that is not the usual one. */
@@ -39,7 +39,7 @@ export const GROUPS: Group[] = [
       {
         path: "priority",
         label: "Priority",
-        help: "0 is last, 9 is first; under a cap it decides the share, too",
+        help: "9 is first, 0 is last; under a cap it also decides the share",
         kind: "number",
         usual: 5,
         words: option("--priority"),
@@ -55,7 +55,7 @@ export const GROUPS: Group[] = [
       {
         path: "finish_by",
         label: "Finish by",
-        help: "As slowly as it may to be finished then",
+        help: "The job goes only as fast as it must to be finished by then",
         kind: "time",
         usual: null,
         words: option("--finish-by"),
@@ -63,7 +63,7 @@ export const GROUPS: Group[] = [
       {
         path: "repeat.every",
         label: "Repeat every",
-        help: "Such as 15m or 1d, until it is cancelled",
+        help: "Such as 15m or 1d; the job repeats until it is cancelled",
         kind: "text",
         usual: null,
         words: option("--every"),
@@ -78,7 +78,7 @@ export const GROUPS: Group[] = [
       {
         path: "webhook",
         label: "Call when it ends",
-        help: "An https address that hears of the end",
+        help: "An https address that is told how the job ended",
         kind: "text",
         usual: null,
         words: option("--webhook"),
@@ -121,7 +121,7 @@ export const GROUPS: Group[] = [
       },
       {
         path: "options.network.auto_paths",
-        label: "Use all ways through the network at once",
+        label: "Use all paths through the network at once",
         kind: "switch",
         usual: false,
         words: (all: boolean) => (all ? ["--path", "auto"] : []),
@@ -140,7 +140,7 @@ export const GROUPS: Group[] = [
     fields: [
       {
         path: "options.files.overwrite",
-        label: "Files that exist are replaced",
+        label: "Replace files that exist",
         kind: "choice",
         choices: ["different", "content", "older", "always", "never"],
         usual: "different",
@@ -177,7 +177,7 @@ export const GROUPS: Group[] = [
       {
         path: "options.files.in_place",
         label: "Change large files where they are",
-        help: "Needs no room for them twice; half new if it is interrupted",
+        help: "Needs no room for a second copy; an interruption leaves a file half new",
         kind: "switch",
         usual: false,
         words: flag("--inplace"),
@@ -190,7 +190,7 @@ export const GROUPS: Group[] = [
       {
         path: "options.select.rules",
         label: "Filter rules",
-        help: "One a line, the first that matches decides: - *.tmp",
+        help: "One rule a line, such as - *.tmp; the first that matches decides",
         kind: "lines",
         usual: [],
         words: each("--filter"),
@@ -285,7 +285,7 @@ export interface Form {
   sources: string[];
   destination: string;
   labels: Record<string, string>;
-  /** By the field's path; what is not there is as usual. */
+  /** Values by the field's path. A field that is not in here has its usual value. */
   values: Record<string, Value>;
   dryRun: boolean;
 }
@@ -308,7 +308,7 @@ function chosen(form: Form): [Field, Value][] {
     .filter(([field, value]) => !isUsual(field, value));
 }
 
-/** The job as a document, without what is as usual. */
+/** The job as a document, without the fields that have their usual value. */
 export function documentOf(form: Form): JobSpec {
   const document: Record<string, unknown> = { schema: 1 };
   if (form.kind === "sync") document.kind = "sync";

@@ -20,14 +20,14 @@ export class Ring {
     this.#length = Math.min(this.#length + 1, this.capacity);
   }
 
-  /** Has these values from now on, the newest last. */
+  /** Replaces all values by these, the newest last. */
   fill(values: readonly number[]): void {
     this.#next = 0;
     this.#length = 0;
     for (const value of values) this.push(value);
   }
 
-  /** The value that stands so far from the oldest one. */
+  /** The value at this distance from the oldest one. */
   at(index: number): number {
     const first = this.#next - this.#length + this.capacity;
     return this.values[(first + index) % this.capacity]!;

@@ -22,7 +22,7 @@ class Router {
     });
   }
 
-  /** Changes what is searched for, without another entry in the browser's history. */
+  /** Changes the search in the address, without another entry in the browser's history. */
   search(query: Record<string, string>): void {
     const { view, id } = this.route;
     const used = Object.entries(query).filter(([, value]) => value !== "");

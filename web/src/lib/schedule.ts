@@ -37,7 +37,7 @@ function readDays(text: string): number[] | null {
   return [...days].sort();
 }
 
-/** Null where the text is no window. */
+/** Reads one window; null if the text is not one. */
 export function readWindow(text: string): Window | null {
   const [days, hours, bps, ...more] = text.trim().split(/\s+/);
   if (!days || !hours || !bps || more.length > 0) return null;
@@ -60,7 +60,7 @@ export interface Stretch {
 const SLOT = 5;
 const SLOTS = 1440 / SLOT;
 
-/** The week as it holds: of windows that overlap the last one counts, outside of them the usual rate does. */
+/** The rates over a week. Where windows overlap, the last one counts; outside of them, the usual rate. */
 export function week(windows: readonly Window[], usual: number | null): Stretch[] {
   const slots: (number | null)[][] = DAYS.map(() => new Array(SLOTS).fill(usual));
   const fill = (day: number, from: number, to: number, bps: number | null) =>

@@ -1,6 +1,6 @@
-/** What the page does to jobs, and what it says of it. */
+/** What the page does to jobs, and the notices that it shows about that. */
 
-import { type Change, client, got, lineOf } from "./api.ts";
+import { client, got, type JobChange, lineOf } from "./api.ts";
 import type { LiveJob } from "./live.svelte.ts";
 import { notices } from "./notices.svelte.ts";
 import { shortName, sourcesWords } from "./words.ts";
@@ -31,7 +31,7 @@ function nameOf(job: LiveJob["view"]): string {
   return shortName(sourcesWords(job.sources));
 }
 
-/** Does it, and tells why where it cannot be done. */
+/** Sends the request, and shows a notice if it fails. */
 export async function steer(id: string, verb: Verb): Promise<boolean> {
   try {
     await ask(id, verb);
@@ -42,7 +42,7 @@ export async function steer(id: string, verb: Verb): Promise<boolean> {
   }
 }
 
-export async function change(id: string, what: Change): Promise<boolean> {
+export async function change(id: string, what: JobChange): Promise<boolean> {
   try {
     await got(client.PATCH("/api/v1/jobs/{id}", { params: { path: { id } }, body: what }));
     return true;
@@ -56,8 +56,8 @@ export async function change(id: string, what: Change): Promise<boolean> {
 const pending = new Map<string, ReturnType<typeof setTimeout>>();
 
 /**
- * Cancels a job in five seconds. Until then it is paused, so that nothing more of it moves, and can be had back
- * as it was.
+ * Cancels a job after five seconds. Until then the job is paused, so that nothing more of it moves, and the
+ * user can undo the cancellation.
  */
 export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
   if (pending.has(job.id)) return;
@@ -82,7 +82,7 @@ export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
   pending.set(job.id, timer);
 }
 
-// Whoever closes the page has not taken it back.
+// A user who closes the page has not undone the cancellations, so they are sent now.
 if (typeof addEventListener === "function") {
   addEventListener("pagehide", () => {
     for (const [id, timer] of pending) {

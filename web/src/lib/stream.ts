@@ -37,7 +37,7 @@ export class Splitter {
   }
 }
 
-/** Longer than the service is ever silent. */
+/** How long to wait for a sign of life. The service is never silent for so long. */
 const SILENCE_MS = 20_000;
 
 export interface Listener {
@@ -46,8 +46,8 @@ export interface Listener {
 }
 
 /**
- * Reads events until the connection ends, by itself or by `stop`. Yields the answer's status; 0 where there was
- * none.
+ * Reads events until the connection ends, by itself or by `stop`. Returns the status of the answer, or 0 if
+ * there was no answer.
  */
 export async function listen(
   url: string,

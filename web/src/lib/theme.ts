@@ -26,7 +26,10 @@ export function showTheme(theme: Theme): void {
   else document.documentElement.dataset.theme = theme;
 }
 
-/** Calls this whenever colours change, by the system or by hand; yields what ends that. What is painted is painted anew. */
+/**
+ * Calls `changed` whenever the colours change, by the system or by the user: what stands on a canvas has to
+ * be painted again. Returns a function that ends this.
+ */
 export function onThemeChange(changed: () => void): () => void {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const observer = new MutationObserver(changed);

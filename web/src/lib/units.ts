@@ -54,7 +54,7 @@ export function span(seconds: number | null | undefined): string {
   return `${Math.floor(whole / 86_400)} d ${hours.toString().padStart(2, "0")} h`;
 }
 
-/** A share of one in per cent. What is more than nothing is never shown as nothing. */
+/** A share as a percentage. A share above zero is never shown as zero. */
 export function percent(share: number | null | undefined): string {
   if (share == null || !Number.isFinite(share)) return "–";
   const value = share * 100;
@@ -64,11 +64,12 @@ export function percent(share: number | null | undefined): string {
   return `${value < 10 ? value.toFixed(1) : value.toFixed(0)} %`;
 }
 
-/** How much is done. All of it is 100 %, and nothing less is. */
+/** The share that is done, from 0 to 1. */
 export function done(bytes: number, total: number): number {
   return total <= 0 ? 0 : Math.min(1, bytes / total);
 }
 
+/** The share that is done as a percentage, rounded down: less than all is never 100 %. */
 export function donePercent(bytes: number, total: number): string {
   return `${Math.floor(done(bytes, total) * 100)} %`;
 }
@@ -94,7 +95,7 @@ const TIME = new Intl.DateTimeFormat(undefined, {
   hourCycle: "h23",
 });
 
-/** A moment of the browser's time zone: `2026-11-28 18:02:09`. */
+/** A moment in the browser's time zone: `2026-11-28 18:02:09`. */
 export function moment(at: string | number | null | undefined): string {
   if (at == null) return "–";
   const parts = Object.fromEntries(
@@ -115,7 +116,7 @@ export function zone(): string {
 
 const MULTIPLES: Record<string, number> = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12 };
 
-/** What people write for a rate: `2G`, `500 Mbit/s`, `2.5g`. Null where it is none. */
+/** Reads a rate as people write it: `2G`, `500 Mbit/s`, `2.5g`. Null if the text is not a rate. */
 export function readRate(text: string): number | null {
   const found = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit\/s|bps|bit)?\s*$/i.exec(text);
   if (!found) return null;

@@ -6,11 +6,11 @@ test("verdicts are sentences", () => {
   assert.equal(verdict("receiver write", 480e6), "The receiver's disk is the limit: 480 Mbit/s");
   assert.equal(verdict("sender digest"), "The sender's digests are the limit");
   assert.equal(verdict("network", 1e9), "The network is the limit: 1.00 Gbit/s");
-  assert.equal(verdict(""), "It is not known yet what limits it");
+  assert.equal(verdict(""), "The limit is not known yet");
   assert.equal(verdict("something new"), "something new");
 });
 
-test("stages stand in the order of the content's way", () => {
+test("stages stand in the order in which content passes them", () => {
   const stage = (name: string, end = "sender") => ({ name, end, busy: 0.1 });
   const stages = [stage("wait-rate"), stage("send"), stage("write", "receiver"), stage("read")];
   assert.deepEqual(

@@ -1,9 +1,9 @@
-/** What the service says in short, in words. */
+/** Words for the short names that the service uses. */
 
-import type { Job, Stage, State } from "./api.ts";
+import type { Job, JobState, Stage } from "./api.ts";
 import { rate } from "./units.ts";
 
-export const STATE_WORDS: Record<State, string> = {
+export const STATE_WORDS: Record<JobState, string> = {
   queued: "queued",
   waiting: "waiting",
   running: "running",
@@ -15,7 +15,7 @@ export const STATE_WORDS: Record<State, string> = {
   cancelled: "cancelled",
 };
 
-export function isFinal(state: State): boolean {
+export function isFinal(state: JobState): boolean {
   return state === "done" || state === "partly_failed" || state === "failed" || state === "cancelled";
 }
 
@@ -45,11 +45,11 @@ export function verdict(limit: string | undefined, goodputBps?: number): string 
   switch (limit) {
     case undefined:
     case "":
-      return "It is not known yet what limits it";
+      return "The limit is not known yet";
     case "network":
       return `The network is the limit${at}`;
     case "rate":
-      return `The rate that is allowed is the limit${at}`;
+      return `The allowed rate is the limit${at}`;
     case "none":
       return "Nothing in particular limits it";
   }
@@ -59,7 +59,7 @@ export function verdict(limit: string | undefined, goodputBps?: number): string 
   return `The ${end}'s ${STAGE_WORDS[stage] ?? stage} ${plural ? "are" : "is"} the limit${at}`;
 }
 
-/** The order of the content's way; what somebody waits for comes last. */
+/** The stages in the order in which content passes them. Stages that wait come last. */
 const WAY = [
   "scan",
   "fill",
@@ -80,14 +80,14 @@ const STAGE_NAMES: Record<string, string> = {
   "wait-content": "waits for content",
   "wait-receiver": "waits for the receiver",
   "wait-network": "waits for the network",
-  "wait-rate": "waits for the rate that is allowed",
+  "wait-rate": "waits for the allowed rate",
 };
 
 export function stageName(name: string): string {
   return STAGE_NAMES[name] ?? name;
 }
 
-/** Stages of one end in the order of the content's way. */
+/** The stages of one end in the order in which content passes them. */
 export function stagesOf(stages: readonly Stage[], end: string): Stage[] {
   const place = (stage: Stage) => {
     const at = WAY.indexOf(stage.name);
@@ -105,7 +105,7 @@ export const POLICY_WORDS = {
   fixed: "fixed: the rate that is set, whatever happens",
 } as const;
 
-/** Whether a job with a deadline makes it. */
+/** Whether a job will be finished by its deadline, in words. */
 export function prospectWords(prospect: string | null | undefined): string {
   if (prospect === "makes") return "will make it";
   if (prospect === "misses") return "will not make it";
@@ -118,7 +118,7 @@ export function shortName(place: string): string {
   return name || place;
 }
 
-/** From where, in one line: the first source, and how many more. */
+/** The sources in one line: the first one, and how many more there are. */
 export function sourcesWords(sources: readonly string[]): string {
   const [first = "", ...more] = sources;
   return more.length === 0 ? first : `${first} and ${more.length} more`;

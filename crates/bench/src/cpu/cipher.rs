@@ -8,16 +8,17 @@ use crate::findings::CipherRow;
 use crate::seal::{ends, packet};
 use crate::stopwatch::Stopwatch;
 
-/// Room of the batch that raw datagrams are sealed into (`farhaul_net::Capabilities::batch_bytes` of a UDP socket).
+/// The size of the batch that datagrams are sealed into, as `farhaul_net::Capabilities::batch_bytes` of a UDP
+/// socket has it.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// A block is cut into segments again and again; the clocks are read once a batch.
+/// Cuts a block into segments again and again, seals and opens them. The clocks are read once a batch.
 pub(super) fn measure(cipher: Cipher, segment_bytes: usize, block: &[u8], seconds: f64) -> CipherRow {
     let (mut sealing, mut opening) = ends(&[7; 32], 0, cipher);
     let mut arrived = vec![0; block.len()];
     let mut datagrams = DatagramCutter { number: 0, offset: 0, segment_bytes };
     let mut batch = vec![0; BATCH_BYTES];
-    // Once before it counts: memory and code that were never touched.
+    // One batch is not measured, as it touches memory and code for the first time.
     datagrams.seal(&mut sealing, block, &mut batch);
 
     let whole = Stopwatch::start();
@@ -47,7 +48,7 @@ pub(super) fn measure(cipher: Cipher, segment_bytes: usize, block: &[u8], second
     }
 }
 
-/// Where the cutting of the block has come to.
+/// Cuts the block into datagrams, and keeps its position.
 struct DatagramCutter {
     number: u64,
     offset: usize,
@@ -55,7 +56,7 @@ struct DatagramCutter {
 }
 
 impl DatagramCutter {
-    /// Fills the batch; yields how many datagrams of which length.
+    /// Fills the batch; returns the number and the length of its datagrams.
     fn seal(&mut self, packets: &mut Packets, block: &[u8], batch: &mut [u8]) -> (usize, usize) {
         let len = packets.datagram_len(&packet(0, 0, self.segment_bytes));
         let mut filled = 0;

@@ -1,4 +1,5 @@
-//! Copying blocks through memory: as `memcpy` does it, and past the cache, which spares the reading of what is overwritten.
+//! Copying blocks through memory: as `memcpy` does it, and past the cache, which avoids reading the bytes
+//! that are overwritten.
 
 use farhaul::Error;
 use farhaul_blocks::BlockPool;
@@ -7,12 +8,12 @@ use farhaul_volume::CHUNK;
 use super::{fill, rate};
 use crate::findings::{CopyRow, FindingRow, Findings};
 
-/// The working set is so much at least and at most, and twice the cache where that is known.
+/// The bounds of the working set, which is otherwise twice the cache.
 const SET_MIN: u64 = 128 << 20;
 const SET_MAX: u64 = 512 << 20;
 
 pub(super) fn measure(seconds: f64, findings: &mut Findings) -> Result<(), Error> {
-    // A run that only looks whether all is well need not touch so much.
+    // A run of zero seconds is a test, and need not touch as much memory.
     let set = if seconds > 0.0 { (2 * cache_bytes()).clamp(SET_MIN, SET_MAX) } else { 8 * CHUNK };
     let blocks = (set / CHUNK / 2) as usize;
     let no_memory = |source| Error::of_host("no memory for the copies", source);
@@ -38,7 +39,7 @@ pub(super) fn measure(seconds: f64, findings: &mut Findings) -> Result<(), Error
     Ok(())
 }
 
-/// The largest cache that the system knows of, in bytes; 0 when it says nothing.
+/// The bytes of the largest cache that the system reports; 0 if it reports none.
 fn cache_bytes() -> u64 {
     let sizes = (0..8).filter_map(|index| {
         std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()
@@ -46,7 +47,7 @@ fn cache_bytes() -> u64 {
     sizes.filter_map(|text| parse_size(text.trim())).max().unwrap_or(0)
 }
 
-/// `32768K`, `32M`.
+/// Parses `32768K`, `32M`.
 fn parse_size(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix('K') {
         Some(digits) => (digits, 1 << 10),
@@ -63,24 +64,22 @@ mod streaming {
 
     const LANE: usize = size_of::<__m128i>();
 
-    /// Copies past the cache what is aligned in `to`, and plainly what is not.
+    /// Copies the part that is aligned in `to` past the cache, and the rest plainly.
     ///
-    /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     pub(super) fn copy(from: &[u8], to: &mut [u8]) {
-        assert_eq!(from.len(), to.len(), "a copy has the length of what is copied");
+        assert_eq!(from.len(), to.len(), "a copy is as long as its source");
         // SAFETY: an `__m128i` is sixteen bytes of which any are valid.
         let (head, lanes, tail) = unsafe { to.align_to_mut::<__m128i>() };
         let (from_head, rest) = from.split_at(head.len());
         let (from_lanes, from_tail) = rest.split_at(lanes.len() * LANE);
         head.copy_from_slice(from_head);
         for (lane, bytes) in lanes.iter_mut().zip(from_lanes.chunks_exact(LANE)) {
-            // SAFETY: `bytes` has the sixteen bytes that are read, at any alignment; `lane` is an aligned `__m128i` that is
-            // borrowed mutably. Every x86-64 processor has SSE2.
+            // SAFETY: `bytes` has the sixteen bytes that are read, at any alignment; `lane` is an aligned
+            // `__m128i` that is borrowed mutably. Every x86-64 processor has SSE2.
             unsafe { _mm_stream_si128(lane, _mm_loadu_si128(bytes.as_ptr().cast())) };
         }
-        // Such stores are not ordered with later ones; whoever reads `to` after this must see them.
-        // SAFETY: a fence touches no memory, and every x86-64 processor has SSE.
+        // Such stores are not ordered with later ones; a thread that reads `to` after this must see them.
         unsafe { _mm_sfence() };
         tail.copy_from_slice(from_tail);
     }

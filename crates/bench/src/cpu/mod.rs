@@ -1,7 +1,7 @@
-//! `farhaul bench cpu`: what one core does with the content of a transfer, by itself: cipher, digest, copy.
+//! `farhaul bench cpu`: how fast one core handles the content of a transfer: cipher, digest, copy.
 //!
-//! Always true: a rate is of the thread's processor time, so that other work on the host changes it little; the content
-//! comes from blocks as a transfer's does and stays in the cache, but for the copies.
+//! Always true: a rate is per processor time of the thread, so that other work on the host changes it little;
+//! the content comes from blocks, as in a transfer, and stays in the cache, except for the copies.
 
 mod cipher;
 mod copy;
@@ -16,16 +16,17 @@ use crate::findings::{CipherRow, DigestRow, ExpectedRate, FindingRow, Findings};
 use crate::stopwatch::Stopwatch;
 use crate::{Monitor, bps};
 
-/// Payloads of datagrams: the first ones of a path, those of 1500-byte packets, those of 9000-byte packets.
+/// Payload lengths of datagrams: the first ones of a path, those of 1500-byte packets, those of 9000-byte
+/// packets.
 pub const SEGMENTS: [usize; 3] = [1158, 1430, 8934];
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
-/// A small file and a chunk.
+/// The lengths to digest: a small file and a chunk.
 const DIGESTED: [usize; 2] = [64 << 10, CHUNK as usize];
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuConfig {
-    /// Time of each line.
+    /// The time of each measurement.
     pub time: Duration,
 }
 
@@ -35,13 +36,13 @@ impl Default for CpuConfig {
     }
 }
 
-/// Measures all that one core does.
+/// Measures everything that one core does.
 pub fn measure(config: &CpuConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     let seconds = config.time.as_secs_f64();
     let pool =
         BlockPool::new(2, CHUNK as usize).map_err(|source| Error::of_host("no memory for blocks", source))?;
     let mut block = pool.take();
-    // Zeros would do for a cipher, but nobody should have to wonder.
+    // Zeros would do for a cipher, but a reader of the figures should not have to wonder.
     fill(&mut block);
     for cipher in CIPHERS {
         for segment_bytes in SEGMENTS {
@@ -64,7 +65,7 @@ pub fn measure(config: &CpuConfig, watch: &Monitor<'_>, findings: &mut Findings)
 
 /// Bits per second of processor time of something that handles `bytes` bytes.
 fn rate(seconds: f64, bytes: usize, mut once: impl FnMut()) -> f64 {
-    // The first touches memory that is not there yet, and code.
+    // The first call touches code and memory for the first time.
     once();
     let watch = Stopwatch::start();
     let mut count = 0;
@@ -75,7 +76,7 @@ fn rate(seconds: f64, bytes: usize, mut once: impl FnMut()) -> f64 {
     bps(count * bytes as u64, watch.cpu())
 }
 
-/// Bytes without a pattern.
+/// Fills the slice with bytes that have no pattern.
 fn fill(bytes: &mut [u8]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for word in bytes.chunks_mut(8) {
@@ -87,8 +88,8 @@ fn fill(bytes: &mut [u8]) {
     }
 }
 
-/// One flow with the default cipher in 1500-byte packets: the flow's thread seals or opens, readers or writers digest
-/// beside it, and no end has more cores than this host.
+/// The expected rate of one flow with the default cipher in 1500-byte packets. The flow's thread seals or
+/// opens, readers or writers digest beside it, and neither end has more cores than this host.
 fn expected(findings: &Findings) -> Option<ExpectedRate> {
     let default = Cipher::default().name();
     let is_default = |row: &&CipherRow| row.cipher == default && row.segment_bytes == SEGMENTS[1];

@@ -1,4 +1,4 @@
-//! One case of a link measurement: what both ends have agreed on, and what each has counted.
+//! One case of a link measurement: the terms on which both ends agree, and each end's counts.
 
 use farhaul::FLOWS_MAX;
 use farhaul::{Cipher, Code, Error};
@@ -6,11 +6,11 @@ use farhaul_net::DATAGRAM_LEN_MAX;
 use farhaul_proto::{HEADER_LEN, SEGMENT_FRAME_LEN, TAG_LEN};
 use serde::{Deserialize, Serialize};
 
-/// What a sealed datagram has beside its payload.
+/// The bytes of a sealed datagram beside its payload.
 pub(super) const OVERHEAD: usize = HEADER_LEN + SEGMENT_FRAME_LEN + TAG_LEN;
-/// Shortest datagram: a sealed one with a byte in it.
+/// The shortest datagram: a sealed one with one byte of payload.
 pub(super) const DATAGRAM_MIN: usize = OVERHEAD + 1;
-/// Longest case.
+/// The longest case.
 pub(super) const SECONDS_MAX: f64 = 60.0;
 
 /// One of the two ends.
@@ -26,18 +26,18 @@ pub(crate) enum LinkSide {
 pub(crate) struct LinkCase {
     pub(crate) sender: LinkSide,
     pub(crate) datagram_bytes: usize,
-    /// None: plain.
+    /// `None` if the datagrams are not sealed.
     pub(crate) cipher: Option<Cipher>,
     pub(crate) flows: usize,
     pub(crate) seconds: f64,
-    /// Of all flows together.
+    /// The rate of all flows together.
     pub(crate) rate_bps: Option<u64>,
-    /// Bytes on the way, of all flows together.
+    /// The bytes in flight of all flows together.
     pub(crate) window_bytes: u64,
 }
 
 impl LinkCase {
-    /// The one place that judges it; the other end may be of any origin.
+    /// Checks the case, which only this function does: the other end may be of any origin.
     pub(crate) fn checked(self) -> Result<LinkCase, Error> {
         let is_sound = (DATAGRAM_MIN..=DATAGRAM_LEN_MAX).contains(&self.datagram_bytes)
             && (1..=FLOWS_MAX).contains(&self.flows)
@@ -46,11 +46,11 @@ impl LinkCase {
         if is_sound {
             Ok(self)
         } else {
-            Err(Error::new(Code::BadOption, format!("a link cannot be measured so: {self:?}")))
+            Err(Error::new(Code::BadOption, format!("a link cannot be measured with these values: {self:?}")))
         }
     }
 
-    /// A flow's part of the window, one datagram at least.
+    /// A flow's part of the window, at least one datagram.
     pub(super) fn flow_window(&self) -> u64 {
         (self.window_bytes / self.flows as u64).max(self.datagram_bytes as u64)
     }
@@ -61,7 +61,7 @@ impl LinkCase {
     }
 }
 
-/// What one end has counted, all flows together.
+/// The counts of one end, all flows together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CaseTotals {
     pub(crate) datagrams: u64,
@@ -69,13 +69,13 @@ pub(crate) struct CaseTotals {
     /// From the first datagram to the last.
     pub(crate) seconds: f64,
     pub(crate) cpu_seconds: f64,
-    /// Time that the threads could have run and got no core, as other work had them.
+    /// The time that the threads were ready to run but had no core, because other work had it.
     pub(crate) starved_seconds: f64,
-    /// Time that a sender waited for news of what was on the way, mean of the flows.
+    /// The time that a sender waited for news, the mean over all flows.
     pub(crate) window_seconds: f64,
     /// Reads that the receiver's kernel dropped.
     pub(crate) overflows: u64,
-    /// Flows that met the other end.
+    /// The number of flows that have met the other end.
     pub(crate) met: usize,
     /// Why a flow ended early.
     pub(crate) error: Option<String>,

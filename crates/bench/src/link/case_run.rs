@@ -1,4 +1,4 @@
-//! One end of a case while it runs: a thread a flow.
+//! One end of a running case, with a thread for each flow.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,19 +16,19 @@ use super::flow::{self, FlowTotals};
 use super::meeting::{FlowBadge, meet};
 use crate::seal;
 
-/// What both ends know and nobody else.
+/// The secrets that only the two ends know.
 pub(crate) struct CaseKeys {
     pub(crate) token: HelloSecret,
     pub(crate) secret: HelloSecret,
 }
 
-/// A flow's socket and where its other end may be.
+/// A flow's socket, and the addresses at which its other end may be.
 pub(crate) struct FlowSocket {
     socket: UdpLink,
     candidates: Vec<SocketAddr>,
 }
 
-/// Sockets for both families where the system has IPv6, on ports of the range or on any.
+/// Opens a socket for both address families if the system has IPv6, on a port of the range or on any port.
 pub(crate) fn bind(ports: Option<RangeInclusive<u16>>) -> io::Result<UdpLink> {
     let at = |ip: IpAddr| match ports.clone() {
         Some(ports) => UdpLink::bind_in_range(ip, ports),
@@ -41,12 +41,12 @@ pub(crate) fn ports(sockets: &[UdpLink]) -> Vec<u16> {
     sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect()
 }
 
-/// What the kernel holds for the poorest of them until it is received.
+/// The bytes that the kernel holds for the socket with the smallest receive buffer.
 pub(crate) fn recv_buffer_bytes(sockets: &[UdpLink]) -> usize {
     sockets.iter().map(|socket| socket.capabilities().recv_buffer_bytes).min().unwrap_or(0)
 }
 
-/// Each socket with the other end's port at each of its addresses.
+/// Each socket with the candidates for its other end: that end's port at each of its addresses.
 pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[SocketAddr], ports: &[u16]) -> Vec<FlowSocket> {
     let end = |(socket, &port): (UdpLink, &u16)| {
         let has_six = socket.local_addr().is_none_or(|local| local.is_ipv6());
@@ -57,28 +57,28 @@ pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[SocketAddr], ports: &[u16
     sockets.into_iter().zip(ports).map(end).collect()
 }
 
-/// What a thread comes to.
+/// The result of a flow's thread.
 #[derive(Default)]
 struct FlowResult {
     counted: Option<FlowTotals>,
-    /// Where the other end was.
+    /// The address of the other end.
     remote: Option<SocketAddr>,
     mtu: Option<u16>,
     error: Option<String>,
 }
 
-/// Where a case's other end was, and the longest packet that this host sends there in one piece.
+/// The address family of a case's other end, and the longest packet that this host sends there in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CaseRoute {
     pub(super) is_six: bool,
     pub(super) mtu: Option<u16>,
 }
 
-/// Dropped, it ends without regard to what is on the way.
+/// A running case. Dropping it ends the case without waiting for datagrams in flight.
 pub(crate) struct CaseRun {
     threads: Vec<JoinHandle<FlowResult>>,
     ending: Arc<AtomicBool>,
-    /// Of this case alone.
+    /// Ends the threads of this case.
     dropped: Arc<AtomicBool>,
 }
 
@@ -114,12 +114,12 @@ impl CaseRun {
         Ok(running)
     }
 
-    /// Whether all senders are through, or all receivers have given up.
+    /// Whether all senders have finished, or all receivers have given up.
     pub(super) fn is_through(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the senders, or for what is still to be received, and adds up.
+    /// Waits for the senders, or for datagrams that are still to be received, and adds up the counts.
     pub(crate) fn finish(self) -> CaseTotals {
         self.finish_with_way().0
     }
@@ -137,7 +137,7 @@ impl CaseRun {
 
 impl Drop for CaseRun {
     fn drop(&mut self) {
-        // After `finish` there is nobody left to hear it.
+        // After `finish` there are no threads left to stop.
         if !self.threads.is_empty() {
             self.dropped.store(true, Relaxed);
         }
@@ -153,7 +153,7 @@ fn run(
     ending: &AtomicBool,
     stop: &AtomicBool,
 ) -> io::Result<Option<FlowTotals>> {
-    // Without the exact timer a pace would be kept in steps of 50 us.
+    // Without the exact timer, a pace would be kept in steps of 50 us.
     let _ = farhaul_net::timer_slack_min();
     if !meet(&mut end.socket, badge, &end.candidates, stop)? {
         return Ok(None);

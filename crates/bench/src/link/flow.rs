@@ -1,7 +1,7 @@
-//! One flow of a case, on a thread of its own: it meets its other end and sends or receives.
+//! One flow of a case, on a thread of its own: it meets its other end, and sends or receives.
 //!
-//! Always true: a sender has no more than its window on the way, as far as it has news, and with a rate given sends no
-//! faster; without any news it sends its first window again and again and ends after [`SILENCE`].
+//! Always true: a sender has at most its window in flight, as far as it has news, and does not exceed a given
+//! rate; without any news it sends its first window again and again, and ends after [`SILENCE`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,21 +17,21 @@ use super::window::FlowWindow;
 use crate::seal::packet;
 use crate::stopwatch::{Stopwatch, starved_seconds};
 
-/// After so long without news, what is on the way is taken as lost; a flow that never had any ends.
+/// After this time without news, datagrams in flight count as lost; a flow that has never had news ends.
 const SILENCE: Duration = Duration::from_secs(1);
-/// After so long without the first news the first window is sent again: the other end may have read it while it still looked
-/// for this one, and a path may lose all of it.
+/// After this time without the first news, the first window is sent again: the other end may have read it
+/// while it was still looking for this one, or the path may have lost all of it.
 const FIRST_AGAIN: Duration = Duration::from_millis(100);
-/// A receiver to which nothing comes repeats its news so often: if they were lost, the sender has no window left.
+/// How often a receiver that gets nothing repeats its news: if they were lost, the sender has no window left.
 const NEWS_AGAIN: Duration = Duration::from_millis(50);
-/// A receiver tells its news after so many bytes, or when nothing more is waiting.
+/// A receiver sends news after this many bytes, or when nothing more is waiting.
 const NEWS_BYTES: u64 = 128 << 10;
 /// How long a receiver waits for late datagrams after the sender has ended.
 const LATE: Duration = Duration::from_millis(150);
-/// How much a sender that was held up may catch up with.
+/// The seconds of rate that a sender that was held up may make up for.
 const CATCH_UP: f64 = 0.01;
 
-/// What a flow has counted.
+/// The counts of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowTotals {
     pub(super) datagrams: u64,
@@ -60,12 +60,12 @@ impl FlowTotals {
     }
 }
 
-/// Where a sender stands.
+/// The state of a sender.
 struct SendState {
     next: u64,
-    /// The number behind the newest that has arrived, or been given up.
+    /// The number behind the newest datagram that has arrived or was given up.
     arrived: u64,
-    /// When news came, or were given up.
+    /// When news last came, or datagrams were given up.
     heard: Instant,
     has_news: bool,
     window: FlowWindow,
@@ -76,7 +76,7 @@ impl SendState {
         self.next - self.arrived
     }
 
-    /// Takes what is on the way as lost when nothing has been heard for so long that it must be.
+    /// Counts datagrams in flight as lost if there was no news for too long.
     fn give_up(&mut self) {
         let patience = if self.has_news { SILENCE } else { FIRST_AGAIN };
         if self.heard.elapsed() > patience {
@@ -86,7 +86,7 @@ impl SendState {
     }
 
     fn on_news(&mut self, next: u64, count: u64) {
-        // The first news may be of a window that was given up.
+        // The first news may be about a window that was given up.
         let is_new = next > self.arrived || !self.has_news;
         if is_new && next <= self.next {
             self.window.on_news(next, count, self.next);
@@ -247,12 +247,12 @@ fn sleep(link: &UdpLink, time: Duration, direction: FlowRole) -> io::Result<()> 
     wait(&mut fds, Some(time))
 }
 
-/// How many bytes may be sent by when.
+/// Limits the bytes that may be sent by a certain time.
 #[derive(Debug)]
 struct BytePacer {
-    /// Bytes a second; none: as many as will go.
+    /// Bytes a second; `None` is unlimited.
     rate: Option<f64>,
-    /// Bytes that the rate had allowed at the time of the last look.
+    /// The bytes that were allowed at the last call of `room`.
     allowed: f64,
     looked: f64,
 }
@@ -262,7 +262,7 @@ impl BytePacer {
         BytePacer { rate, allowed: 0.0, looked: 0.0 }
     }
 
-    /// Bytes that may be sent now, `seconds` after the beginning.
+    /// The bytes that may be sent now, `seconds` after the beginning.
     fn room(&mut self, seconds: f64) -> u64 {
         let Some(rate) = self.rate else { return u64::MAX };
         self.allowed = (self.allowed + (seconds - self.looked) * rate).min((rate * CATCH_UP).max(65_536.0));
@@ -274,11 +274,10 @@ impl BytePacer {
         self.allowed -= bytes as f64;
     }
 
-    /// Until there is room for `len` bytes, and then some, so that datagrams leave in batches.
+    /// The time until there is room for `len` bytes, or a little longer, so that datagrams leave in batches.
     fn pause(&self, seconds: f64, len: usize) -> Duration {
-        let missing = len as f64 - self.allowed - (seconds - self.looked);
-        let seconds = self.rate.map_or(0.0, |rate| missing / rate);
-        Duration::from_secs_f64(seconds.clamp(0.0005, 0.1))
+        let missing_s = self.rate.map_or(0.0, |rate| (len as f64 - self.allowed) / rate) - (seconds - self.looked);
+        Duration::from_secs_f64(missing_s.clamp(0.0005, 0.1))
     }
 }
 
@@ -290,7 +289,7 @@ mod tests {
     use crate::link::LinkSide;
     use crate::seal;
 
-    /// Ends the threads of a test that fails, too.
+    /// Ends the threads of a test, even if it fails.
     struct EndOnDrop<'a>(&'a AtomicBool);
 
     impl Drop for EndOnDrop<'_> {
@@ -299,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A flow's other end, which answers each datagram as it is told.
+    /// A flow's other end, which answers each datagram as `answer` says.
     fn other_end(
         mut link: UdpLink,
         badge: &FlowBadge,
@@ -350,7 +349,7 @@ mod tests {
             let answer = move |bytes: &[u8]| {
                 let number = PacketHeader::decode(bytes)?.number;
                 stop.fetch_or(count > 100, Relaxed);
-                // The other end was still looking for this one when the first sixteen came.
+                // The other end was still looking for this one when the first sixteen datagrams came.
                 (number >= 16).then(|| {
                     count += 1;
                     MeetingMessage::News { next: number + 1, count }
@@ -379,7 +378,8 @@ mod tests {
             bytes[..HEADER_LEN].copy_from_slice(&PacketHeader { flow_id: 0, number: 4 }.encode());
             assert_eq!(other.send(&mut batch).unwrap(), SendStatus::All);
             let (mut arrived, mut news) = (RecvBatch::new(), Vec::new());
-            // Whoever lost the first must hear a second; one that never comes keeps this going until the test is ended.
+            // A sender that lost the first news must hear the second. If that never comes, this loop runs
+            // until the test is ended.
             while news.len() < 2 {
                 sleep(&other, Duration::from_millis(100), FlowRole::In).unwrap();
                 while other.recv(&mut arrived).unwrap() > 0 {

@@ -1,7 +1,7 @@
-//! The small datagrams beside the measured ones: finding each other, and news of what has arrived.
+//! The small datagrams beside the measured ones: to find the other end, and to report what has arrived.
 //!
-//! Always true: nothing but these goes to an address that has not shown the token; they begin with a byte that no packet of
-//! ours begins with.
+//! Always true: only these go to an address that has not shown the token; they begin with a byte that none of
+//! our packets begins with.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 use farhaul_connect::hello::HelloSecret;
 use farhaul_net::{Link, RecvBatch, SendBatch, UdpLink, wait};
 
-/// How long the ends look for each other, and how often they call.
+/// How long the ends look for each other, and (`CALL_EVERY`) how often they call.
 const PATIENCE: Duration = Duration::from_secs(5);
 const CALL_EVERY: Duration = Duration::from_millis(20);
 
 const MEET: u8 = 0xb1;
 const NEWS: u8 = 0xb2;
 
-/// What is said beside the data.
+/// A message beside the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MeetingMessage {
-    /// I am here; `heard`: and have heard you.
+    /// The sender is here and, if `heard`, has heard the other end.
     Meet { heard: bool },
-    /// The number behind the newest datagram that has arrived, and how many have.
+    /// The number behind the newest datagram that has arrived, and how many have arrived.
     News { next: u64, count: u64 },
 }
 
-/// Which flow of which measurement.
+/// Identifies a flow of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct FlowBadge {
     pub(super) token: HelloSecret,
@@ -51,7 +51,7 @@ impl FlowBadge {
         bytes
     }
 
-    /// None for what is no word, or not for this flow.
+    /// Decodes a message; `None` if it is not one, or not for this flow.
     pub(super) fn decode(&self, bytes: &[u8]) -> Option<MeetingMessage> {
         let bytes: &[u8; WORD_LEN] = bytes.try_into().ok()?;
         if bytes[1..33] != self.token.0 || bytes[33..35] != self.flow.to_be_bytes() {
@@ -66,7 +66,7 @@ impl FlowBadge {
         }
     }
 
-    /// Says something; that it may be lost is known.
+    /// Sends a message. It may get lost, so callers repeat it.
     pub(super) fn say(
         &self,
         link: &mut UdpLink,
@@ -84,8 +84,8 @@ impl FlowBadge {
     }
 }
 
-/// Calls all candidates until the other end has been heard and has heard us; then the link goes there and only there.
-/// False when time is up or `stop` is set.
+/// Calls all candidates until the other end has been heard and has heard us; from then on, the link sends
+/// only there. Returns `false` if time is up or `stop` is set.
 pub(super) fn meet(
     link: &mut UdpLink,
     badge: &FlowBadge,
@@ -120,12 +120,13 @@ pub(super) fn meet(
                         is_mutual |= mutual;
                     }
                     Some(MeetingMessage::News { .. }) => {}
-                    // Data: the other end has heard us and begun. A stranger's would have been dropped.
+                    // Data: the other end has heard us and has begun. Before that, a stranger's datagrams do
+                    // not count.
                     None => is_mutual |= heard,
                 }
             }
             if is_mutual {
-                // Whichever of these arrives ends the other end's calling.
+                // Any of these that arrives ends the other end's calls.
                 for _ in 0..3 {
                     badge.say(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
                 }
@@ -170,7 +171,7 @@ mod tests {
         std::thread::scope(|scope| {
             let near = scope.spawn(|| meet(&mut one, &badge(1, 0), &[third, second], &stop));
             let stranger = scope.spawn(|| meet(&mut other, &badge(9, 0), &[first, second], &stop));
-            // Without candidates: the near end has to begin.
+            // Without candidates, this end waits for the near end to begin.
             assert!(meet(&mut two, &badge(1, 0), &[], &stop).unwrap());
             assert!(near.join().unwrap().unwrap());
             stop.store(true, Relaxed);

@@ -1,11 +1,12 @@
-//! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, one and more flows, both ways.
+//! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, with one and
+//! more flows, in both directions.
 //!
-//! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end
-//! to take part; `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`,
-//! `meeting.rs` the datagrams beside the measured ones.
+//! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end to
+//! take part; `case_run.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meeting.rs`
+//! the datagrams beside the measured ones.
 //!
-//! Always true: with a rate given no more is sent; without one, no more than a window is on the way at any time, and less
-//! when datagrams are lost; no case lasts longer than it was told to.
+//! Always true: a given rate is not exceeded; without one, at most a window is in flight at any time, and
+//! less if datagrams are lost; no case lasts longer than configured.
 
 mod case;
 mod case_run;
@@ -31,16 +32,17 @@ pub(crate) use case::{CaseTotals, LinkCase, LinkSide};
 use case_run::CaseRoute;
 pub(crate) use case_run::{CaseKeys, CaseRun, bind, ends, ports, recv_buffer_bytes};
 
-/// Bytes on the way without a rate given: what keeps a link of 10 Gbit/s and 1 ms busy, and what a switch can hold.
+/// The window if no rate is given: enough for a link of 10 Gbit/s and 1 ms, and not more than a switch can
+/// hold.
 const WINDOW: u64 = 2 << 20;
-/// With a rate given, so much time of it may be on the way.
+/// If a rate is given, as many bytes may be in flight as it sends in this many seconds.
 const WINDOW_TIME: f64 = 0.5;
-/// IP packets of Ethernet, plain and jumbo.
+/// The lengths of IP packets on Ethernet, plain and jumbo.
 const PACKETS: [usize; 2] = [1500, 9000];
-/// From this on a core counts as full.
+/// From this share on, a core counts as busy.
 const FULL: f64 = 0.9;
 
-/// Which way the datagrams go, seen from here.
+/// The direction of the datagrams, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DatagramDirection {
     To,
@@ -53,21 +55,21 @@ pub enum DatagramDirection {
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
     pub target: SshTarget,
-    /// Time of each case, at most a minute.
+    /// The time of each case, at most a minute.
     pub time: Duration,
-    /// Highest rate of all flows together, in UDP payload bits a second.
+    /// The highest rate of all flows together, in bits of UDP payload a second.
     pub rate_bps: Option<u64>,
     pub direction: DatagramDirection,
-    /// Numbers of flows. Empty: one and two.
+    /// The numbers of flows to measure; empty for one and two.
     pub flows: Vec<usize>,
-    /// IP packets in bytes. Empty: 1500 and 9000, as the path allows.
+    /// The lengths of IP packets in bytes; empty for 1500 and 9000, as the path allows.
     pub packets: Vec<usize>,
     pub cipher: Cipher,
-    /// First and last UDP port that the far end may use.
+    /// The first and last UDP port that the far end may use.
     pub udp_ports: (u16, u16),
 }
 
-/// Sends and receives in every case that was asked for.
+/// Measures every case that was asked for.
 pub fn measure(config: &LinkConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     judge(config)?;
     watch.begin("connecting")?;
@@ -88,7 +90,7 @@ pub fn measure(config: &LinkConfig, watch: &Monitor<'_>, findings: &mut Findings
     Ok(())
 }
 
-/// Refuses what cannot work, before anything is connected.
+/// Refuses values that cannot work, before anything is connected.
 fn judge(config: &LinkConfig) -> Result<(), Error> {
     let usage = |text: String| Err(Error::new(Code::BadOption, text));
     if config.cipher == Cipher::None {
@@ -127,19 +129,19 @@ impl LinkConfig {
     fn window_bytes(&self, flows: usize, recv_buffer_bytes: usize) -> u64 {
         let window = self.rate_bps.map_or(WINDOW, |rate| (rate as f64 / 8.0 * WINDOW_TIME) as u64);
         match (self.rate_bps, recv_buffer_bytes) {
-            // What the receiver's socket cannot hold would be lost when its thread is held up.
+            // Bytes that the receiver's socket cannot hold would be lost when its thread is held up.
             (None, bytes) if bytes > 0 => window.min((bytes * flows) as u64),
             _ => window.max(WINDOW),
         }
     }
 }
 
-/// IP and UDP headers.
+/// The bytes of IP and UDP headers.
 fn headers(is_six: bool) -> usize {
     if is_six { 48 } else { 28 }
 }
 
-/// Sealed ones are as long as a transfer's.
+/// The length of a datagram; a sealed one is as long as a transfer's.
 fn datagram_bytes(max: usize, cipher: Option<Cipher>) -> usize {
     let is_sealed = cipher.is_some() && max >= case::DATAGRAM_MIN + usize::from(CIPHER_BLOCK);
     if is_sealed { usize::from(segment_datagram(max as u16, CIPHER_BLOCK)) } else { max }
@@ -149,7 +151,7 @@ struct LinkBench<'a> {
     config: &'a LinkConfig,
     watch: &'a Monitor<'a>,
     far: FarEnd<'a>,
-    /// What its sockets hold until it receives; known after the first case.
+    /// What the far end's sockets hold until it receives; known after the first case.
     far_buffer_bytes: Option<usize>,
 }
 
@@ -178,13 +180,16 @@ impl LinkBench<'_> {
         .with_hint("open these ports in its firewall, or choose others with --udp-ports")
     }
 
-    /// The sizes to measure; why others are not.
+    /// The packet sizes to measure. Notes why others are skipped.
     fn packets(&self, way: CaseRoute, findings: &mut Findings) -> Vec<usize> {
         let asked = if self.config.packets.is_empty() { &PACKETS[..] } else { &self.config.packets };
         let fits = |&&packet: &&usize| way.mtu.is_none_or(|mtu| packet <= usize::from(mtu));
         for packet in asked.iter().filter(|packet| !fits(packet)) {
             let mtu = way.mtu.unwrap_or(0);
-            findings.skip(format!("packets of {packet} bytes"), format!("this host's way there takes {mtu}"));
+            findings.skip(
+                format!("packets of {packet} bytes"),
+                format!("the path from this host takes at most {mtu}"),
+            );
         }
         asked.iter().filter(fits).copied().collect()
     }
@@ -235,7 +240,7 @@ impl LinkBench<'_> {
         Ok(())
     }
 
-    /// One case from its sockets to its figures.
+    /// Runs one case, from its sockets to its figures.
     fn run(&mut self, mut case: LinkCase) -> Result<FinishedCase, Error> {
         let io = |source| Error::of_host("cannot open a UDP socket", source);
         let sockets = (0..case.flows).map(|_| bind(None)).collect::<std::io::Result<Vec<_>>>().map_err(io)?;
@@ -277,12 +282,12 @@ impl LinkBench<'_> {
         Ok(FinishedCase { case, sent, received, way, ports: far_ports, recv_buffer_bytes })
     }
 
-    /// Until the own flows are through, or the far ones should be.
+    /// Waits until our own flows have finished, or the far end's should have.
     fn await_end(&self, case: &LinkCase, running: &CaseRun) -> Result<(), Error> {
         let begun = Instant::now();
         while !running.is_through() {
             if self.watch.stop.load(Relaxed) {
-                // Dropped, both ends stop sending.
+                // Dropping the case stops both ends.
                 return Err(Error::interrupted());
             }
             if case.sender == LinkSide::Far && begun.elapsed().as_secs_f64() >= case.seconds {
@@ -307,9 +312,9 @@ struct FinishedCase {
     sent: CaseTotals,
     received: CaseTotals,
     way: Option<CaseRoute>,
-    /// The far end's.
+    /// The ports of the far end.
     ports: Vec<u16>,
-    /// Of the receiver.
+    /// What the receiver's sockets hold.
     recv_buffer_bytes: usize,
 }
 
@@ -336,7 +341,8 @@ fn row(direction: &str, packet_bytes: usize, ran: &FinishedCase) -> LinkRow {
     LinkRow { limit: limit(row.bps, case, sent, received).into(), ..row }
 }
 
-/// A thread that waits for a core counts as one that has it, or a busy host would look like a slow path.
+/// Names what limited a case. A thread that waits for a core counts as if it had one, or a busy host would
+/// look like a slow path.
 fn limit(bps: f64, case: &LinkCase, sent: &CaseTotals, received: &CaseTotals) -> &'static str {
     let is_at_rate = case.rate_bps.is_some_and(|rate| bps >= 0.95 * rate as f64);
     let wanted = |totals: &CaseTotals| {
@@ -359,7 +365,7 @@ fn limit(bps: f64, case: &LinkCase, sent: &CaseTotals, received: &CaseTotals) ->
     }
 }
 
-/// The slower way of the best sealed case, as a transfer may go either way.
+/// The expected rate: that of the best sealed case, in the slower direction, as a transfer may go either way.
 fn expected(findings: &Findings) -> Option<ExpectedRate> {
     let rows =
         findings.rows.iter().filter_map(|row| if let FindingRow::Link(row) = row { Some(row) } else { None });
@@ -373,7 +379,7 @@ fn expected(findings: &Findings) -> Option<ExpectedRate> {
         .min_by(|one, other| one.bps.total_cmp(&other.bps))?;
     let LinkRow { direction, packet_bytes, flows, limit, .. } = row;
     let host = findings.there.as_ref().map_or("the host", |there| there.name.as_str());
-    // Headers and tag of the transport are no content.
+    // The transport's headers and tag are not content.
     let content = (row.datagram_bytes - case::OVERHEAD) as f64 / row.datagram_bytes as f64;
     Some(ExpectedRate {
         bps: row.bps * content,
@@ -403,7 +409,7 @@ mod tests {
         }
     }
 
-    /// Both ends of a case in this process.
+    /// Runs both ends of a case in this process.
     fn both(case: &LinkCase) -> (CaseTotals, CaseTotals) {
         let keys = CaseKeys { token: HelloSecret::random().unwrap(), secret: HelloSecret::random().unwrap() };
         let sockets = || (0..case.flows).map(|_| bind(None).unwrap()).collect::<Vec<_>>();
@@ -438,7 +444,7 @@ mod tests {
                     received.datagrams > 0 && received.datagrams <= sent.datagrams,
                     "{sent:?} {received:?}"
                 );
-                // The rate is a ceiling: a slow machine may send less, never more.
+                // The rate is a ceiling: a slow machine may send less, but none sends more.
                 assert!(sent.bytes <= 300_000 + 2 * 65_536, "{sent:?}");
                 assert_eq!(received.bytes, received.datagrams * 1472);
             }

@@ -1,12 +1,13 @@
-//! How much of a flow may be on the way: doubles with every round without loss up to the most that is allowed, and is halved
-//! by a round with loss, so that a slow path is not flooded. Decides with plain numbers; knows no clock and no socket.
+//! How much of a flow may be in flight: the window doubles with every round without loss up to its maximum,
+//! and is halved by a round with loss, so that a slow path is not flooded. This code works with plain numbers
+//! and knows no clock and no socket.
 //!
-//! From: TCP's slow start and congestion avoidance, RFC 5681. Differs: little loss is borne with, as this measures paths
-//! that have some of their own.
+//! From: TCP's slow start and congestion avoidance, RFC 5681. Differs: a little loss is tolerated, as this
+//! measures paths that have loss of their own.
 
-/// Loss that is borne with, as one in so many.
+/// Loss is tolerated up to one datagram in this many.
 const BORNE: u64 = 50;
-/// Datagrams of the first window, and of the smallest.
+/// The number of datagrams in the first window, and in the smallest one.
 const SMALLEST: u64 = 16;
 
 #[derive(Debug)]
@@ -17,21 +18,21 @@ pub(super) struct FlowWindow {
     most: u64,
     /// Whether the window still doubles.
     is_starting: bool,
-    /// Until this number has arrived, loss is the one that was answered already.
+    /// Loss before this number has been answered already.
     answered: u64,
     arrived: u64,
     count: u64,
 }
 
 impl FlowWindow {
-    /// A window that adapts, for a flow whose rate nobody has named.
+    /// A window that adapts, for a flow without a given rate.
     pub(super) fn adapting(len: usize, most: u64) -> FlowWindow {
         let len = len as u64;
         let bytes = (SMALLEST * len).min(most);
         FlowWindow { len, bytes, most, is_starting: true, answered: 0, arrived: 0, count: 0 }
     }
 
-    /// A window that stays, for a flow whose rate the user has named.
+    /// A window that stays the same, for a flow whose rate the user has given.
     pub(super) fn fixed(len: usize, most: u64) -> FlowWindow {
         FlowWindow { bytes: most, is_starting: false, answered: u64::MAX, ..FlowWindow::adapting(len, most) }
     }
@@ -40,7 +41,8 @@ impl FlowWindow {
         self.bytes
     }
 
-    /// News: all up to `next` have arrived but for those that `count` lacks; `sent` are under way or have arrived.
+    /// Takes news: `count` datagrams have arrived, of those numbered below `next`; `sent` datagrams were
+    /// sent.
     pub(super) fn on_news(&mut self, next: u64, count: u64, sent: u64) {
         let gone = next.saturating_sub(self.arrived);
         let came = count.saturating_sub(self.count);

@@ -1,12 +1,15 @@
-//! Datagrams that have arrived, where the kernel put them; several from one read when it merged them (GRO).
+//! Datagrams that have arrived, in the buffer where the kernel put them. One read holds several datagrams if
+//! the kernel merged them (GRO).
 //!
-//! Always true: the pieces lie inside the buffer, ascending, without overlap, so that each can be handed out mutable.
+//! Always true: the pieces lie inside the buffer, ascending, without overlap, so each can be handed out as a
+//! mutable slice.
 
 use std::net::SocketAddr;
 
-/// Room for one read of a socket: the longest that a merged (GRO) read can be.
+/// The bytes for one read of a socket: a merged (GRO) read is never longer.
 pub(crate) const SLOT_LEN: usize = 1 << 16;
-/// Reads of one system call. The buffer is touched only as far as it is filled, so an idle link stays in the cache.
+/// The number of reads in one system call. The buffer is touched only as far as it is filled, so an idle link
+/// stays in the cache.
 const SLOTS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -17,18 +20,18 @@ struct MergedRead {
     ecn_ce: bool,
 }
 
-/// One datagram that has arrived. Its bytes may be changed in place (opened).
+/// One datagram that has arrived. Its bytes may be changed (opened) in place.
 #[derive(Debug)]
 pub struct Datagram<'a> {
     /// The payload.
     pub bytes: &'a mut [u8],
-    /// Who sent it; `None` when the link has one remote only and the kernel has seen to it.
+    /// The sender's address; `None` if the link has only one remote and the kernel checks it.
     pub from: Option<&'a SocketAddr>,
     /// Whether a router marked congestion on the way.
     pub ecn_ce: bool,
 }
 
-/// Datagrams that [`crate::Link::recv`] has brought. Costs 1 MiB of address space.
+/// Datagrams that [`crate::Link::recv`] has received. Takes 1 MiB of address space.
 #[derive(Debug)]
 pub struct RecvBatch {
     buffer: Box<[u8]>,
@@ -51,23 +54,23 @@ impl RecvBatch {
         self.pieces.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no datagrams.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// The datagrams in order of arrival. Can be asked for again; the bytes are then as the last look left them.
+    /// The datagrams in order of arrival. This may be called again; changes to the bytes remain.
     pub fn datagrams(&mut self) -> Datagrams<'_> {
         Datagrams { rest: &mut self.buffer, base: 0, pieces: self.pieces.iter(), sources: &self.sources }
     }
 
-    /// Drops the datagrams for which `keep` is false, each by itself.
+    /// Drops each datagram for which `keep` returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         let buffer = &self.buffer;
         self.pieces.retain(|piece| keep(&buffer[piece.start as usize..][..piece.len as usize]));
     }
 
-    /// Adds one datagram behind the others; false if there is no room.
+    /// Adds one datagram behind the others; returns `false` if there is no room.
     pub(crate) fn append(&mut self, bytes: &[u8], from: Option<SocketAddr>, ecn_ce: bool) -> bool {
         let start = self.pieces.last().map_or(0, |last| (last.start + last.len) as usize);
         let Some(room) = self.buffer.get_mut(start..start + bytes.len()) else { return false };
@@ -96,12 +99,13 @@ impl RecvBatch {
         &self.buffer
     }
 
-    /// Says who sent the pieces that are added from now on.
+    /// Sets the sender of the pieces that are added from now on.
     pub(crate) fn source(&mut self, from: Option<SocketAddr>) {
         self.sources.push(from);
     }
 
-    /// Adds `len` bytes at `start` as datagrams of `stride` bytes, the last of which may be shorter. A source was said.
+    /// Adds `len` bytes at `start` as datagrams of `stride` bytes, of which the last may be shorter. The
+    /// caller has set a source.
     pub(crate) fn push(&mut self, start: usize, len: usize, stride: usize, ecn_ce: bool) {
         assert!(
             start + len <= self.buffer.len() && !self.sources.is_empty(),

@@ -1,15 +1,17 @@
-//! Datagrams on their way out, laid one behind another in trains that the kernel can take as one (GSO).
+//! Datagrams on their way out, placed one behind another in trains that the kernel can take as one (GSO).
 //!
-//! Always true: the datagrams of a train follow each other without a gap, all have the size of the first but the last,
-//! which may be shorter; a train is within the kernel's limits; what is before the cursor is sent or given up.
+//! Always true: the datagrams of a train follow each other without a gap and have the size of the first, only
+//! the last may be shorter; a train is within the kernel's limits; everything before the cursor is sent or
+//! given up.
 
 use std::net::SocketAddr;
 
 use super::DATAGRAM_LEN_MAX;
 
-/// A train is one send call's payload, and must fit one IP packet's length field as if it were one datagram.
+/// The longest train: it is the payload of one send call, and must fit the length field of one IP packet.
 const TRAIN_LEN_MAX: usize = DATAGRAM_LEN_MAX;
-/// UDP_MAX_SEGMENTS of Linux up to 6.8 (128 since): more gains nothing measurable.
+/// The most datagrams of a train: UDP_MAX_SEGMENTS of Linux up to 6.8. Later kernels take 128, but longer
+/// trains gain nothing measurable.
 pub(crate) const TRAIN_DATAGRAMS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +28,7 @@ struct GsoTrain {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingPayload<'a> {
     pub bytes: &'a [u8],
-    /// Where to cut; at least `bytes.len()` when this is one datagram.
+    /// The length of each datagram; at least `bytes.len()` if this is one datagram.
     pub gso_size: usize,
     pub to: Option<SocketAddr>,
 }
@@ -45,7 +47,7 @@ pub struct SendBatch {
     trains: Vec<GsoTrain>,
     datagrams: usize,
     to: Option<SocketAddr>,
-    /// Cursor: the first train that is not sent, and the bytes of it that are.
+    /// The cursor: the first train that is not all sent, and the bytes of it that are.
     next_train: usize,
     next_offset: usize,
 }
@@ -64,7 +66,7 @@ impl SendBatch {
         }
     }
 
-    /// Forgets everything, sent or not. The destination goes back to the link's remote.
+    /// Drops all datagrams, sent or not, and resets the destination to the link's remote.
     pub fn clear(&mut self) {
         self.used = 0;
         self.trains.clear();
@@ -74,8 +76,8 @@ impl SendBatch {
         self.next_offset = 0;
     }
 
-    /// The bytes of the next datagram, to be written in full (they hold old ones). `None` when the batch is full; a
-    /// length of 0 or above [`DATAGRAM_LEN_MAX`] never fits.
+    /// The bytes of the next datagram. They hold old content, and the caller writes all of them. Returns
+    /// `None` if the batch is full, or `len` is 0 or above [`DATAGRAM_LEN_MAX`].
     pub fn datagram(&mut self, len: usize) -> Option<&mut [u8]> {
         debug_assert!(len > 0 && len <= DATAGRAM_LEN_MAX, "no datagram has {len} bytes");
         let start = self.used;
@@ -94,7 +96,8 @@ impl SendBatch {
         Some(&mut self.buffer[start..start + len])
     }
 
-    /// As [`SendBatch::datagram`], in a train of its own: if the network refuses this one, no other is lost with it.
+    /// As [`SendBatch::datagram`], but in a train of its own: if the network refuses this datagram, no other
+    /// one is lost with it.
     pub fn datagram_apart(&mut self, len: usize) -> Option<&mut [u8]> {
         self.close_train();
         self.datagram(len)?;
@@ -108,7 +111,7 @@ impl SendBatch {
         }
     }
 
-    /// Destination of the datagrams that follow; `None` is the link's remote.
+    /// Sets the destination of the datagrams that follow; `None` is the link's remote.
     pub fn to(&mut self, addr: Option<SocketAddr>) {
         if addr != self.to {
             self.to = addr;
@@ -141,7 +144,7 @@ impl SendBatch {
         self.buffer.len() - self.used
     }
 
-    /// Gives up what is unsent and returns how many datagrams that were.
+    /// Drops all unsent datagrams and returns their number.
     pub fn discard_unsent(&mut self) -> usize {
         let count = self.unsent_trains().map(|train| train.datagrams()).sum();
         self.next_train = self.trains.len();
@@ -149,7 +152,7 @@ impl SendBatch {
         count
     }
 
-    /// What is unsent, train by train.
+    /// The unsent trains.
     pub(crate) fn unsent_trains(&self) -> impl Iterator<Item = PendingPayload<'_>> {
         let mut offset = self.next_offset;
         self.trains[self.next_train..].iter().map(move |train| {
@@ -159,7 +162,7 @@ impl SendBatch {
         })
     }
 
-    /// What is unsent, one datagram after another.
+    /// The unsent datagrams, one by one.
     pub(crate) fn unsent_datagrams(&self) -> impl Iterator<Item = PendingPayload<'_>> {
         self.unsent_trains().flat_map(|train| {
             let PendingPayload { gso_size, to, .. } = train;
@@ -280,7 +283,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against a plain list: whatever is added and however the cursor moves, what is left is the list's tail.
+        /// Compares the batch with a plain list: whatever is added and however the cursor moves, what is left
+        /// is the list's tail.
         #[test]
         fn what_is_unsent_is_what_was_added_and_not_passed(
             lens in proptest::collection::vec(proptest::prop_oneof![1..9_usize, 1471..1473_usize, 1..9000_usize], 1..200),

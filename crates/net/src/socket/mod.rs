@@ -1,7 +1,7 @@
 //! UDP sockets: batches out with sendmmsg and GSO, batches in with recvmmsg and GRO, IPv4 and IPv6.
 //!
-//! Always true: the socket never blocks and never fragments; while datagrams from before `connect` may be queued, the
-//! sender of each is compared with the remote.
+//! Always true: the socket never blocks and never fragments; as long as datagrams from before `connect` may
+//! be queued, the sender of each is compared with the remote.
 
 mod open;
 mod receive;
@@ -25,7 +25,7 @@ pub const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 pub struct UdpLink {
     socket: UdpSocket,
     six: bool,
-    /// Bound to an address that the caller chose: no route changes it.
+    /// Bound to an address that the caller chose, so the link does not follow a change of routes.
     anchored: bool,
     ecn: bool,
     remote: Option<SocketAddr>,
@@ -68,25 +68,28 @@ impl UdpLink {
         Err(last)
     }
 
-    /// A socket for [`UdpLink::reuseport_connected`] to stand beside: bound, non-blocking, its port shared.
+    /// A socket beside which [`UdpLink::reuseport_connected`] can open others: bound, non-blocking, its port
+    /// shared.
     pub fn bind_listening(local: SocketAddr) -> io::Result<UdpSocket> {
         open::bound(local, open::PortSharing::Shared)
     }
 
-    /// Makes of a bound socket that somebody else has opened what [`UdpLink::bind_listening`] makes.
+    /// Prepares a bound socket that somebody else has opened as [`UdpLink::bind_listening`] does.
     pub fn share_listening(socket: &UdpSocket) -> io::Result<()> {
         socket.set_nonblocking(true)?;
         open::share(socket.as_fd(), open::PortSharing::SharedWithAny)
     }
 
-    /// A twin of a listening socket on the same port, which receives what comes from `remote` to `local`; the listening
-    /// socket (of [`UdpLink::bind_listening`] or [`UdpLink::share_listening`]) gets the rest. `local` is one address, no wildcard.
+    /// Opens a twin of a listening socket on the same port, which receives what comes from `remote` to
+    /// `local`. The listening socket (of [`UdpLink::bind_listening`] or [`UdpLink::share_listening`]) gets
+    /// the rest. `local` is a single address, not a wildcard.
     ///
-    /// Datagrams of others that arrive between bind and connect (microseconds) are dropped, as the network may do.
+    /// Datagrams from others that arrive between bind and connect (microseconds) are dropped, as a network
+    /// may drop any.
     pub fn reuseport_connected(local: SocketAddr, remote: SocketAddr) -> io::Result<UdpLink> {
         let (local, remote) = (sys::canonical(local), sys::canonical(remote));
         let socket = match open::bound(local, open::PortSharing::Shared) {
-            // The listening socket is one that another user has opened.
+            // The listening socket was opened by another user.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 open::bound(local, open::PortSharing::SharedWithAny)?
             }
@@ -96,7 +99,7 @@ impl UdpLink {
         UdpLink::from_socket(socket)
     }
 
-    /// A socket made elsewhere, bound and perhaps connected. It becomes non-blocking.
+    /// Wraps a socket made elsewhere, bound and perhaps connected. It becomes non-blocking.
     pub fn from_socket(socket: UdpSocket) -> io::Result<UdpLink> {
         let six = socket.local_addr()?.is_ipv6();
         let remote = socket.peer_addr().ok().map(sys::canonical);
@@ -121,7 +124,8 @@ impl UdpLink {
         })
     }
 
-    /// Sends every datagram by itself from now on: for measurements, and for networks where cutting goes wrong unseen.
+    /// Sends every datagram by itself from now on: for measurements, and for networks where segmentation
+    /// fails unnoticed.
     pub fn disable_gso(&mut self) {
         self.gso = Gso::Off;
     }

@@ -13,13 +13,14 @@ use crate::sys::{option, set_option};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PortSharing {
     Own,
-    /// Those that are shared, too, and that our own user has opened: the kernel looks who it was.
+    /// Other shared sockets, if the same user has opened them: the kernel checks the user.
     Shared,
-    /// Those that are shared, too, whoever has opened them: the one that a service manager hands over, and those beside it.
+    /// Other shared sockets, whoever has opened them: a socket that a service manager hands over, and those
+    /// beside it.
     SharedWithAny,
 }
 
-/// A bound socket. One of IPv6 takes IPv4 too when it is bound to the wildcard.
+/// Opens a bound socket. An IPv6 socket also takes IPv4 if it is bound to the wildcard.
 pub(super) fn bound(local: SocketAddr, port: PortSharing) -> io::Result<UdpSocket> {
     let socket =
         Socket::new(Domain::for_address(local), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
@@ -31,7 +32,7 @@ pub(super) fn bound(local: SocketAddr, port: PortSharing) -> io::Result<UdpSocke
     Ok(socket.into())
 }
 
-/// Lets others have the port of this socket.
+/// Lets other sockets share the port of this one.
 pub(super) fn share(socket: BorrowedFd<'_>, port: PortSharing) -> io::Result<()> {
     if port != PortSharing::Own {
         set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
@@ -42,15 +43,15 @@ pub(super) fn share(socket: BorrowedFd<'_>, port: PortSharing) -> io::Result<()>
     }
 }
 
-/// Everything that a link wants of a socket but its buffers. What makes it fast or tells more is tried; what makes it
-/// right (no fragments, no blocking) must be there.
+/// Sets all options that a link needs, except the buffers. Options for speed or more information may fail;
+/// those for correctness (no fragments, no blocking) must succeed.
 pub(super) fn tune(socket: &UdpSocket, six: bool) -> io::Result<()> {
     let fd = socket.as_fd();
     socket.set_nonblocking(true)?;
     let four_df = set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
     if six {
-        // On a socket of IPv6 the options of IPv4 are for the dual stack, and missing where that is.
+        // On an IPv6 socket, the options of IPv4 are for the dual stack, and missing if it is off.
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
     } else {
@@ -61,13 +62,13 @@ pub(super) fn tune(socket: &UdpSocket, six: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a dual-stack socket that is connected to an address of IPv4 one of IPv4. As long as it is not, the kernel hands each
-/// message on as if it named a destination, and looks for the route each time.
+/// Turns a dual-stack socket that is connected to an IPv4 address into an IPv4 socket. Otherwise the kernel
+/// handles each message as if it named a destination, and looks up the route each time.
 pub(super) fn become_four(socket: &UdpSocket) -> io::Result<()> {
     set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, libc::AF_INET)
 }
 
-/// Asks for `bytes` of buffer each way and returns what was granted, receive first.
+/// Asks for `bytes` of buffer each way and returns the granted sizes, receive first.
 pub(super) fn grow_buffers(socket: &UdpSocket, bytes: usize) -> (usize, usize) {
     let fd = socket.as_fd();
     (
@@ -77,12 +78,12 @@ pub(super) fn grow_buffers(socket: &UdpSocket, bytes: usize) -> (usize, usize) {
 }
 
 fn grow(fd: BorrowedFd<'_>, bytes: usize, force: c_int, plain: c_int) -> usize {
-    // The kernel doubles what it is told, for its own overhead, and reports the double (socket(7)).
+    // The kernel doubles the given size, for its own overhead, and reports the doubled one (socket(7)).
     let granted =
         || option(fd, libc::SOL_SOCKET, plain).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0) / 2);
     let wanted = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
     if granted() < bytes && set_option(fd, libc::SOL_SOCKET, force, wanted).is_err() {
-        // Without the privilege the plain one gives as much as the system's limit allows.
+        // Without the privilege, the plain option grants as much as the system's limit allows.
         let _ = set_option(fd, libc::SOL_SOCKET, plain, wanted);
     }
     granted()

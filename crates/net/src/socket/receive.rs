@@ -9,18 +9,19 @@ use crate::batch::SLOT_LEN;
 
 use super::UdpLink;
 
-/// Whose datagrams can be in the socket's queue.
+/// Whose datagrams may be in the socket's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Senders {
-    /// Anybody's: the socket has no remote, and the user is told who.
+    /// Anybody's: the socket has no remote, and the caller learns each sender.
     Any,
-    /// The remote's, and others' from before `connect`: looked at one by one until the queue was empty once.
+    /// The remote's, and others' from before `connect`. Each sender is checked until the queue has been empty
+    /// once.
     Doubtful,
-    /// The remote's: the kernel lets no other in.
+    /// Only the remote's: the kernel rejects others.
     Remote,
 }
 
-/// Errors that the network left, or calls that only brought strays, before `recv` gives up for now.
+/// The most calls in a row that bring only network errors or strays before `recv` returns.
 const TRIES_MAX: usize = 8;
 
 impl UdpLink {
@@ -55,7 +56,7 @@ impl UdpLink {
         Ok(0)
     }
 
-    /// Names what the first `filled` slots hold.
+    /// Adds the content of the first `filled` slots to the batch.
     fn take(&mut self, filled: usize, batch: &mut RecvBatch) {
         for slot in 0..filled {
             let received = self.messages.received(slot);
@@ -67,7 +68,7 @@ impl UdpLink {
                 continue;
             }
             if received.truncated {
-                continue; // Longer than any datagram of ours; it was not whole.
+                continue; // Longer than any datagram of ours, and cut short.
             }
             batch.source(received.from);
             batch.push(slot * SLOT_LEN, received.len, received.stride, received.ecn_ce);

@@ -1,4 +1,4 @@
-//! Sending a batch: whole trains while the kernel and the device do GSO, else one datagram a message.
+//! Sending a batch: whole trains while kernel and device do GSO, otherwise one datagram a message.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,29 +9,29 @@ use crate::{SendBatch, SendStatus};
 
 use super::UdpLink;
 
-/// Whether trains are sent as one.
+/// Whether trains are sent as one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gso {
     On,
-    /// The kernel refused a train; whether its datagrams go one by one tells whose fault that was.
+    /// The kernel refused a train. Its datagrams are sent one by one: if that works, GSO was the cause.
     Doubted,
     Off,
 }
 
-/// What an error of a send call means.
+/// The meaning of an error of a send call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendRefusal {
-    /// No room now.
+    /// There is no room now.
     Full,
     /// Interrupted before anything was sent.
     Again,
-    /// The device cannot cut (EIO), or the kernel does not like how (EINVAL).
+    /// The device cannot segment (EIO), or the kernel rejects the segmentation (EINVAL).
     Cutting,
     /// An earlier datagram met a closed port.
     ClosedPort,
-    /// This datagram, or one before it, was too long, filtered, without a route.
+    /// This datagram, or an earlier one, was too long, filtered or without a route.
     Network,
-    /// The socket is of no more use, or never was.
+    /// The socket cannot be used any more, or never could.
     Fatal,
 }
 
@@ -50,7 +50,7 @@ fn judge(error: &io::Error) -> SendRefusal {
 
 impl UdpLink {
     pub(super) fn send_batch(&mut self, batch: &mut SendBatch) -> io::Result<SendStatus> {
-        // An error may be left from an earlier datagram, so the first try of a message proves nothing against it.
+        // An error may stem from an earlier datagram, so a message is given up only if it fails twice.
         let mut tried = false;
         while batch.has_unsent() {
             let error = match self.send_some(batch) {
@@ -80,7 +80,7 @@ impl UdpLink {
         Ok(SendStatus::All)
     }
 
-    /// One system call, as many messages as it takes.
+    /// Makes one system call with as many messages as it takes.
     fn send_some(&mut self, batch: &mut SendBatch) -> io::Result<()> {
         self.stats.sends += 1;
         let (fd, six) = (self.socket.as_fd(), self.six);
@@ -97,7 +97,7 @@ impl UdpLink {
         Ok(())
     }
 
-    /// Leaves out what the kernel refused twice.
+    /// Skips what the kernel has refused twice.
     fn give_up(&mut self, batch: &mut SendBatch) {
         if self.gso == Gso::On {
             self.stats.send_errors +=
@@ -107,7 +107,7 @@ impl UdpLink {
             self.stats.send_errors += 1;
             batch.advance_datagrams(1);
             if self.gso == Gso::Doubted {
-                self.gso = Gso::On; // It was the datagram, not the cutting.
+                self.gso = Gso::On; // The datagram was the cause, not GSO.
             }
         }
     }
@@ -165,7 +165,8 @@ mod tests {
         }
     }
 
-    /// Unix datagram sockets block as soon as a few datagrams wait, which no UDP socket without a slow device does.
+    /// Unix datagram sockets block as soon as a few datagrams wait; a UDP socket only does so before a slow
+    /// device.
     fn blocking_pair() -> (UdpLink, std::os::unix::net::UnixDatagram) {
         let (one, other) = std::os::unix::net::UnixDatagram::pair().expect("socketpair");
         let link = UdpLink {
@@ -207,6 +208,6 @@ mod tests {
         batch.clear();
         batch.datagram(100).expect("room");
         assert_eq!(link.send_batch(&mut batch).expect("a peer that is gone is no error"), SendStatus::All);
-        assert!(link.stats.refused >= 1, "nobody takes it: {:?}", link.stats);
+        assert!(link.stats.refused >= 1, "the refusal is counted: {:?}", link.stats);
     }
 }

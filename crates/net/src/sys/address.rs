@@ -54,7 +54,7 @@ pub(super) fn read_address(raw: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// The address without the disguise that a dual-stack socket gives to IPv4 (`::ffff:1.2.3.4`).
+/// The address without the IPv6 form that a dual-stack socket gives to IPv4 (`::ffff:1.2.3.4`).
 pub fn canonical(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V6(six) if six.ip().to_ipv4_mapped().is_some() => {
@@ -64,7 +64,7 @@ pub fn canonical(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The address as a socket of the IPv6 family wants it.
+/// The address in the form that a socket of the IPv6 family needs.
 pub(crate) fn mapped(addr: SocketAddr) -> SocketAddr {
     match addr.ip() {
         IpAddr::V4(four) => SocketAddr::new(four.to_ipv6_mapped().into(), addr.port()),
@@ -85,7 +85,7 @@ mod tests {
             write_address(&addr, &mut raw);
             assert_eq!(read_address(&raw), Some(addr));
             write_address(&mapped(addr), &mut raw);
-            assert_eq!(read_address(&raw), Some(addr), "the disguise comes off");
+            assert_eq!(read_address(&raw), Some(addr), "the IPv6 form is undone");
         }
         // SAFETY: zero bytes are a sockaddr_storage.
         assert_eq!(read_address(&unsafe { std::mem::zeroed() }), None);

@@ -1,5 +1,5 @@
-//! Control messages beside a datagram: how to cut it (UDP_SEGMENT) on the way out; how it was merged (UDP_GRO), its
-//! ECN bits and the socket's drop count on the way in.
+//! Control messages beside a datagram: on the way out, how to segment it (UDP_SEGMENT); on the way in, how it
+//! was merged (UDP_GRO), its ECN bits and the socket's drop count.
 
 use std::net::SocketAddr;
 
@@ -28,21 +28,21 @@ impl SendControl {
 
 const _: () = assert!(size_of::<SendControl>() == SendControl::LEN);
 
-/// Room for UDP_GRO, IP_TOS or IPV6_TCLASS, and SO_RXQ_OVFL, 24 bytes each, and one more.
+/// Room for four control messages of 24 bytes: UDP_GRO, IP_TOS or IPV6_TCLASS, SO_RXQ_OVFL, and one more.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct RecvControl([u8; 96]);
 
-/// What is known of one read.
+/// The metadata of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReadInfo {
     pub len: usize,
-    /// Length of the datagrams in it; 0 when it is one.
+    /// The length of each datagram in it; 0 if it is a single one.
     pub stride: usize,
     pub truncated: bool,
     pub ecn_ce: bool,
     pub from: Option<SocketAddr>,
-    /// Datagrams that the socket has dropped since it was made, when the kernel said so.
+    /// Reads that the socket has dropped since it was made, if the kernel has said so.
     pub overflows: Option<u32>,
 }
 
@@ -66,7 +66,8 @@ pub(super) fn read_control(control: &RecvControl, len: usize) -> ReadInfo {
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 received.stride = int.and_then(|n| n.try_into().ok()).unwrap_or(0)
             }
-            // One byte for IPv4, an int for IPv6; on little and big endian machines alike the rest is zero.
+            // One byte for IPv4, an int for IPv6; the other bits are zero on little- and big-endian machines
+            // alike.
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 let bits = int.unwrap_or_else(|| body.first().copied().unwrap_or(0).into());
                 received.ecn_ce = bits & 3 == 3;

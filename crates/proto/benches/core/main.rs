@@ -1,6 +1,8 @@
-//! What a segment costs the core at 10 Gbit/s, 100 ms and 1 % loss: `cargo bench -p farhaul-proto`.
+//! The time that the core spends on one segment at 10 Gbit/s, 100 ms and 1 % loss: `cargo bench -p
+//! farhaul-proto`.
 //!
-//! With `--count N` it sends N segments and no more, for a profiler that counts instructions: `./x bench core` does both.
+//! With `--count N` it sends N segments and exits, for a profiler that counts instructions. `./x bench core`
+//! runs both.
 
 #![allow(missing_docs, clippy::disallowed_methods)]
 
@@ -19,7 +21,7 @@ fn cost(c: &mut Criterion) {
                 let before = path.cost();
                 path.run(segments);
                 let after = path.cost();
-                // A turn sends several: what was asked for is a part of it.
+                // A turn sends several segments at once, so more are sent than were asked for.
                 let part = segments as f64 / (after.segments - before.segments) as f64;
                 (end(&after) - end(&before)).mul_f64(part)
             });

@@ -1,4 +1,5 @@
-//! Two ends of a flow and a path between them, in virtual time: what the core itself costs, without keys, sockets and copies.
+//! Two ends of a flow and a path between them, in virtual time: this measures the core alone, without keys,
+//! sockets and copies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ const DATAGRAM: u16 = 1472;
 const BLOCK: u32 = 1 << 20;
 /// Blocks granted ahead: four bandwidth-delay products.
 const POOL: u64 = 512;
-/// An end's thread has its turn this often.
+/// The time between two turns of an end's thread.
 const TURN: Duration = Duration::from_micros(50);
-/// Until then the rate has been found.
+/// The controller has found the rate after this time.
 const WARM: Duration = Duration::from_secs(4);
 
 struct Packet {
@@ -51,7 +52,8 @@ impl FlowSide {
         }
     }
 
-    /// One turn of a flow's thread: packets in, packets out. The first `due` of the inbox are there.
+    /// One turn of a flow's thread: packets in, packets out. The first `due` packets of the inbox have
+    /// arrived by `now`.
     #[inline]
     fn turn(&mut self, now: Timestamp, due: usize) {
         for packet in self.inbox.iter().take(due) {
@@ -75,22 +77,22 @@ impl FlowSide {
     }
 }
 
-/// A sender's turn, by a name that a profiler can tell from everything else.
+/// A sender's turn. The function has a name of its own, so that a profiler shows it apart.
 #[inline(never)]
 fn sender_turn(end: &mut FlowSide, now: Timestamp, due: usize) {
     end.turn(now, due);
-    // Two functions with the same body would become one.
+    // Keeps the compiler from merging this function with `receiver_turn`, which has the same body.
     std::hint::black_box("sender");
 }
 
-/// A receiver's.
+/// A receiver's turn, apart for the same reason.
 #[inline(never)]
 fn receiver_turn(end: &mut FlowSide, now: Timestamp, due: usize) {
     end.turn(now, due);
     std::hint::black_box("receiver");
 }
 
-/// What both ends have cost so far.
+/// The time that both ends have taken so far.
 #[derive(Clone, Copy)]
 pub struct Cost {
     pub segments: u64,
@@ -98,7 +100,7 @@ pub struct Cost {
     pub receiver: Duration,
 }
 
-/// A path of 10 Gbit/s, 100 ms and 1 % loss each way, with a transfer without end on it.
+/// A path of 10 Gbit/s, 100 ms and 1 % loss each way, with a transfer that never ends.
 pub struct TestPath {
     sender: FlowSide,
     receiver: FlowSide,
@@ -109,7 +111,7 @@ pub struct TestPath {
 }
 
 impl TestPath {
-    /// In its steady state.
+    /// A path whose transfer has reached its steady state.
     pub fn warm() -> TestPath {
         let mut path = TestPath {
             sender: FlowSide::new(),
@@ -126,7 +128,7 @@ impl TestPath {
         path
     }
 
-    /// Runs until so many segments more have been sent.
+    /// Runs until `segments` more segments have been sent.
     pub fn run(&mut self, segments: u64) {
         let until = self.cost().segments + segments;
         while self.cost().segments < until {
@@ -146,7 +148,7 @@ impl TestPath {
     fn turns(&mut self) {
         self.now = self.now + TURN;
         while self.sender.flow.block_room() > 0 && self.sender.flow.queue_block(BLOCK).is_ok() {}
-        // What is done with packets between the turns is the path's work and not measured.
+        // The work between the turns is the emulated path's, so it is not measured.
         let due = self.sender.due(self.now);
         let began = Instant::now();
         sender_turn(&mut self.sender, self.now, due);

@@ -1,7 +1,9 @@
-//! What arrived: a bitmap over packet numbers, and its description as feedback maps.
+//! The packets that have arrived: a bitmap over packet numbers, which feedback maps describe to the peer.
 //!
-//! Always true: a number is accepted once; at most [`SPAN_WORDS`] words are kept, whatever numbers a peer uses.
-//! From: WDT and UDT have range lists; a bitmap costs the same at any loss and repeats cheaply (RFC 9000's ranges grow with loss).
+//! Always true: a number is accepted once; at most [`SPAN_WORDS`] words are kept, whatever numbers a peer
+//! uses.
+//! From: WDT and UDT, which keep range lists. A bitmap costs the same at any loss and is cheap to repeat,
+//! while RFC 9000's ranges grow with loss.
 
 mod clock;
 mod train;
@@ -13,9 +15,10 @@ use crate::time::Timestamp;
 use crate::wire::varint;
 use std::collections::VecDeque;
 
-/// Words of 64 packets that are kept: sixteen million packets, 2 MiB. Senders keep at most half of that outstanding.
+/// The most words of 64 packets that are kept: sixteen million packets, 2 MiB. Senders keep at most half of
+/// that outstanding.
 const SPAN_WORDS: u64 = 1 << 18;
-/// In how many feedbacks a packet is reported at least, before the rotation comes by again.
+/// The number of feedbacks that report a new packet at least, before the rotation reaches it again.
 const RECENT_INTERVALS: usize = 4;
 
 /// The packets that have arrived.
@@ -30,14 +33,14 @@ pub(crate) struct Arrivals {
     rotation: u64,
 }
 
-/// How the older numbers are told: in so many turns, at least so many words each.
+/// How feedbacks report the older numbers: each takes one of `parts` parts, of at least `words_min` words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotation {
     pub parts: u64,
     pub words_min: u64,
 }
 
-/// Words to report: first and behind the last.
+/// The words to report: the first one, and the one behind the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WordRange {
     pub start: u64,
@@ -61,7 +64,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether a packet of this number has been here, or is too old to tell.
+    /// Whether a packet of this number has arrived before, or is so old that nobody knows.
     #[inline]
     pub(crate) fn is_replay(&self, number: u64) -> bool {
         let word = number / 64;
@@ -71,7 +74,7 @@ impl Arrivals {
         self.words.get((word - self.base) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
-    /// Notes an arrival; the caller has asked [`Arrivals::is_replay`].
+    /// Notes an arrival; the caller has checked [`Arrivals::is_replay`].
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, now: Timestamp) {
         let word = number / 64;
@@ -122,13 +125,14 @@ impl Arrivals {
         WordRange { start: self.base, end: self.base + self.words.len() as u64 }
     }
 
-    /// What the next feedback covers: a turn of the rotation, then the recent numbers. Begins a new interval.
+    /// What the next feedback covers: a part of the older numbers, then the recent ones. Begins a new
+    /// interval.
     pub(crate) fn next_ranges(&mut self, everything: bool, rotation: Rotation) -> [WordRange; 2] {
         let all = self.all();
         let lowest = self.lowest.iter().copied().min().unwrap_or(u64::MAX);
         self.lowest.rotate_right(1);
         self.lowest[0] = u64::MAX;
-        // The newest word is always told, as it shows what is missing around the newest number.
+        // The newest word is always reported, as it shows which numbers are missing around the newest one.
         let recent_start = (lowest / 64).clamp(all.start, all.end.saturating_sub(1).max(all.start));
         let recent = WordRange { start: recent_start, end: all.end };
         if everything {
@@ -138,17 +142,19 @@ impl Arrivals {
         let start =
             if (all.start..recent.start).contains(&self.rotation) { self.rotation } else { all.start };
         let end = (start + length).min(recent.start);
-        // At the recent numbers it turns: they move on, and following them would leave the old ones behind.
+        // The rotation starts again once it reaches the recent numbers: these move on, and if it followed
+        // them, it would never come back to the old ones.
         self.rotation = if end < recent.start { end } else { 0 };
         [WordRange { start, end }, recent]
     }
 
-    /// The last feedback had room for no more of the older numbers than those below `word`: the next goes on there.
+    /// The last feedback had room only for the older numbers below `word`; the next one continues there.
     pub(crate) fn go_on_from(&mut self, word: u64) {
         self.rotation = word;
     }
 
-    /// Appends a map of the words from `range.start` on, at most `max` bytes of it; returns the first word not covered.
+    /// Appends a map of the words from `range.start` on, at most `max` bytes of it; returns the first word
+    /// not covered.
     pub(crate) fn encode_map(&self, range: WordRange, max: usize, out: &mut Vec<u8>) -> u64 {
         let word =
             |index: u64| self.words.get((index.wrapping_sub(self.base)) as usize).copied().unwrap_or(0);
@@ -157,7 +163,7 @@ impl Arrivals {
         while at < range.end {
             let full = (at..range.end).take_while(|&index| word(index) == u64::MAX).count() as u64;
             let raw_start = at + full;
-            // A single full word inside is cheaper as it is than as a piece of its own.
+            // A single full word costs fewer bytes among the raw words than as a piece of its own.
             let raw = (raw_start..range.end)
                 .take_while(|&index| word(index) != u64::MAX || word(index + 1) != u64::MAX)
                 .count() as u64;
@@ -233,7 +239,7 @@ mod tests {
             (step * 640..step * 640 + 640).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
             told += u32::from(arrivals.next_ranges(false, ROTATION)[0].start == 0 && step > 20);
         }
-        assert!(told > 5, "the first word was told {told} times");
+        assert!(told > 5, "the first word was reported {told} times");
     }
 
     #[test]

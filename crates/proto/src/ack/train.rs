@@ -1,19 +1,22 @@
-//! The first train of content: its packets leave back to back, and how far apart they arrive is the bottleneck's rate.
+//! The first train of content: its packets leave back to back, and the gaps between their arrivals show the
+//! bottleneck's rate.
 //!
-//! Always true: a rate is told only if the receiver's clock could see it: both halves of the train lasted long enough and agree.
-//! From: packet trains (Jain 1989, Dovrolis 2001). Halves, as a receiver that was late takes many packets at one time, and a
-//! rate that is too high by that would be believed.
+//! Always true: a rate is reported only if the receiver's clock could measure it: both halves of the train
+//! lasted long enough, and their rates agree.
+//! From: packet trains (Jain 1989, Dovrolis 2001). Halves are compared because a receiver whose thread ran
+//! late takes many packets at one time, and the rate would then come out too high.
 
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// Segments of a flow whose arrivals are noted.
+/// The number of a flow's first segments whose arrivals are noted.
 const NOTED_SEGMENTS: u64 = 64;
-/// Notes are repeated in so many feedbacks.
+/// The number of feedbacks that carry the notes, as one may get lost.
 const REPEATS: u8 = 4;
-/// Shorter trains say little.
+/// The fewest packets of a train that shows a rate.
 const TRAIN_MIN: u64 = 16;
-/// Half a train must last so long: three times what interrupts and GRO gather.
+/// The shortest time that half a train must take: three times as long as interrupts and GRO hold packets
+/// back.
 const HALF_MIN: Duration = Duration::from_micros(150);
 
 /// A packet number, and when it was the newest to arrive.
@@ -51,7 +54,7 @@ impl TrainArrivals {
         self.repeats_left = REPEATS;
     }
 
-    /// What the next feedback should tell.
+    /// The notes that the next feedback should carry.
     pub(crate) fn take(&mut self) -> &[TrainArrival] {
         if self.repeats_left == 0 {
             return &[];
@@ -76,7 +79,7 @@ struct SentTrain {
 }
 
 impl FirstTrain {
-    /// No content has been sent yet: the first may leave all at once.
+    /// Whether no content has been sent yet: the first packets may leave all at once.
     pub(crate) fn is_due(&self) -> bool {
         self.sent.is_none()
     }
@@ -99,7 +102,7 @@ impl FirstTrain {
     }
 }
 
-/// Packets a second: the slower half's, if both halves can be trusted.
+/// Packets a second of the slower half, if both halves can be trusted.
 fn rate_of(notes: &[TrainArrival]) -> Option<f64> {
     let (first, last) = (notes.first()?, notes.last()?);
     if last.number < first.number + TRAIN_MIN / 2 {
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_spacing_of_a_train_is_the_bottlenecks_rate() {
-        // 1500 bytes each 120 us are 100 Mbit/s, also when they arrive in pairs, or one of five is missing.
+        // 1500 bytes each 120 us are 100 Mbit/s, also when they arrive in pairs or the last six are missing.
         let wanted = 12.5e6;
         for times in [
             (0..32).map(|step| step * 120).collect::<Vec<_>>(),

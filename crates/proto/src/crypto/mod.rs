@@ -1,9 +1,10 @@
-//! The key schedule of packets: which key and nonce seal which packet number. The cipher itself is the caller's.
+//! The key schedule of packets: which key and nonce seal which packet number. The caller brings the cipher.
 //!
-//! Always true: flows, directions and epochs never share a key; a forged packet number neither makes us derive more than one
-//! key ahead nor forget one that is in use; what keys are made of is wiped when it is let go of.
-//! From: RFC 9001 sections 5 and 6 (labels, nonce, limits). Differs: epochs are counted by packet number, so nothing announces
-//! them; an epoch's secret comes from the flow's secret and the epoch's number.
+//! Always true: flows, directions and epochs never share a key; a forged packet number can make us derive at
+//! most one key ahead, and forget none that is in use; secrets and key material are wiped when they are
+//! dropped.
+//! From: RFC 9001 sections 5 and 6 (labels, nonce, limits). Differs: epochs are counted by packet number, so
+//! nothing announces them; an epoch's secret comes from the flow's secret and the epoch's number.
 
 use crate::wire::PacketHeader;
 use hkdf::Hkdf;
@@ -12,10 +13,12 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// A key that is ready to seal and open packets.
 pub trait Aead: Send {
-    /// Seals what stands at the begin of `out` in place, and `more` behind it from where it lies; the tag comes last. `out` has
-    /// exactly the room, so what stands at its begin is what `more` and a tag leave.
+    /// Seals two pieces of plaintext into `out`: the one that `out` begins with, in place, and `more`, which
+    /// is copied behind it. The tag comes last. `out` has exactly the needed length, so the first piece is
+    /// what `more` and the tag leave of it.
     fn seal(&self, nonce: &[u8; 12], aad: &[u8], out: &mut [u8], more: &[u8]);
-    /// Opens the ciphertext `in_out` in place; `false` if the tag is wrong, and then the bytes mean nothing.
+    /// Opens the ciphertext `in_out` in place. Returns `false` if the tag is wrong; the bytes are then
+    /// garbage.
     fn open(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], tag: &[u8; 16]) -> bool;
 }
 
@@ -29,7 +32,7 @@ pub trait CipherSuite {
     fn key(&self, secret: &[u8]) -> Self::Key;
 }
 
-/// The way a packet goes. The initiator is the side that opened the session.
+/// The direction of a packet. The initiator is the side that opened the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyDirection {
     /// Sealed by the initiator.
@@ -38,7 +41,8 @@ pub enum KeyDirection {
     ToInitiator,
 }
 
-/// Packets of an epoch as a power of two: 2^22 packets stay below 2^35 AES blocks at any datagram size (RFC 9001 appendix B).
+/// The packets of an epoch as a power of two. 2^22 packets stay below 2^35 AES blocks at any datagram size
+/// (RFC 9001 appendix B).
 pub const EPOCH_BITS: u32 = 22;
 
 struct EpochKey<K> {
@@ -50,7 +54,7 @@ struct EpochKey<K> {
 /// The keys of one flow and one direction.
 pub struct PacketKeys<S: CipherSuite> {
     suite: S,
-    /// In one place, so that nothing is left behind where the keys were moved from.
+    /// On the heap, so that moving the keys leaves no copy of the secret behind.
     flow_secret: Box<Zeroizing<[u8; 32]>>,
     flow_index: u16,
     epoch_bits: u32,
@@ -60,7 +64,8 @@ pub struct PacketKeys<S: CipherSuite> {
 }
 
 impl<S: CipherSuite> PacketKeys<S> {
-    /// Keys of the flow `flow_index` in direction `dir`, whose epochs have 2^`epoch_bits` packets ([`EPOCH_BITS`]; less in tests).
+    /// Keys of the flow `flow_index` in direction `dir`. An epoch has 2^`epoch_bits` packets: [`EPOCH_BITS`],
+    /// or fewer in tests.
     pub fn new(
         suite: S,
         session_secret: &[u8; 32],
@@ -97,7 +102,7 @@ impl<S: CipherSuite> PacketKeys<S> {
         (&self.current.key, nonce(&self.current.iv, self.flow_index, number))
     }
 
-    /// Key and nonce that may open packet `number`: of the current epoch and its two neighbours only.
+    /// Key and nonce that open packet `number`, or `None` outside the current epoch and its two neighbours.
     #[inline]
     pub fn open_key(&mut self, number: u64) -> Option<(&S::Key, [u8; 12])> {
         let epoch = number >> self.epoch_bits;
@@ -106,7 +111,8 @@ impl<S: CipherSuite> PacketKeys<S> {
         Some((&key.key, nonce(&key.iv, flow_index, number)))
     }
 
-    /// Says that packet `number` was authentic; the first one of the next epoch makes that epoch the current one.
+    /// Says that packet `number` was authentic; the first one of the next epoch makes that epoch the current
+    /// one.
     #[inline]
     pub fn opened(&mut self, number: u64) {
         if number >> self.epoch_bits == self.current.epoch + 1 {
@@ -131,7 +137,7 @@ impl<S: CipherSuite> PacketKeys<S> {
     }
 }
 
-/// The secret IV, changed by a header of the flow's index and the packet's number.
+/// The secret IV, XORed with the packet's header (flow index and packet number).
 #[inline]
 fn nonce(iv: &[u8; 12], flow_index: u16, number: u64) -> [u8; 12] {
     let header = u64::from_ne_bytes(PacketHeader { flow_id: flow_index, number }.encode());
@@ -159,8 +165,8 @@ fn expand(secret: &[u8; 32], label: &[u8], context: &[u8], out: &mut [u8]) {
     wipe_dead_stack();
 }
 
-/// What the callers of this thread's last calls have left on its stack, deeper than here: hash functions keep what they make of a
-/// secret there, and do not wipe all of it.
+/// Wipes the part of this thread's stack below the caller's frame. Hash functions keep intermediate values of
+/// a secret there, and do not wipe all of them.
 #[inline(never)]
 pub fn wipe_dead_stack() {
     let mut dead = [0u8; 16 << 10];

@@ -3,7 +3,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Keeps its key material, so that tests can compare keys.
+/// A key that keeps its material, so that tests can compare keys.
 struct Material(Vec<u8>);
 
 impl Aead for Material {
@@ -81,7 +81,8 @@ fn forged_numbers_derive_one_key_ahead_and_forget_nothing() {
 
 #[test]
 fn the_first_key_is_the_documented_one() {
-    // HKDF-Expand(HKDF-Expand([7; 32], "farhaul flow\0" 0001 00, 32), "farhaul key\0" 0000000000000000, 16); see docs/reference/wire.md.
+    // HKDF-Expand(HKDF-Expand([7; 32], "farhaul flow\0" 0001 00, 32), "farhaul key\0" 0000000000000000, 16);
+    // see docs/reference/wire.md.
     let mut flow = [0; 32];
     expand(&[7; 32], b"farhaul flow", &[0, 1, 0], &mut flow);
     let mut expected = [0; 16];

@@ -1,30 +1,32 @@
-//! How much of a hurry a block is in.
+//! Classes of blocks: how urgent a block is.
 
 use crate::time::Timestamp;
 
-/// Of so many segments at least one is bulk's while it has some.
+/// While bulk has segments to send, at least one of this many segments is bulk's.
 pub(super) const BULK_EVERY: u32 = 16;
 
-/// What becomes of a block when others wait, too.
+/// How a block is treated when other blocks wait, too.
 ///
-/// Urgent blocks go first, in the order in which they were queued, then those with a deadline, then bulk:
-/// repairs as well as what was never sent. Of those with a deadline the earliest goes first that can be
-/// acknowledged before it, repairs included, by what is known of the path; if there is none, the one with
-/// most time. So a path that is too slow for all of them carries some of them whole, and not parts of each.
+/// Urgent blocks go first, in the order in which they were queued, then those with a deadline, then bulk.
+/// This holds for repairs as well as for new segments. Of the blocks with a deadline, the sender takes the
+/// one with the earliest deadline that, going by the path's rate, delay and loss, can still be acknowledged
+/// in time. If no block can, it takes the one with the latest deadline. So a path that is too slow for all of
+/// them carries some blocks whole instead of parts of each.
 ///
-/// Nobody waits for ever. Of sixteen segments one is bulk's as long as it has any. Where urgent blocks have
-/// half of the credit they leave the others a quarter, as long as the receiver is done with them when they
-/// come. Between bulk and blocks with a deadline, credit is whose comes first.
+/// No class waits for ever. One of sixteen segments is bulk's as long as bulk has any. Urgent blocks that use
+/// half of the credit leave a quarter of it to the others, as long as the receiver gives an urgent block's
+/// credit back when the block arrives. Bulk and blocks with a deadline share their credit in the order in
+/// which they are queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlockClass {
-    /// Whatever takes as long as it takes.
+    /// Content that nobody waits for.
     #[default]
     Bulk,
-    /// Small answers that somebody waits for. Only they may use the credit that
+    /// Small answers that somebody waits for. Only urgent blocks may use the credit that
     /// [`FlowConfig::urgent_reserve`](super::FlowConfig::urgent_reserve) sets aside.
     Urgent,
     /// Given up whole at this moment, as by [`Flow::give_up`](super::Flow::give_up), unless it has been
-    /// acknowledged. What has left before may still complete it at the receiver: who wants it there in time
-    /// takes the way's delay off.
+    /// acknowledged by then. Segments that have left before may still complete it at the receiver. Whoever
+    /// needs the block at the receiver by some moment subtracts the one-way delay from it.
     Until(Timestamp),
 }

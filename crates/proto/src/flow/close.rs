@@ -1,15 +1,15 @@
-//! Ending a session: the last word is said several times, as nobody acknowledges it.
+//! Ending a session: a close is sent several times, as nobody acknowledges it.
 
 use crate::time::Timestamp;
 use std::time::Duration;
 
 const TIMES: u8 = 4;
 
-/// Whether the flow lives.
+/// Whether the flow is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CloseState {
     Open,
-    /// We have ended it, and say so `left` times more.
+    /// We have ended it, and will send the close `left` more times.
     Closing {
         code: u16,
         reason: String,
@@ -30,7 +30,7 @@ impl CloseState {
         }
     }
 
-    /// Code and reason, if they are to be said now.
+    /// Code and reason, if a close is to be sent now.
     pub(super) fn take_word(&mut self, now: Timestamp, pause: Duration) -> Option<(u16, &str)> {
         match self {
             CloseState::Closing { code, reason, left, next } if *left > 0 && now >= *next => {

@@ -1,14 +1,15 @@
-//! What a flow can be told, and what it says: plain data.
+//! What a flow is configured with, and what it reports: plain data.
 
 use crate::wire::Segment;
 use std::ops::{Add, Range};
 use std::time::Duration;
 
-/// AES takes so many bytes at once, and a remainder apart, which costs as much as a hundred bytes more.
+/// The block length of AES in bytes. A shorter remainder is sealed apart, which costs as much as a hundred
+/// bytes more.
 pub const CIPHER_BLOCK: u16 = 16;
 
-/// Length of a full segment's datagram where the path takes `max` bytes and what is sealed is to be a multiple of
-/// `sealed_multiple`.
+/// The length of a full segment's datagram, if the path carries `max` bytes and the sealed part is to be a
+/// multiple of `sealed_multiple` bytes.
 pub fn segment_datagram(max: u16, sealed_multiple: u16) -> u16 {
     max - max.saturating_sub((crate::HEADER_LEN + crate::TAG_LEN) as u16) % sealed_multiple.clamp(1, 64)
 }
@@ -20,15 +21,18 @@ pub struct FlowConfig {
     pub payload_max_initial: u16,
     /// Larger UDP payloads to try, ascending; default none.
     pub mtu_candidates: Vec<u16>,
-    /// What is sealed in a full segment's datagram is a multiple of this many bytes, 64 at most; default [`CIPHER_BLOCK`]. 1 where
-    /// it is not sealed.
+    /// The sealed part of a full segment's datagram is a multiple of this many bytes, 64 at most; default
+    /// [`CIPHER_BLOCK`]. Use 1 if packets are not sealed.
     pub sealed_multiple: u16,
-    /// The carrier loses nothing and keeps order (TCP, SSH): no loss recovery, pacing, probes or MTU search. Default false.
+    /// The carrier loses nothing and keeps order (TCP, SSH): no loss recovery, pacing, probes or MTU search.
+    /// Default false.
     pub reliable: bool,
-    /// Blocks of each class that may wait uncut; default 16. About 64 bytes each.
+    /// The most blocks of each class that may wait before any of their bytes is sent; default 16. About 64
+    /// bytes each.
     pub blocks_in_advance: usize,
-    /// Blocks of the peer's credit that all others leave to urgent ones, so that answers pass while the receiver
-    /// is slow with everything else; at most a quarter of what it grants at once. Default 0.
+    /// How many blocks of the peer's credit the other classes leave to urgent blocks, so that answers pass
+    /// while the receiver is slow with everything else. At most a quarter of what the peer grants at once.
+    /// Default 0.
     pub urgent_reserve: u32,
     /// Longest block in bytes that is sent or accepted; default 2 MiB.
     pub block_len_max: u32,
@@ -36,8 +40,8 @@ pub struct FlowConfig {
     pub feedback_interval_min: Duration,
     /// Longest time between two feedbacks while something arrives; default 25 ms.
     pub feedback_interval_max: Duration,
-    /// Seeds the choice of skipped packet numbers, which the peer must not foresee: from the system's generator but in simulations.
-    /// Default zeros.
+    /// Seeds the choice of skipped packet numbers, which the peer must not be able to predict. It comes from
+    /// the system's generator, except in simulations. Default zeros.
     pub seed: [u8; 32],
 }
 
@@ -68,13 +72,14 @@ pub struct FlowStats {
     pub segments_retransmitted: u64,
     /// Of these, copies sent before anything was declared lost.
     pub segments_proactive: u64,
-    /// Acknowledged segments at least as long as those lost since the one before, which proves that the path takes them.
+    /// Acknowledged segments at least as long as any lost since the last such one: each proves that the path
+    /// carries this length.
     pub segments_proven: u64,
     /// Segments received, duplicates included.
     pub segments_received: u64,
-    /// Of these, segments whose bytes had all arrived before, or whose block had been given up.
+    /// Of these, segments whose bytes had all arrived before or whose block had been given up.
     pub segments_duplicate: u64,
-    /// Duplicate segments that the peer has counted, as far as it has told.
+    /// Duplicate segments that the peer has received, as far as it has reported.
     pub segments_duplicate_at_peer: u64,
     /// Packets sent.
     pub packets_sent: u64,
@@ -82,9 +87,9 @@ pub struct FlowStats {
     pub packets_received: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
-    /// Packets declared lost that arrived all the same.
+    /// Packets declared lost that arrived after all.
     pub packets_lost_spuriously: u64,
-    /// Packets that the network marked on their way to the peer, as far as it has told.
+    /// Packets that the network marked on their way to the peer, as far as the peer has reported.
     pub packets_marked: u64,
     /// Packets received again with the same number.
     pub packets_replayed: u64,
@@ -101,7 +106,7 @@ pub struct FlowStats {
     pub control_bytes_received: u64,
     /// Feedback frames received.
     pub feedbacks_received: u64,
-    /// Times that nothing was heard for a probe timeout.
+    /// Probe timeouts that have passed without progress.
     pub probe_timeouts: u64,
 }
 
@@ -135,7 +140,7 @@ impl Add for FlowStats {
     }
 }
 
-/// What kept the last [`super::Flow::poll_transmit`] from planning more.
+/// What kept the last [`super::Flow::poll_transmit`] from planning more packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendLimit {
     /// There was nothing more to send.
@@ -143,15 +148,15 @@ pub enum SendLimit {
     Application,
     /// The congestion window is full.
     Window,
-    /// The pacer says later.
+    /// The pacer holds packets back, at the rate that the controller found.
     Pacing,
-    /// The pacer says later, and goes by the rate that was set.
+    /// The pacer holds packets back, at the configured rate.
     Ceiling,
     /// The receiver has granted no more blocks.
     Credit,
 }
 
-/// There is no room for a block now, or its length is zero or above the agreed maximum.
+/// There is no room for a block now, or its length is zero or above the configured maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for this block now")]
 pub struct BlockQueueFull;
@@ -161,9 +166,10 @@ pub struct BlockQueueFull;
 pub struct ReceivedPacket<'a> {
     /// From the header.
     pub number: u64,
-    /// Control frames, as [`crate::split`] returned them.
+    /// Control frames, as [`crate::split`] returns them.
     pub control: &'a [u8],
-    /// The segment, if there is one. Not a copy: what was written field by field a moment ago is slow to read as a whole.
+    /// The segment, if there is one. A reference: a copy of a struct whose fields have just been written one
+    /// by one stalls the processor.
     pub segment: Option<&'a Segment>,
     /// Length of the datagram.
     pub wire_len: u32,
@@ -176,24 +182,24 @@ pub struct ReceivedPacket<'a> {
 pub enum SegmentVerdict {
     /// Copy the payload to its place.
     Place,
-    /// All of it was here before, or its block was given up.
+    /// All of it has arrived before, or its block was given up.
     Duplicate,
-    /// The same packet was here before; nothing was changed.
+    /// The same packet has arrived before; nothing was changed.
     Replayed,
-    /// A block that was not granted; drop it.
+    /// The block was not granted; drop the payload.
     Refused,
-    /// There is no segment.
+    /// The packet has no segment.
     Nothing,
 }
 
-/// What a flow has to tell.
+/// What has happened in a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlowEvent {
     /// The peer has all of this block.
     BlockAcked(u64),
-    /// Nothing more is sent of this block: [`Flow::give_up`](super::Flow::give_up) was called or its deadline
-    /// has passed. What had left may have completed it at the peer all the same.
+    /// Nothing more is sent of this block: [`Flow::give_up`](super::Flow::give_up) was called, or its
+    /// deadline has passed. Segments that had left before may still complete it at the peer.
     BlockGivenUp(u64),
     /// All of this block has arrived.
     BlockComplete {
@@ -202,8 +208,8 @@ pub enum FlowEvent {
         /// Its length.
         len: u32,
     },
-    /// The peer sends nothing more of these blocks, none of which was complete: what has come of them is
-    /// void. Their credit is the caller's to give back, as that of complete ones.
+    /// The peer sends nothing more of these blocks, none of which was complete: drop what has arrived of
+    /// them. The caller gives their credit back, as for complete blocks.
     PeerGaveUp(Range<u64>),
     /// The peer has ended the session.
     PeerClosed {
@@ -214,15 +220,15 @@ pub enum FlowEvent {
     },
     /// The largest UDP payload that the path carries has changed.
     DatagramMax(u16),
-    /// A challenge with these bytes was answered.
+    /// The peer has answered the challenge with these bytes.
     PathAnswered([u8; 8]),
     /// The control stream has new bytes in order.
     ControlReadable,
-    /// More blocks may be queued than before.
+    /// The peer has granted more blocks.
     CreditAvailable,
 }
 
-/// A stretch of [`PacketPlan::control`].
+/// A range of [`PacketPlan::control`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ControlSpan {
     /// First byte.
@@ -238,16 +244,17 @@ impl ControlSpan {
     }
 }
 
-/// A packet to seal and send: clear header, then sealed control bytes, segment frame with payload, zeros of padding.
+/// A packet to seal and send: clear header, then sealed control bytes, segment frame with payload, zeros of
+/// padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedPacket {
     /// Its packet number.
     pub number: u64,
     /// Control frames, in [`PacketPlan::control`].
     pub control: ControlSpan,
-    /// The segment, whose payload is the caller's to fill in.
+    /// The segment; the caller fills in its payload.
     pub segment: Option<Segment>,
-    /// Zero bytes at the end; only without a segment.
+    /// Zero bytes at the end; only used without a segment.
     pub padding: u16,
 }
 
@@ -264,7 +271,7 @@ impl PlannedPacket {
     }
 }
 
-/// Packets to send, in order. Full-size segments of one block come in a row, so that they form one batch.
+/// Packets to send, in order. Full segments of one block stand in a row, so that they form one batch.
 #[derive(Debug, Default)]
 pub struct PacketPlan {
     /// The packets.

@@ -1,7 +1,7 @@
-//! Blocks on their way in: which of their bytes are here, and which blocks are finished.
+//! Blocks on their way in: which of their bytes have arrived, and which blocks are finished.
 //!
-//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as
-//! such; the table is as long as follows from what may come at once, whatever a peer leaves unfinished.
+//! Always true: nothing is kept for a block that was not granted; late copies of a finished block are
+//! recognised; the table's length is bounded by what may come at once, whatever a peer leaves unfinished.
 
 use crate::coverage::{Coverage, Insertion};
 use crate::error::TransportMisbehaviour;
@@ -9,15 +9,18 @@ use crate::wire::Segment;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one missing.
+/// The most pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one
+/// missing.
 const PIECES_MAX: usize = 2048;
-/// No number is granted that lies further behind the first unfinished block than so many and so many times
-/// the blocks that may come at once: 40 bytes of table each. Repairs of one block take a few rounds; a block
-/// that gives way to urgent ones of a packet each, a sixteenth of the rate.
+/// No number is granted that lies further behind the first unfinished block than `SPAN_MIN` plus
+/// `SPAN_ROUNDS` times the blocks that may come at once, as the table takes 40 bytes for each. The span has
+/// to cover the repairs of one block, which take a few rounds, and a bulk block that gets a sixteenth of the
+/// rate beside urgent blocks of one packet each.
 const SPAN_MIN: u64 = 1 << 14;
 const SPAN_ROUNDS: u64 = 16;
-/// What is over may be given up so many times, and so many times for each number that was granted: a sender
-/// says it again where it takes a packet for lost. To look at a range costs a step a number.
+/// A peer may give up numbers that are over `REPEATS_MIN` times, plus `REPEATS_EACH` times for each granted
+/// number. An honest sender repeats a notice when it believes a packet lost. The limit exists because each
+/// number costs a step.
 const REPEATS_MIN: u64 = 1 << 16;
 const REPEATS_EACH: u64 = 8;
 
@@ -34,18 +37,18 @@ pub(super) struct IncomingBlocks {
     blocks: VecDeque<IncomingBlock>,
     first: u64,
     granted: u64,
-    /// What may be granted as far as the caller is concerned.
+    /// How many blocks the caller allows; the table may not have room for all of them yet.
     allowed: u64,
-    /// Blocks that are over, and the most that were allowed beyond them.
+    /// The number of blocks that are over, and (`widest`) the most that were allowed beyond them.
     finished: u64,
     widest: u64,
-    /// Blocks that were over when they were given up.
+    /// How often a block was given up that was already over.
     repeats: u64,
     block_len_max: u32,
     spare: Vec<Coverage>,
 }
 
-/// What a segment did.
+/// The effect of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SegmentArrival {
     New,
@@ -74,14 +77,14 @@ impl IncomingBlocks {
         self.granted
     }
 
-    /// Blocks below `total` may come; says whether that is more than before.
+    /// Allows blocks below `total`; says whether more are granted than before.
     pub(super) fn grant(&mut self, total: u64) -> bool {
         self.allowed = self.allowed.max(total);
         self.widest = self.widest.max(self.allowed.saturating_sub(self.finished));
         self.grant_allowed()
     }
 
-    /// Grants what the table has room for; says whether that is more than before.
+    /// Grants what is allowed and the table has room for; says whether more are granted than before.
     pub(super) fn grant_allowed(&mut self) -> bool {
         let span = self.widest.saturating_mul(SPAN_ROUNDS).saturating_add(SPAN_MIN);
         let granted = self.allowed.min(self.first.saturating_add(span));
@@ -122,8 +125,8 @@ impl IncomingBlocks {
         }
     }
 
-    /// The peer sends nothing more of these blocks: those of them that were not over are now, and `gone` is
-    /// told of each run of them.
+    /// The peer sends nothing more of these blocks, so those that were not over are over now. Calls `gone`
+    /// with each run of them.
     pub(super) fn give_up(
         &mut self,
         blocks: Range<u64>,
@@ -180,7 +183,7 @@ impl IncomingBlocks {
         }
     }
 
-    /// Forgets what is over at the front.
+    /// Drops finished blocks at the front.
     fn trim(&mut self) {
         while self.blocks.front().is_some_and(|block| block.done) {
             self.blocks.pop_front();
@@ -190,7 +193,8 @@ impl IncomingBlocks {
 }
 
 impl IncomingBlock {
-    /// The block ends at `end`: possible if nothing else was said and nothing lies behind.
+    /// Notes that the block ends at `end`. Returns whether that is possible: no other length was given, and
+    /// no byte behind `end` has arrived.
     fn learn_len(&mut self, end: u64) -> bool {
         let possible = self.arrived.end() <= end && self.len.is_none_or(|len| u64::from(len) == end);
         self.len = u32::try_from(end).ok();
@@ -254,7 +258,7 @@ mod tests {
         assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(SegmentArrival::Completed(10)));
         assert_eq!(give_up(&mut incoming, 9..10), Err(TransportMisbehaviour::GivenUp));
         assert_eq!(give_up(&mut incoming, 1..6), Ok(vec![(1, 3), (4, 6)]));
-        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is told once");
+        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is reported once");
         assert_eq!(incoming.blocks.len(), 7, "one is open");
         assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(SegmentArrival::Known), "a late one");
         assert_eq!(
@@ -296,7 +300,7 @@ mod tests {
             most = most.max(incoming.blocks.len() as u64);
         }
         assert_eq!(most, SPAN_MIN + SPAN_ROUNDS * window);
-        // And it goes on when the first is over.
+        // Granting continues once the first block is over.
         assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(SegmentArrival::Completed(20)));
         assert!(incoming.grant_allowed() && incoming.granted() == over + window);
     }

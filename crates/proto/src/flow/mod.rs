@@ -1,7 +1,8 @@
-//! A flow: one numbered stream of packets in each direction, joined from the parts beside it.
+//! A flow: one numbered stream of packets in each direction. This module joins the parts in the files beside
+//! it.
 //!
-//! Always true: a packet number is used once; credit, control window and acknowledgements are repeated until the peer has
-//! evidently seen them, so that no single loss can stop both sides.
+//! Always true: a packet number is used once; credit, control window and acknowledgements are repeated until
+//! the peer is known to have seen them, so that no single loss can stop both sides.
 
 mod class;
 mod close;
@@ -33,9 +34,9 @@ use outgoing_blocks::OutgoingBlocks;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Feedback comes this often per round trip.
+/// The number of feedbacks per round trip.
 const FEEDBACKS_PER_ROUND: u32 = 16;
-/// Feedback that comes more often than this is kept short.
+/// Feedback with a shorter interval than this is kept short.
 const FEEDBACK_FREQUENT: Duration = Duration::from_millis(1);
 
 /// One flow of a session.
@@ -44,11 +45,11 @@ pub struct Flow {
     config: FlowConfig,
     state: CloseState,
     stats: FlowStats,
-    /// Datagram length of the longest segment lost since one of that length got through.
+    /// The datagram length of the longest segment lost since one of that length was acknowledged.
     lost_len_max: u16,
     events: VecDeque<FlowEvent>,
     index: Option<FlowIndex>,
-    /// The part of the rate that was set as the most which is this flow's, on a reliable carrier.
+    /// This flow's share of the configured maximum rate, on a reliable carrier.
     ceiling_share: f64,
     rtt: Rtt,
     last_heard: Timestamp,
@@ -68,14 +69,15 @@ pub struct Flow {
     incoming: IncomingBlocks,
     arrivals: Arrivals,
     feedback: FeedbackClock,
-    /// When the first segments arrived, and how those went that were sent.
+    /// When the peer's first segments arrived (the receiver's side).
     notes: TrainArrivals,
     train: FirstTrain,
-    /// What the controller has not been told yet: of a feedback whose packets have not all come, and losses found meanwhile.
+    /// Results that the controller has not been told yet: of a feedback whose packets have not all arrived,
+    /// and of losses found meanwhile.
     untold: FeedbackReport,
     is_feedback_open: bool,
     announced: AnnouncedCredit,
-    /// Where feedback maps are built.
+    /// The buffer in which feedback maps are built.
     map: Vec<u8>,
 }
 
@@ -83,45 +85,48 @@ pub struct Flow {
 #[derive(Debug, Default)]
 struct PendingFrames {
     ping: bool,
-    /// A probe timeout has passed.
+    /// A probe timeout has passed, so the peer is asked for a full report.
     report: bool,
-    /// With it, a copy of the oldest outstanding segment.
+    /// The report goes with a copy of the oldest outstanding segment.
     copy: bool,
-    /// The newest challenge that was not answered yet.
+    /// The newest challenge of the peer that has no answer yet.
     answer: Option<[u8; 8]>,
     floor_told: u64,
     floor_told_at: Option<Timestamp>,
     /// The packet number to leave out next.
     skip_at: u64,
-    /// When the pacer lets more out.
+    /// When the pacer allows the next packets.
     paced_until: Option<Timestamp>,
     limit: SendLimit,
-    /// Window or pacer have held us back since the last report.
+    /// Whether window or pacer have held packets back since the last report.
     saturated: bool,
 }
 
-/// The last feedback, for rates.
+/// The last feedback, from which rates are computed.
 #[derive(Debug, Default)]
 struct LastFeedback {
     arrived_us: Option<u64>,
 }
 
-/// What the peer knows of credit and control window.
+/// What the peer knows of its credit and its control window.
 #[derive(Debug, Default)]
 struct AnnouncedCredit {
     credit_confirmed: u64,
-    /// The packet that carries the newest values and asks for an answer, with those values.
+    /// The number of the packet that carries the newest credit and limit and asks for an answer, and these
+    /// two values.
     asked: Option<(u64, u64, u64)>,
     asked_at: Option<Timestamp>,
     /// More was granted since the last feedback: the peer may be waiting for it.
     granted_more: bool,
-    /// The control window has grown enough to be told, as of the last call that could see it.
+    /// Whether the control window has grown so much that the peer must be told, as of the last call that had
+    /// the control stream.
     limit_is_news: bool,
     ecn_ce: u64,
 }
 
 impl Flow {
-    /// A flow that has sent nothing yet. Its first packet asks for an answer, so that both sides learn the round trip time.
+    /// A flow that has sent nothing yet. Its first packet asks for an answer, so that both sides learn the
+    /// round trip time.
     pub fn new(config: FlowConfig, now: Timestamp) -> Flow {
         let mut random = HashRandom::new(config.seed);
         let want = PendingFrames { ping: true, skip_at: random.below(64), ..PendingFrames::default() };
@@ -178,7 +183,8 @@ impl Flow {
         self.mtu.current()
     }
 
-    /// Whether nothing is queued or unacknowledged. The control stream has its own question.
+    /// Whether nothing is queued or unacknowledged. For the control stream ask
+    /// [`ControlStream::is_all_acked`].
     pub fn is_idle(&self) -> bool {
         self.outgoing.is_empty() && self.notices.is_empty() && !self.ledger.has_open()
     }
@@ -188,7 +194,7 @@ impl Flow {
         self.outgoing.has_uncut()
     }
 
-    /// When the last authentic packet came; the flow's beginning before the first.
+    /// When the last authentic packet came; before the first one, when the flow began.
     pub fn last_heard(&self) -> Timestamp {
         self.last_heard
     }
@@ -198,7 +204,7 @@ impl Flow {
         self.want.limit
     }
 
-    /// Of several reliable carriers each has its part of the rate that was set as the most.
+    /// Sets this flow's share of the configured maximum rate, where several reliable carriers share that.
     pub fn set_ceiling_share(&mut self, share: f64) {
         self.ceiling_share = share.clamp(0.0, 1.0);
     }
@@ -208,23 +214,23 @@ impl Flow {
         self.ledger.open_bytes()
     }
 
-    /// The name of this flow to its controller, once it has heard something.
+    /// This flow's index in its controller, once it has heard feedback.
     pub fn controller_index(&self) -> Option<FlowIndex> {
         self.index
     }
 
-    /// Its name in its controller, once it has reported.
+    /// This flow's index in its controller, once it has heard feedback.
     pub fn index(&self) -> Option<FlowIndex> {
         self.index
     }
 
-    /// Blocks of bulk that may be queued now: granted by the peer, and within
+    /// How many blocks of bulk may be queued now: granted by the peer, and within
     /// [`FlowConfig::blocks_in_advance`].
     pub fn block_room(&self) -> usize {
         self.room_for(BlockClass::Bulk)
     }
 
-    /// The same for blocks of this class.
+    /// How many blocks of this class may be queued now.
     pub fn room_for(&self, class: BlockClass) -> usize {
         if self.state == CloseState::Open { self.outgoing.room(class) } else { 0 }
     }
@@ -234,15 +240,16 @@ impl Flow {
         self.queue_block_as(BlockClass::Bulk, len)
     }
 
-    /// The same for a block of this class; all classes share the numbers. Once it is over the caller is told,
-    /// once: with [`FlowEvent::BlockAcked`] or [`FlowEvent::BlockGivenUp`], if the flow lasts so long.
+    /// Queues a block of this class; all classes share the numbers. Once the block is over, one event says
+    /// so, unless the flow ends before: [`FlowEvent::BlockAcked`] or [`FlowEvent::BlockGivenUp`].
     pub fn queue_block_as(&mut self, class: BlockClass, len: u32) -> Result<u64, BlockQueueFull> {
         if self.state == CloseState::Open { self.outgoing.queue(len, class) } else { Err(BlockQueueFull) }
     }
 
-    /// Gives a block up: nothing more is sent of it, and the peer is told until it knows. What is under way
-    /// is let go. The peer may complete it nevertheless. Says whether the block was there and not over; then
-    /// [`FlowEvent::BlockGivenUp`] follows.
+    /// Gives a block up: nothing more is sent of it, and the peer is told until it acknowledges that.
+    /// Segments that are under way are not repaired, but they may still complete the block at the peer.
+    /// Returns `false` if the block was never queued or is over; otherwise [`FlowEvent::BlockGivenUp`]
+    /// follows.
     pub fn give_up(&mut self, block: u64) -> bool {
         let given_up = self.state == CloseState::Open && self.outgoing.give_up(block);
         if given_up {
@@ -262,23 +269,26 @@ impl Flow {
         }
     }
 
-    /// Takes the newest block back, if nothing of it was sent yet, and returns its number, which the next block will have.
+    /// Takes the newest block back, if nothing of it was sent yet. Returns its number, which the next block
+    /// gets.
     pub fn take_back(&mut self) -> Option<u64> {
         if self.state == CloseState::Open { self.outgoing.take_back() } else { None }
     }
 
-    /// Bytes of queued blocks that were not sent yet.
+    /// Bytes of queued blocks that have not been sent yet.
     pub fn backlog(&self) -> u64 {
         self.outgoing.uncut_bytes()
     }
 
-    /// Says whether the last block has been queued: then what is outstanding at the end is repaired ahead of feedback, with
-    /// copies that [`FlowStats::segments_proactive`] counts. Without it, an idle flow waits for feedback.
+    /// Says whether the last block has been queued. Once it has, outstanding segments at the end are repeated
+    /// without waiting for feedback; [`FlowStats::segments_proactive`] counts these copies. Otherwise an idle
+    /// flow waits for feedback.
     pub fn set_finishing(&mut self, finishing: bool) {
         self.tail.set_finishing(finishing);
     }
 
-    /// Forgets what was measured of the path: the flow goes on over another one. Datagrams are as short as at first.
+    /// Forgets the measurements of the path, because the flow continues on another one. Datagrams are as
+    /// short as at first.
     pub fn restart_path(&mut self, now: Timestamp) {
         self.rtt = Rtt::default();
         (self.untold, self.is_feedback_open) = (FeedbackReport::default(), false);
@@ -294,20 +304,21 @@ impl Flow {
         self.announced.granted_more |= self.incoming.grant(blocks_total);
     }
 
-    /// Asks the peer for a sign of life.
+    /// Sends a ping, which the peer acknowledges.
     pub fn ping(&mut self) {
         self.want.ping = true;
     }
 
-    /// Ends the session: from now on only this is said, a few times.
+    /// Ends the session: from now on the flow sends only the close, a few times.
     pub fn close(&mut self, code: u16, reason: &str) {
         if self.state == CloseState::Open {
             self.state = CloseState::closing(code, reason, self.config.reliable);
         }
     }
 
-    /// Gives the flow up. Returns the blocks that the peer does not have for certain, with their classes,
-    /// without those that were given up; what it carried of the control stream is to be sent again by others.
+    /// Gives the flow up. Returns the blocks that the peer is not known to have, with their classes, without
+    /// those that were given up. What the flow carried of the control stream is marked to be sent again by
+    /// other flows.
     pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<(u64, BlockClass)> {
         for sent in self.ledger.open().filter(|sent| sent.kind == PacketKind::Stream) {
             control.on_lost(sent.what, usize::from(sent.len));
@@ -349,7 +360,7 @@ impl Flow {
         self.probe_timer.deadline(&self.rtt, self.peer_feedback_interval())
     }
 
-    /// How long the peer may take to answer.
+    /// How long the peer may wait before it sends feedback; taken to be as long as our own interval.
     fn peer_feedback_interval(&self) -> Duration {
         self.feedback_interval()
     }
@@ -359,8 +370,8 @@ impl Flow {
         share.clamp(self.config.feedback_interval_min, self.config.feedback_interval_max)
     }
 
-    /// Everything that is kept is told once in half a round trip; of little, all at once, unless feedback is frequent: its
-    /// bytes count.
+    /// Everything that is kept is reported once in half a round trip. A short list is reported at once,
+    /// unless feedback is so frequent that its bytes count.
     fn rotation(&self) -> Rotation {
         let interval = self.feedback_interval();
         let feedbacks = self.rtt.smoothed_or_guess().as_secs_f64() / interval.as_secs_f64();
@@ -368,12 +379,12 @@ impl Flow {
         Rotation { parts: (feedbacks / 2.0) as u64, words_min }
     }
 
-    /// Whether the peer may not know how much it may send.
+    /// Whether the peer may not know yet how much it may send.
     fn has_news(&self) -> bool {
         self.incoming.granted() > self.announced.credit_confirmed || self.announced.limit_is_news
     }
 
-    /// When to say again how much the peer may send: each round trip, unless an answer is on its way.
+    /// When to tell the peer again how much it may send: once a round trip, unless an answer is on its way.
     fn announce_deadline(&self) -> Option<Timestamp> {
         if !self.has_news() || self.announced.asked.is_some() {
             return None;

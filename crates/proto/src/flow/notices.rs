@@ -1,19 +1,19 @@
-//! Which blocks were given up, told until the peer has acknowledged it.
+//! Notices of blocks that were given up, repeated until the peer has acknowledged them.
 //!
-//! Always true: each number that was given up is to be told, or under way in one packet, or known to the
-//! peer.
+//! Always true: the number of each block that was given up is either waiting to be sent, or under way in one
+//! packet, or known to the peer.
 
 use crate::coverage::Coverage;
 use crate::wire::frame;
 use std::collections::BTreeMap;
 
-/// Longer than all ranges of block numbers.
+/// Enough to take any range whole: block numbers have 40 bits.
 const ALL: u64 = 1 << 40;
 
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     pending: Coverage,
-    /// What packets on their way tell, by the number that the ledger keeps for them.
+    /// The ranges in packets that are under way, by the number that the ledger keeps for each.
     under_way: BTreeMap<u64, Vec<(u64, u64)>>,
     next: u64,
 }
@@ -27,12 +27,12 @@ impl Notices {
         !self.pending.is_empty()
     }
 
-    /// Whether the peer knows everything.
+    /// Whether the peer has acknowledged everything.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.under_way.is_empty()
     }
 
-    /// Puts a frame of at most `room` bytes; returns the number of this notice.
+    /// Writes a frame of at most `room` bytes; returns the number of this notice.
     pub(super) fn put(&mut self, room: usize, out: &mut Vec<u8>) -> u64 {
         let mut frame = frame::GivenUpFrame::new(room);
         let mut told = Vec::new();
@@ -54,7 +54,8 @@ impl Notices {
         self.under_way.remove(&notice);
     }
 
-    /// What it has told is to be told again; nothing, if the packet turned out to be late after all.
+    /// Marks the ranges of this notice to be sent again. Does nothing if the notice has been acknowledged
+    /// before.
     pub(super) fn on_lost(&mut self, notice: u64) {
         for (start, end) in self.under_way.remove(&notice).unwrap_or_default() {
             self.pending.insert(start, end);

@@ -1,7 +1,7 @@
-//! Blocks on their way out: what was cut, what is to be sent again, what the peer has.
+//! Blocks on their way out: which slices were cut, which are to be sent again, which the peer has.
 //!
-//! Always true: a block is over once, by being acknowledged whole or given up; nothing is cut of it, or
-//! repaired, after that.
+//! Always true: a block is over once, when it is acknowledged whole or given up; after that nothing of it is
+//! cut or repaired.
 
 use super::class::BlockClass;
 use super::config::BlockQueueFull;
@@ -38,7 +38,7 @@ pub(super) struct Repair {
     len: u32,
 }
 
-/// All blocks from the first that the peer does not have.
+/// All blocks from the first one that is not over.
 #[derive(Debug)]
 pub(super) struct BlockWindow {
     list: VecDeque<OutgoingBlock>,
@@ -70,7 +70,7 @@ impl BlockWindow {
         Some(segment)
     }
 
-    /// The slice as a segment, unless the peer has all of it or is to have nothing more.
+    /// The slice as a segment, or `None` if the peer has all of it or its block is over.
     fn unacked(&self, number: u64, offset: u32, len: u32) -> Option<Segment> {
         let block = self.get(number)?;
         let end = offset + len;
@@ -96,7 +96,7 @@ impl BlockWindow {
     }
 }
 
-/// What is to be sent next.
+/// The next segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextSegment {
     /// It was never sent.
@@ -105,25 +105,25 @@ pub(super) enum NextSegment {
     Repair(Segment),
 }
 
-/// All blocks from the first that the peer does not have, and what is to be sent of them.
+/// All blocks from the first one that is not over, and what is to be sent of them.
 #[derive(Debug)]
 pub(super) struct OutgoingBlocks {
     blocks: BlockWindow,
-    /// The bulk block being cut: those between it and the end that are not bulk's are over, or
-    /// [`PriorityBlocks`] has them.
+    /// The bulk block being cut. The blocks behind it that are not bulk are over, or [`PriorityBlocks`] has
+    /// them.
     cutting: u64,
-    /// Bulk blocks that are not all cut.
+    /// The number of bulk blocks that are not all cut.
     waiting: usize,
     repairs: VecDeque<Repair>,
-    /// What goes ahead of bulk.
+    /// The blocks that go ahead of bulk.
     ahead: PriorityBlocks,
-    /// Whether there is something to send besides new bulk: as of the last change of `repairs` and `ahead`,
-    /// for one look a segment.
+    /// Whether there is something to send besides new bulk. Updated when `repairs` or `ahead` change, so that
+    /// a segment costs one look.
     has_others: bool,
     /// Blocks with a deadline that are not over.
     deadlines: BTreeSet<(Timestamp, u64)>,
     credit: u64,
-    /// The most blocks that could be queued at once so far: the receiver grants at least so many at a time.
+    /// The most blocks that could be queued at once so far. The receiver grants at least this many at a time.
     widest: u64,
     urgent_reserve: u64,
     /// Urgent blocks that are not over.
@@ -170,22 +170,23 @@ impl OutgoingBlocks {
         self.ahead_max.saturating_sub(waiting).min(granted)
     }
 
-    /// What the others leave of the credit comes back to urgent blocks with each of them that the receiver is
-    /// done with, however slow it is with the others. A quarter of it at most, so that a small one stops
-    /// nobody.
+    /// The credit that the other classes leave to urgent blocks. The receiver gives it back with each urgent
+    /// block that it is done with, however slow it is with the others. It is at most a quarter of the credit,
+    /// so that a small credit stops no class.
     fn kept_for_urgent(&self) -> u64 {
         self.urgent_reserve.min(self.widest / 4)
     }
 
-    /// Beyond half of the credit urgent blocks leave the others a quarter: a flood of them does not stop
-    /// those, as long as the receiver is done with urgent blocks once it has acknowledged them.
+    /// Urgent blocks that use more than half of the credit leave a quarter of it to the other classes. So a
+    /// flood of them does not stop the others, as long as the receiver is done with an urgent block once it
+    /// has acknowledged it.
     fn credit_for_urgent(&self, left: u64) -> u64 {
         let half = (self.widest / 2).max(1).saturating_sub(self.urgent_open);
         let kept = self.kept_for_urgent() + (self.widest / 4).max(1);
         left.min(half).max(left.saturating_sub(kept))
     }
 
-    /// Whether only the receiver keeps us from queueing more bulk.
+    /// Whether only the receiver's credit keeps us from queueing more bulk.
     pub(super) fn lacks_credit(&self) -> bool {
         self.credit <= self.end() + self.kept_for_urgent()
     }
@@ -213,7 +214,7 @@ impl OutgoingBlocks {
         Ok(number)
     }
 
-    /// Takes the newest block back, if nothing of it was cut yet; its number is the next one's then.
+    /// Takes the newest block back, if nothing of it was cut yet. The next block gets its number.
     pub(super) fn take_back(&mut self) -> Option<u64> {
         let number = self.end().checked_sub(1)?;
         let block = self.blocks.list.back().filter(|block| block.cut == 0 && !block.done)?;
@@ -225,7 +226,7 @@ impl OutgoingBlocks {
         Some(number)
     }
 
-    /// Bytes that were queued and not cut yet.
+    /// Bytes that were queued and are not cut yet.
     pub(super) fn uncut_bytes(&self) -> u64 {
         let waiting = self.blocks.list.iter().skip((self.cutting - self.blocks.first) as usize);
         let bulk =
@@ -233,7 +234,7 @@ impl OutgoingBlocks {
         bulk.sum::<u64>() + self.ahead.uncut_bytes(&self.blocks)
     }
 
-    /// The peer's credit; whether it has grown.
+    /// Sets the peer's credit; returns whether it has grown.
     pub(super) fn set_credit(&mut self, credit: u64) -> bool {
         let grown = credit > self.credit;
         self.credit = self.credit.max(credit.min(BLOCK_MAX));
@@ -300,7 +301,7 @@ impl OutgoingBlocks {
         self.pass_over();
     }
 
-    /// Goes on to the next block of bulk.
+    /// Moves on to the next block of bulk that is not over.
     fn pass_over(&mut self) {
         while self.blocks.get(self.cutting).is_some_and(|block| block.done || block.class != BlockClass::Bulk)
         {
@@ -308,12 +309,12 @@ impl OutgoingBlocks {
         }
     }
 
-    /// The slice as a segment, unless the peer has all of it or is to have nothing more.
+    /// The slice as a segment, or `None` if the peer has all of it or its block is over.
     pub(super) fn unacked(&self, block: u64, offset: u32, len: u32) -> Option<Segment> {
         self.blocks.unacked(block, offset, len)
     }
 
-    /// The slice arrived; says whether that completed its block. The caller then calls
+    /// The peer has this slice; returns whether that completes its block. The caller then calls
     /// [`OutgoingBlocks::trim`].
     #[inline]
     pub(super) fn on_acked(&mut self, number: u64, offset: u32, len: u32) -> bool {
@@ -326,7 +327,7 @@ impl OutgoingBlocks {
         done
     }
 
-    /// The block is over.
+    /// Marks the block as over.
     fn finish(&mut self, number: u64) {
         let Some(block) = self.blocks.get_mut(number) else { return };
         block.done = true;
@@ -342,7 +343,7 @@ impl OutgoingBlocks {
         }
     }
 
-    /// Nothing more is sent of this block; `false` if it is over, or was never queued. The caller then calls
+    /// Gives the block up; returns `false` if it is over or was never queued. The caller then calls
     /// [`OutgoingBlocks::trim`].
     pub(super) fn give_up(&mut self, number: u64) -> bool {
         let Some(block) = self.blocks.get(number).filter(|block| !block.done) else { return false };
@@ -354,7 +355,7 @@ impl OutgoingBlocks {
         true
     }
 
-    /// A block that was not all cut no longer waits for that.
+    /// Takes a block that is not all cut out of the lists of those that wait.
     fn let_go_uncut(&mut self, class: BlockClass, number: u64) {
         match class {
             BlockClass::Bulk => self.waiting -= 1,
@@ -372,7 +373,7 @@ impl OutgoingBlocks {
         self.deadlines.first().map(|first| first.0)
     }
 
-    /// The block whose deadline has passed first, if one has.
+    /// The block with the earliest deadline, if that has passed.
     pub(super) fn expired(&self, now: Timestamp) -> Option<u64> {
         self.deadlines.first().filter(|first| first.0 <= now).map(|first| first.1)
     }
@@ -394,7 +395,7 @@ impl OutgoingBlocks {
         self.has_others = true;
     }
 
-    /// Gives up: returns the blocks that the peer does not have for certain, and what they are to others.
+    /// Gives everything up; returns the blocks that the peer is not known to have, and their classes.
     pub(super) fn abandon(&mut self) -> Vec<(u64, BlockClass)> {
         let (first, end) = (self.blocks.first, self.end());
         let unacked = (first..end).zip(&self.blocks.list).filter(|(_, block)| !block.done);
@@ -447,7 +448,11 @@ mod tests {
         (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
         assert!(out.next_new(60).is_some());
         assert_eq!((out.uncut_bytes(), out.take_back(), out.take_back()), (240, Some(2), Some(1)));
-        assert_eq!((out.uncut_bytes(), out.take_back()), (40, None), "its first bytes are on their way");
+        assert_eq!(
+            (out.uncut_bytes(), out.take_back()),
+            (40, None),
+            "the first bytes of the block are on their way"
+        );
         assert_eq!(queue(&mut out, 100), Ok(1));
     }
 
@@ -564,10 +569,10 @@ mod tests {
             Some(NextSegment::New(segment)) => segment.block,
             other => panic!("something new, not {other:?}"),
         };
-        // The second could be there by a hair: not enough to begin it.
+        // The second block could only just arrive in time, which is not enough to begin it.
         assert_eq!((first(&mut out, 0), first(&mut out, 5)), (2, 2));
         assert_eq!(first(&mut out, 10), 3);
-        // Nothing can be met any more, and nothing else waits.
+        // No deadline can be met any more, and no other block waits.
         assert_eq!([0; 5].map(|_| first(&mut out, 29)), [3, 1, 1, 0, 0]);
     }
 
@@ -586,7 +591,8 @@ mod tests {
         );
         (0..2).for_each(|_| assert!(out.queue(10, BlockClass::Urgent).is_ok()));
         assert_eq!(room(&out), (0, 0, 0));
-        // What comes back is the urgent ones' until they have as much as before, however many they were.
+        // Credit that comes back goes to urgent blocks until they have as much as before, however many there
+        // were.
         for credit in 9..99 {
             out.set_credit(credit);
             assert_eq!(room(&out), (0, 0, 1));
@@ -596,7 +602,7 @@ mod tests {
         }
         out.set_credit(101);
         assert_eq!(room(&out), (1, 1, 2));
-        // A flood of urgent blocks leaves a quarter beside what is kept from the others.
+        // A flood of urgent blocks leaves the others a quarter, beside the reserve.
         out.set_credit(106);
         while out.queue(10, BlockClass::Urgent).is_ok() {}
         assert_eq!(room(&out), (2, 2, 0));
@@ -689,7 +695,7 @@ mod tests {
         ]
     }
 
-    /// What a naive sender would know of a block.
+    /// The record that a naive sender would keep of a block.
     #[derive(Debug)]
     struct NaiveBlock {
         len: u32,

@@ -1,7 +1,7 @@
-//! What is sent ahead of bulk: urgent blocks, and blocks with a deadline.
+//! What is sent ahead of bulk: urgent blocks and blocks with a deadline.
 //!
-//! Always true: bulk has its turn after fifteen segments, whatever waits here; a block stands here while it
-//! is not all cut.
+//! Always true: bulk has its turn after fifteen segments, however much waits here; a block is listed here
+//! until it is all cut.
 
 use super::class::{BULK_EVERY, BlockClass};
 use super::outgoing_blocks::{BlockWindow, NextSegment, OutgoingBlock, Repair};
@@ -9,19 +9,20 @@ use crate::time::Timestamp;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A block is begun if it could take so much longer than the pacer says: a rate that is lower soon after has
-/// spoiled nothing yet.
+/// A block is begun only if it would meet its deadline even if it took this many times longer than the pacer
+/// says: the rate may fall soon after.
 const MARGIN: f64 = 1.25;
-/// And if the chance that it needs more repairs than there is time for is no larger than this.
+/// A block is begun only if the chance that it needs more repairs than there is time for is no larger than
+/// this.
 const CHANCE: f64 = 0.1;
-/// A repair takes so many round trips: feedback, and the window in which a packet may be late.
+/// The round trips that a repair takes: feedback, and the window in which a packet may be late.
 const REPAIR: f64 = 1.25;
 
 /// What is known of how fast blocks leave and arrive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryEstimate {
     pub(super) now: Timestamp,
-    /// Bytes a second; `None` while nobody knows.
+    /// Bytes a second; `None` if nothing limits the rate.
     pub(super) rate: Option<f64>,
     pub(super) rtt: Duration,
     /// The part of the packets that gets lost.
@@ -29,8 +30,8 @@ pub(super) struct DeliveryEstimate {
 }
 
 impl DeliveryEstimate {
-    /// Whether a block can be acknowledged before its deadline, repairs included; of one that was begun, only
-    /// whether the rest can leave: what was sent of it is not to have been in vain.
+    /// Whether a block can be acknowledged before its deadline, repairs included. For a block that was begun,
+    /// only whether the rest can leave in time: the sender does not waste what it has sent.
     fn meets(self, deadline: Timestamp, block: &OutgoingBlock, segment_max: u32) -> bool {
         let Some(rate) = self.rate else { return true };
         let leaves = f64::from(block.uncut()) / rate.max(1.0);
@@ -45,7 +46,7 @@ impl DeliveryEstimate {
     }
 }
 
-/// How often one of so many segments has to be repaired, but for a chance.
+/// How many rounds of repairs `segments` segments need, but for a chance of [`CHANCE`].
 fn repairs(segments: f64, loss: f64) -> f64 {
     if segments * loss <= CHANCE {
         return 0.0;
@@ -55,7 +56,7 @@ fn repairs(segments: f64, loss: f64) -> f64 {
 
 #[derive(Debug, Default)]
 pub(super) struct PriorityBlocks {
-    /// Urgent blocks, in order.
+    /// Urgent blocks that are not all cut, in order.
     urgent: VecDeque<u64>,
     timed: BTreeSet<(Timestamp, u64)>,
     urgent_repairs: VecDeque<Repair>,
@@ -109,7 +110,7 @@ impl PriorityBlocks {
         }
     }
 
-    /// Whether bulk is to be asked first; says so once.
+    /// Whether it is bulk's turn; a turn is reported once.
     pub(super) fn is_bulks_turn(&mut self) -> bool {
         let is_turn = self.run >= BULK_EVERY - 1;
         if is_turn {
@@ -118,7 +119,7 @@ impl PriorityBlocks {
         is_turn
     }
 
-    /// The next slice to send of what is here, of at most `max` bytes.
+    /// The next slice of these blocks to send, of at most `max` bytes.
     pub(super) fn next(
         &mut self,
         blocks: &mut BlockWindow,
@@ -153,7 +154,7 @@ impl PriorityBlocks {
         let meets = |timed: &(Timestamp, u64)| {
             blocks.get(timed.1).is_some_and(|block| pace.meets(timed.0, block, max))
         };
-        // If none can be met for certain, the last one has most time for luck.
+        // If no deadline is sure to be met, the latest one has the best chance.
         let found = self.timed.iter().copied().find(meets).or_else(|| self.timed.last().copied())?;
         let segment = blocks.cut(found.1, max)?;
         if segment.last {

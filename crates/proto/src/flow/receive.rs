@@ -1,4 +1,4 @@
-//! What happens when a packet arrives, or a time has come.
+//! Handles arriving packets and timeouts.
 
 use super::close::CloseState;
 use super::config::{FlowEvent, ReceivedPacket, SegmentVerdict};
@@ -13,17 +13,17 @@ use crate::time::Timestamp;
 use crate::wire::frame::{self, Feedback, Frame};
 use std::time::Duration;
 
-/// Blocks that a peer can grant: their numbers have 40 bits.
+/// The most blocks that a peer can grant: block numbers have 40 bits.
 const CREDIT_MAX: u64 = 1 << 40;
 
 impl Flow {
-    /// Whether a packet of this number has been here: a cheap test before opening it.
+    /// Whether a packet of this number has arrived before: a cheap test before opening it.
     #[inline]
     pub fn is_replay(&self, number: u64) -> bool {
         self.arrivals.is_replay(number)
     }
 
-    /// Takes a packet whose tag was right.
+    /// Handles a packet whose tag was right.
     pub fn handle_packet(
         &mut self,
         now: Timestamp,
@@ -40,7 +40,8 @@ impl Flow {
         self.take_segment(now, received)
     }
 
-    /// The same for a packet without control frames, most of those with content: it needs nothing that flows share.
+    /// Handles a packet without control frames, as most packets with content are. It needs nothing that flows
+    /// share.
     pub fn handle_content(
         &mut self,
         now: Timestamp,
@@ -54,7 +55,7 @@ impl Flow {
         }
     }
 
-    /// Counts an authentic packet; `false` if it has been here.
+    /// Counts an authentic packet; returns `false` if it has arrived before.
     #[inline]
     fn count(&mut self, now: Timestamp, received: &ReceivedPacket<'_>) -> bool {
         if self.arrivals.is_replay(received.number) {
@@ -181,8 +182,8 @@ impl Flow {
         if let Some(rtt) = rtt {
             let guessed = self.feedback_interval();
             self.rtt.sample(rtt);
-            // On a longer path the first feedback comes within a round trip anyway, and as few of them as
-            // before in the start.
+            // This is only for paths shorter than the guess: on a longer one the first feedback comes within
+            // a round trip anyway, and the start needs no more of them.
             if self.rtt.samples == 1 && rtt < guessed {
                 self.feedback.on_first_round_trip(self.feedback_interval());
             }
@@ -216,8 +217,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Tells the controller of a feedback as a whole. A long one comes in several packets, oldest numbers first: by itself, each would
-    /// show losses without the arrivals beside them.
+    /// Reports a feedback to the controller as a whole. A long feedback comes in several packets, oldest
+    /// numbers first; each alone would show losses without the arrivals beside them.
     fn tell(
         &mut self,
         now: Timestamp,
@@ -243,7 +244,7 @@ impl Flow {
         *self.index.get_or_insert_with(|| controller.add_flow())
     }
 
-    /// Time at the receiver between the newest arrivals of the last feedback and of this one.
+    /// The time at the receiver between the newest arrivals of the last feedback and of this one.
     fn receive_time(&mut self, feedback: &Feedback<'_>) -> Duration {
         if !self.outcome.newest_is_new {
             return Duration::ZERO;
@@ -252,7 +253,7 @@ impl Flow {
         Duration::from_micros(before.map_or(0, |before| feedback.arrived_us.saturating_sub(before)))
     }
 
-    /// Carries out what the ledger has found.
+    /// Acts on the acknowledgements and losses that the ledger has found.
     fn apply_outcome(&mut self, now: Timestamp, control: &mut ControlStream) {
         let mut outcome = std::mem::take(&mut self.outcome);
         if !outcome.acked.is_empty() {
@@ -261,7 +262,7 @@ impl Flow {
         for acked in &outcome.acked {
             match acked.kind {
                 PacketKind::Segment => {
-                    // A short segment says nothing of a path that swallows the long ones.
+                    // A short segment does not prove that the path carries long ones.
                     if acked.wire_len >= self.lost_len_max.min(self.segment_datagram()) {
                         self.stats.segments_proven += u64::from(acked.count);
                         self.lost_len_max = 0;
@@ -320,7 +321,7 @@ impl Flow {
                     self.mtu.on_probe_lost(sent.wire_len);
                     continue;
                 }
-                // A number that was never sent cannot have been lost.
+                // A number that was never sent cannot be lost.
                 PacketKind::Skipped => continue,
                 PacketKind::Ping | PacketKind::Passive => {}
             }
@@ -358,7 +359,7 @@ impl Flow {
             };
             let index = self.register(controller);
             if self.is_feedback_open {
-                // The arrivals of the same time are not told yet.
+                // The controller has not been told of the arrivals of the same time yet.
                 self.untold = lost.and(std::mem::take(&mut self.untold));
             } else if lost.lost > 0 {
                 controller.on_report(now, index, &lost);
@@ -368,8 +369,8 @@ impl Flow {
             self.stats.probe_timeouts += 1;
             self.probe_timer.timeouts += 1;
             self.want.report = true;
-            // On a near path silence is mostly a busy machine: ask first, copy only when asking did not help.
-            // A path that stays silent is asked again and again, and gets no more copies.
+            // On a near path, silence mostly means a busy machine: ask first, and copy only if asking did not
+            // help. A path that stays silent is asked again and again, but gets no more copies.
             let far = self.rtt.smoothed > Duration::from_millis(20);
             self.want.copy = self.probe_timer.timeouts == 2 || (far && self.probe_timer.timeouts == 1);
         }

@@ -1,4 +1,5 @@
-//! What goes out: feedback first, then what keeps the flow alive, then the control stream, repairs and new segments.
+//! What goes out: feedback first, then what keeps the flow alive, then the control stream, repairs and new
+//! segments.
 
 use super::Flow;
 use super::close::CloseState;
@@ -14,32 +15,33 @@ use crate::wire::frame::{self, FEEDBACK_OVERHEAD, Feedback, STREAM_OVERHEAD};
 use crate::wire::{HEADER_LEN, SEGMENT_OVERHEAD, Segment, TAG_LEN};
 use std::time::Duration;
 
-/// Packets of one feedback: 280,000 packets even if every second one is lost. The rotation reaches the rest.
+/// The most packets of one feedback: enough for 280,000 packet numbers even if every second one is lost. The
+/// rotation reaches the rest.
 const FEEDBACK_PACKETS_MAX: usize = 32;
-/// Bytes of map in one feedback frame.
+/// The most bytes of map in one feedback frame.
 const MAP_MAX: usize = 1000;
-/// Packets of a close, at most.
+/// The most packets of a close.
 const LAST_WORDS_PACKETS: usize = 4;
-/// Roughly one number of so many is left out.
+/// Roughly one of this many packet numbers is left out.
 const SKIP_EVERY: u64 = 2048;
-/// On shorter paths feedback is there before a copy would be.
+/// On shorter paths feedback arrives before a copy would.
 const TAIL_RTT_MIN: Duration = Duration::from_millis(5);
-/// What a flow may have in flight at least: two packets.
+/// The smallest window of a flow: two packets.
 const WINDOW_MIN: u64 = 2 * 1500;
-/// Unacknowledged bytes that a reliable carrier may hold: bounds memory only.
+/// The most unacknowledged bytes on a reliable carrier; this only bounds memory.
 const RELIABLE_WINDOW: u64 = 64 << 20;
 
 /// What may still be sent in this call.
 struct SendBudget {
     window: u64,
     rate: Option<f64>,
-    /// The rate is what was set, and not what the path allows.
+    /// The rate is the configured one, and not what the path allows.
     is_ceiling: bool,
     tokens: f64,
 }
 
 impl Flow {
-    /// Appends packets that may leave now to `out`, until it is full; returns how many.
+    /// Appends packets that may leave now to `out`, until it is full; returns their number.
     pub fn poll_transmit(
         &mut self,
         now: Timestamp,
@@ -66,8 +68,9 @@ impl Flow {
         out.packets.len() - before
     }
 
-    /// Plans a packet that asks for an answer from where it is sent to: [`FlowEvent::PathAnswered`](super::FlowEvent::PathAnswered) tells when that has come. The
-    /// caller sends it to the address in question and repeats it, as it may get lost.
+    /// Plans a packet that asks the peer for an answer;
+    /// [`FlowEvent::PathAnswered`](super::FlowEvent::PathAnswered) reports it. The caller sends the packet to
+    /// the address that it wants to check, and repeats it, as it may get lost.
     pub fn plan_challenge(&mut self, now: Timestamp, token: [u8; 8], out: &mut PacketPlan) {
         if out.room() > 0 && self.state == CloseState::Open {
             let start = out.control.len();
@@ -78,7 +81,7 @@ impl Flow {
 
     fn budget(&mut self, now: Timestamp, controller: &Controller) -> SendBudget {
         let (share, pace, window) = if self.config.reliable {
-            // It has a rate control of its own.
+            // The carrier has a rate control of its own.
             (self.ceiling_share, controller.ceiling(), RELIABLE_WINDOW)
         } else {
             let share = controller.share(self.index);
@@ -92,7 +95,8 @@ impl Flow {
         SendBudget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
     }
 
-    /// With the close goes what the peer may not have of the control stream, if it is little: nobody will be there to repair it.
+    /// Adds to the close what the peer may not have of the control stream, if that is little: later nobody
+    /// will be there to repair it.
     fn send_close(&mut self, now: Timestamp, control: &ControlStream, out: &mut PacketPlan) {
         let pause = self.rtt.smoothed.max(Duration::from_millis(50));
         let packets = out.room().min(LAST_WORDS_PACKETS);
@@ -103,7 +107,7 @@ impl Flow {
         let Some((code, reason)) = self.state.take_word(now, pause) else { return };
         frame::put_close(&mut close, code, reason);
         let piece_max = self.control_room().saturating_sub(STREAM_OVERHEAD + close.len());
-        // On a reliable carrier what was sent is there before the close is.
+        // On a reliable carrier, everything sent before arrives before the close does.
         let words_max = if self.config.reliable { 0 } else { packets * piece_max };
         let mut words = control.last_words(words_max);
         loop {
@@ -116,7 +120,8 @@ impl Flow {
             }
             let is_last = words.is_empty();
             if is_last {
-                // In one packet with the last piece: who has heard a close no longer listens.
+                // The close is in one packet with the last piece: a peer that has heard a close no longer
+                // listens.
                 out.control.extend_from_slice(&close);
             }
             self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
@@ -164,7 +169,7 @@ impl Flow {
             }
             let start = out.control.len();
             let mut room = self.control_room().min(MAP_MAX + 2 * FEEDBACK_OVERHEAD);
-            // The recent numbers come first: they are news.
+            // The recent numbers come first, as the peer does not know them yet.
             for range in [&mut recent, &mut older] {
                 if room > FEEDBACK_OVERHEAD + 64 && (!range.is_empty() || out.control.len() == start) {
                     let at = out.control.len();
@@ -187,7 +192,7 @@ impl Flow {
             }
             self.push_control(now, start, kind, (0, 0), 0, out);
         }
-        // What was asked for begins with the oldest each time, and the rotation goes on beside it.
+        // A requested report begins with the oldest numbers each time, and does not move the rotation.
         if !everything && !older.is_empty() {
             self.arrivals.go_on_from(older.start);
         }
@@ -221,7 +226,7 @@ impl Flow {
         end
     }
 
-    /// Tells the floor now and then, with something that is being sent anyway.
+    /// Adds the floor to a packet that is sent anyway, if it has risen.
     fn put_floor(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         let floor = self.ledger.floor();
         if floor > self.want.floor_told {
@@ -231,13 +236,15 @@ impl Flow {
         }
     }
 
-    /// Pings, reports that a probe timeout asks for, tries of datagram sizes, the floor if it has not been told for long.
+    /// Sends pings, requests for a report after a probe timeout, path answers, MTU probes, and the floor if
+    /// it was not sent for long.
     fn send_requests(&mut self, now: Timestamp, control: &ControlStream, out: &mut PacketPlan) {
         if self.want.report && out.room() >= 2 {
             self.want.report = false;
             let start = out.control.len();
             frame::put_report(&mut out.control);
-            // Where the last was lost, the answer would begin with what is long decided.
+            // Sent again, in case the last floor was lost: the answer would begin with numbers that are long
+            // decided.
             self.want.floor_told = 0;
             self.put_floor(now, &mut out.control);
             let copied =
@@ -291,8 +298,8 @@ impl Flow {
         }
     }
 
-    /// Says which blocks were given up. Ahead of window and pacer, as it is little and the receiver can give
-    /// credit back.
+    /// Sends which blocks were given up. Goes ahead of window and pacer, as it is little and lets the
+    /// receiver give credit back.
     fn send_notices(&mut self, now: Timestamp, out: &mut PacketPlan) {
         while self.notices.has_pending() && out.room() > 0 {
             let start = out.control.len();
@@ -342,7 +349,7 @@ impl Flow {
         }
     }
 
-    /// The next segment where something besides new bulk waits.
+    /// The next segment, if something besides new bulk waits.
     #[inline(never)]
     fn next_of_others(
         &mut self,
@@ -363,7 +370,7 @@ impl Flow {
         }
     }
 
-    /// With nothing else to send at the end, repeats what may be lost.
+    /// If there is nothing else to send at the end, repeats segments that may be lost.
     fn send_tail(
         &mut self,
         now: Timestamp,
@@ -437,7 +444,7 @@ impl Flow {
         }
     }
 
-    /// Bytes of control frames that fit in a packet. One size serves all paths, as control packets are few.
+    /// Bytes of control frames that fit in a packet.
     fn control_room(&self) -> usize {
         usize::from(self.mtu.current()) - HEADER_LEN - TAG_LEN
     }
@@ -452,7 +459,8 @@ impl Flow {
         segment_datagram(self.mtu.current(), self.config.sealed_multiple)
     }
 
-    /// The number of the next packet, having left out one now and then: who acknowledges that one is guessing.
+    /// The number of the next packet. Leaves out a number now and then: a peer that acknowledges such a
+    /// number is guessing.
     #[inline]
     fn ledger_number(&mut self) -> u64 {
         let number = self.ledger.next_number();
@@ -466,7 +474,7 @@ impl Flow {
     fn skip_number(&mut self, number: u64) -> u64 {
         self.want.skip_at = number + 2 + self.random.below(2 * SKIP_EVERY);
         if !self.ledger.has_open() {
-            // An idle flow keeps nothing, so it could not tell a guess.
+            // An idle flow keeps no sent packets, so it could not recognise a guess.
             return number;
         }
         self.ledger.push(SentPacket {

@@ -85,7 +85,7 @@ fn feedback(newest: u64, map: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Each pair says how many numbers are left out, and how many follow.
+/// A frame of given-up blocks. Each pair says how many numbers are left out, and how many follow.
 fn given_up_frame(pairs: &[(u64, u64)]) -> Vec<u8> {
     let mut body = Vec::new();
     for &(gap, count) in pairs {
@@ -255,7 +255,7 @@ fn credit_is_repeated_until_it_was_seen() {
     let (mut sender, mut receiver) = (TestFlow::new(), TestFlow::new());
     receiver.flow.grant(3);
     let mut now = 0;
-    // Everything is lost for a second, whatever the receiver says.
+    // Everything is lost for a second.
     while now < 1000 {
         receiver.send(ms(now));
         sender.send(ms(now));
@@ -268,7 +268,7 @@ fn credit_is_repeated_until_it_was_seen() {
         now += 1;
     }
     assert_eq!(sender.flow.block_room(), 3);
-    // And then there is silence.
+    // After that both ends are silent.
     assert!(!receiver.flow.has_news());
     let quiet = (0..1000).map(|step| receiver.send(ms(now + step)).len() + sender.send(ms(now + step)).len());
     assert_eq!(quiet.sum::<usize>(), 0);
@@ -277,7 +277,7 @@ fn credit_is_repeated_until_it_was_seen() {
 
 #[test]
 fn silence_costs_few_packets() {
-    // Only the receiver was heard so far.
+    // The sender has heard the receiver, but not the other way round.
     let (mut sender, mut receiver) = (TestFlow::new(), TestFlow::new());
     receiver.flow.grant(8);
     let granted = receiver.send(ms(0));
@@ -288,12 +288,12 @@ fn silence_costs_few_packets() {
         sent = sender.send(ms(now)).len().max(sent);
     }
     let late: usize = (600..10_600).map(|now| sender.send(ms(now)).len()).sum();
-    // One a round trip, which is taken for 200 ms while it is unknown.
+    // One packet a round trip, which is assumed to be 200 ms while it is unknown.
     assert!(late <= 52, "{late} packets in ten seconds of silence");
     assert!(sender.flow.stats().segments_proactive <= 20);
 }
 
-/// Behind a path of 100 Gbit/s and a second more is kept than the packets of one feedback tell of.
+/// A path of 100 Gbit/s and one second leaves more numbers to report than the packets of one feedback hold.
 #[test]
 fn every_number_is_told_however_many_are_kept() {
     const NUMBERS: u64 = 8_000_000;
@@ -302,17 +302,17 @@ fn every_number_is_told_however_many_are_kept() {
     let mut told = vec![false; (NUMBERS / 64) as usize];
     for step in 1..100 {
         receiver.handle(ms(100 * step), NUMBERS + step, &report_frame(), None).expect("an honest peer");
-        // The answer, and what is repeated when nothing more arrives.
+        // The answer, and its repeats when nothing more arrives.
         for now in 100 * step..100 * step + 100 {
             for (_, control) in receiver.send(ms(now)) {
                 mark_told(&control, &mut told);
             }
         }
     }
-    assert_eq!(told.iter().position(|&told| !told), None, "a word that was never told of");
+    assert_eq!(told.iter().position(|&told| !told), None, "a word that was never reported");
 }
 
-/// What a sender asks for when it waits.
+/// The frame by which a waiting sender asks for a report.
 fn report_frame() -> Vec<u8> {
     let mut control = Vec::new();
     frame::put_report(&mut control);
@@ -352,13 +352,14 @@ fn closing_is_said_and_heard_once() {
     assert!(receiver.send(ms(2000)).is_empty());
 }
 
-/// What is said last is lost with the packet that said it, and nobody is there to say it again: a close says it each time.
+/// The last words may be lost with their packet, and nobody is there to repeat them: each close carries them
+/// again.
 #[test]
 fn a_close_carries_what_the_peer_may_not_have_of_the_control_stream() {
     for (words, is_little) in [(20, true), (3000, true), (20_000, false)] {
         let (mut sender, mut receiver) = pair();
         assert_eq!(sender.control.write(&vec![7; words]), words);
-        // These packets are lost, and so are the first that say the close.
+        // These packets are lost, and so are the first that carry the close.
         sender.send(ms(10));
         sender.flow.close(0, "");
         sender.send(ms(11));
@@ -374,7 +375,7 @@ fn a_close_carries_what_the_peer_may_not_have_of_the_control_stream() {
     }
 }
 
-/// Who has heard a close no longer listens, so what belongs to it comes before, or with it.
+/// A peer that has heard a close no longer listens, so what belongs to it comes before it or with it.
 #[test]
 fn the_packet_that_closes_is_the_last_of_its_words() {
     let (mut sender, _) = pair();
@@ -390,7 +391,7 @@ fn the_packet_that_closes_is_the_last_of_its_words() {
     assert_eq!(closes.collect::<Vec<_>>(), [false, false, true]);
 }
 
-/// What an ordered carrier has taken comes once: a peer may rely on it.
+/// What an ordered carrier has taken arrives once, and a peer may rely on that.
 #[test]
 fn nothing_is_said_twice_on_a_reliable_carrier() {
     let (mut sender, mut receiver) = pair_of(FlowConfig { reliable: true, ..FlowConfig::default() });
@@ -503,7 +504,7 @@ fn what_is_given_up_is_told_until_it_is_known() {
         if reliable {
             receiver.give(ms(25), &first);
         } else {
-            // It is lost, and so is the next.
+            // This notice is lost, and so is the next one.
             let mut told = 0;
             for step in 21..2000 {
                 let packets = sender.send(ms(step));
@@ -515,7 +516,7 @@ fn what_is_given_up_is_told_until_it_is_known() {
                 let back = receiver.send(ms(step));
                 sender.give(ms(step), &back);
             }
-            assert_eq!(told, 2, "and when it is known no more");
+            assert_eq!(told, 2, "the notice ends once the peer knows");
             assert!(sender.flow.is_idle());
         }
         let events = receiver.events();
@@ -610,7 +611,7 @@ fn a_flow_that_dies_gives_blocks_back_with_their_classes() {
     assert!(!sender.flow.give_up(0) && sender.flow.is_idle());
 }
 
-/// A peer with the keys can have a table kept, and work done, but only as far as its credit goes.
+/// A peer with the keys can make us keep a table and do work, but only as far as its credit goes.
 #[test]
 fn a_peer_that_gives_up_what_it_likes_gains_nothing() {
     let mut end = TestFlow::new();
@@ -651,11 +652,11 @@ fn deed() -> impl proptest::strategy::Strategy<Value = Deed> {
     ]
 }
 
-/// An end with what is on its way to it, and what it has said of each block.
+/// An end, the packets on their way to it, and what it has reported of each block.
 struct TestSide {
     end: TestFlow,
     coming: Vec<(PlannedPacket, Vec<u8>)>,
-    /// Complete or acknowledged, and given up.
+    /// Blocks that are complete or acknowledged.
     done: Vec<u64>,
     given_up: Vec<u64>,
 }

@@ -5,12 +5,12 @@
 //! pace = W / (B + q)
 //! ```
 //!
-//! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate
-//! (`target`). Random loss does not appear: the queue says when the link is full. Loss beyond the path's own
-//! (`loss`) is a second signal, for buffers too short to show a queue.
+//! B is the base round trip, q the standing queue, T the target delay, which falls as our rate rises
+//! (`target_delay`). Random loss does not appear: the queue shows when the link is full. Loss beyond the
+//! path's own (`loss`) is a second signal, for buffers too short to show a queue.
 //!
-//! A transfer is in one phase at a time ([`Phase`]); [`FairLaw::turn`] has all ways from one to another. Now
-//! and then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
+//! A transfer is in one phase at a time ([`Phase`]); [`FairLaw::turn`] has all transitions. Now and then a
+//! transfer sends less for a moment, to see what that changes ([`Probe`]), one thing at a time.
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls
 //! with the rate).
@@ -35,24 +35,27 @@ use queue_probe::{QueueProbe, QueueProbeTimer};
 use rate_hold::{DelayNoise, RateHold};
 use std::time::Duration;
 
-/// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window
+/// Below this round trip time in seconds, delay is mostly scheduling: only a ceiling paces, and the window
 /// has a floor.
 const NEAR: f64 = 0.002;
-/// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
+/// The part of the window that is left after a mark of the network ("congestion experienced"), once a round
+/// trip (RFC 8511).
 const MARKED: f64 = 0.85;
-/// Packets of slack where a window is computed from few packets.
+/// Packets of slack for windows of few packets.
 const SLACK: f64 = 8.0;
-/// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
+/// A queue shorter than this many seconds cannot be told from noise: a buffer that overflows below it counts
+/// as none.
 const QUEUE_SEEN: f64 = 0.0003;
-/// So much of the window is in flight while it is used.
+/// With less than this part of the window in flight, a transfer does not use its window.
 const SHORT: f64 = 0.85;
-/// Who uses less of it for longer does not need it.
+/// After this many round trips in which the window is not used, it is cut to what arrives.
 const SHORT_ROUNDS: f64 = 4.0;
-/// A queue is far from its longest below this part of it.
+/// Below this part of its longest, a queue is far from overflowing its buffer.
 const CALM: f64 = 0.6;
-/// What was lost in a silence is told within three of these, at least: probes are 25 ms apart on near paths.
+/// The shortest round trip, in seconds, to reckon with after a silence: its losses are reported within three
+/// of them, as probes are 25 ms apart on near paths.
 const SILENCE_ROUND: f64 = 0.015;
-/// The longest queue is remembered for so many seconds, and the best rate.
+/// The seconds in which the memory of the longest queue fades; `BEST_AGE` is the same for the best rate.
 const QUEUE_AGE: f64 = 10.0;
 const BEST_AGE: f64 = 30.0;
 
@@ -62,17 +65,17 @@ pub(super) struct RateLimits {
     pub rate: f64,
     pub floor: f64,
     pub queue_bytes: f64,
-    /// How many shares.
+    /// The number of shares of the path that the transfer takes.
     pub weight: f64,
-    /// Gives way to everything.
+    /// The transfer gives way to all others.
     pub scavenger: bool,
-    /// Sends at `rate` whatever happens.
+    /// The transfer sends at `rate`, whatever happens.
     pub fixed: bool,
     pub remembered: Option<PathMemory>,
 }
 
-/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter, two and four of
-/// one.
+/// The delivery rate of all flows together in bytes a second, measured over one round trip, a quarter of one,
+/// two and four.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rates {
     pub round: f64,
@@ -84,15 +87,15 @@ pub(super) struct Rates {
 /// What guides the window.
 #[derive(Debug)]
 enum Phase {
-    /// What is answered lets it grow, until a queue stands.
+    /// Acknowledgements let the window grow, until a queue stands.
     Start(Box<StartPhase>),
-    /// The queue does.
+    /// The queueing delay guides the window.
     Delay(DelayPhase),
-    /// Delay moves by itself, so the rate that the path has shown does.
+    /// Delay moves by itself, so a rate that the path has shown before guides the window.
     Hold(RateHold),
-    /// A competitor fills the buffer, so a virtual Cubic does.
+    /// A competitor fills the buffer, so a virtual Cubic guides the window.
     Compete(CompetePhase),
-    /// The queue does again, to see whether the competitor has gone.
+    /// The queueing delay guides the window again, to see whether the competitor has gone.
     Trial(CompetitorTrial),
 }
 
@@ -107,28 +110,28 @@ impl Default for Phase {
 enum PhaseEnd {
     /// The start has found what the path carries.
     Full,
-    /// Delay moves by itself, and less arrives than has arrived: that rate is tried.
+    /// Delay moves by itself, and less arrives than before: the earlier rate is tried.
     Moves(RateHold),
-    /// What is held does not arrive, or delay has come to rest.
+    /// The held rate does not arrive, or delay no longer moves.
     LetGo,
-    /// Somebody else fills the buffer, and competing begins with this.
+    /// A competitor fills the buffer: competing begins with this state.
     Filled(CompetePhase),
-    /// It may be that the competitor has gone.
+    /// The competitor may have gone: a trial begins with this state.
     Try(CompetitorTrial),
-    /// The buffer is still filled.
+    /// The trial shows that the competitor still fills the buffer.
     Still,
-    /// Nobody fills the buffer, or what looked like it was a longer path.
+    /// Nobody fills the buffer, or what looked like a competitor was a longer path.
     Alone,
 }
 
-/// Less is sent for a moment to see what that changes.
+/// A moment in which less is sent, to see what that changes.
 #[derive(Debug, Clone, Copy)]
 enum Probe {
-    /// Whether what is lost is lost because of us.
+    /// Shows whether we cause the losses.
     Test(OverflowTest),
-    /// What the round trip is without a queue; until then.
+    /// Shows the base round trip; lasts until this time.
     Drain(Timestamp),
-    /// Whether a queue that stands is one.
+    /// Shows whether the standing delay is a queue.
     Step(QueueProbe),
 }
 
@@ -136,63 +139,65 @@ enum Probe {
 pub(super) struct FairLaw {
     phase: Phase,
     probe: Option<Probe>,
-    /// What the path loses by itself is looked at, beside a probe that began meanwhile.
+    /// A look at the path's own loss. It may run beside a probe that began meanwhile.
     dip: Option<RateDip>,
     window: f64,
     path: PathModel,
     near: window_floor::WindowFloor,
     loss: PathLoss,
     rates: Rates,
-    /// The best rate of late, in bytes a second: somebody who takes our rate must not raise our target.
+    /// The best rate of late, in bytes a second. Targets that go by it do not rise when somebody takes our
+    /// rate.
     best: f64,
-    /// What the first train has shown of the link.
+    /// The link's rate, as the first train has shown it.
     train_rate: f64,
     in_flight: f64,
-    /// Smoothed loss of all kinds, for who asks.
+    /// Smoothed loss of all kinds, for [`FairLaw::loss`].
     loss_smooth: f64,
     queue: PeakQueue,
     deaf: IgnoredUntil,
-    /// One mark a round trip counts.
+    /// Marks before this time do not count: one a round trip does.
     marked_until: Timestamp,
     stale: StaleFlight,
     short: AppLimited,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     dip_due: Option<Timestamp>,
-    /// A test without a queue to see, which the next dip is to decide.
+    /// A test in which no queue was visible; the next dip decides it.
     unsure: Option<OverflowTest>,
     shallow: Option<ShallowBuffer>,
     doubt: QueueProbeTimer,
     moving: DelayNoise,
 }
 
-/// What is told until then says nothing about now.
+/// Times before which reports say nothing about the present.
 #[derive(Debug, Clone, Copy, Default)]
 struct IgnoredUntil {
-    /// What the window was set to has not arrived yet: it stays as it is.
+    /// The window stays as it is: its last change does not show in reports yet.
     window: Timestamp,
-    /// Losses are those of a silence, or of what was sent too much.
+    /// Losses do not count: they are those of a silence or of an overshoot.
     loss: Timestamp,
-    /// Deliveries are those of a moment in which less was sent.
+    /// Delivery rates do not count: they are those of a moment in which less was sent.
     rates: Timestamp,
 }
 
-/// The longest queue beyond jitter, about: of the last two round trips, and of the last ten seconds.
+/// Roughly the longest queue beyond jitter: of the last two round trips (`peak`), and of the last ten seconds
+/// (`of_late`).
 #[derive(Debug, Clone, Copy, Default)]
 struct PeakQueue {
     peak: f64,
     of_late: f64,
 }
 
-/// What was in flight when a silence began and has not been told of since: it has left the network, and does
-/// not count.
+/// Bytes that were in flight when a silence began, and that no report has mentioned since: they have left the
+/// network, and do not count.
 #[derive(Debug, Clone, Copy, Default)]
 struct StaleFlight {
     bytes: f64,
     until: Timestamp,
 }
 
-/// Less is in flight than may be: this end has not sent. What arrives then tells nothing about the path.
+/// The times at which this end is app-limited. What arrives then says nothing about the path.
 #[derive(Debug, Clone, Copy, Default)]
 struct AppLimited {
     since: Option<Timestamp>,
@@ -200,12 +205,12 @@ struct AppLimited {
 }
 
 impl AppLimited {
-    /// Takes what is in flight beside what may be.
+    /// Takes the part of the window that is in flight.
     fn on_report(&mut self, now: Timestamp, part: f64, round: f64) {
         if part >= SHORT {
             self.since = None;
         } else if (now - *self.since.get_or_insert(now)).as_secs_f64() < SHORT_ROUNDS * round {
-            // It fills within a round trip, and arrives within another.
+            // The window fills within one round trip, and the packets arrive within another.
             self.until = now + seconds(1.5 * round);
         }
     }
@@ -228,7 +233,7 @@ impl FairLaw {
         self.loss_smooth
     }
 
-    /// What the path loses by itself.
+    /// The path's own loss.
     pub(super) fn own_loss(&self) -> f64 {
         if let Phase::Start(start) = &self.phase { start.own_loss() } else { self.loss.own() }
     }
@@ -251,7 +256,8 @@ impl FairLaw {
         }
     }
 
-    /// A near path on which nothing has overflowed: left to the kernel's own backpressure.
+    /// Whether this is a near path on which no buffer has overflowed: the kernel's own backpressure then
+    /// limits what leaves.
     fn is_unpaced(&self) -> bool {
         let is_testing = matches!(self.probe, Some(Probe::Test(_)));
         self.path.is_known() && self.is_near() && self.shallow.is_none() && !is_testing
@@ -261,7 +267,8 @@ impl FairLaw {
         self.path.propagation() < NEAR
     }
 
-    /// The window belongs to the round trip that the law takes the path for.
+    /// Notes whether packets are paced. The law works with a longer round trip if they are, so the window is
+    /// adapted when that changes.
     fn look_at_pace(&mut self) {
         let before = self.pipe();
         self.path.set_paced(!self.is_unpaced() && !matches!(self.phase, Phase::Start(_)));
@@ -269,18 +276,18 @@ impl FairLaw {
         self.window = (self.window + self.pipe() - before).max(least);
     }
 
-    /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until
-    /// they are known to be lost, so it is more than the window; the pace keeps the window.
+    /// The most wire bytes in flight. It is more than the window, because feedback lags and lost packets
+    /// count until they are known to be lost; the pace holds the rate that belongs to the window.
     pub(super) fn in_flight_max(&self, limits: &RateLimits) -> f64 {
         let window = self.window_now().max(limits.floor * self.path.round_trip());
         if self.is_unpaced() {
             let floor = self.near.bytes(self.rates.round, limits.queue_bytes);
-            // A start that the ceiling holds grows no more, and keeps to it by the pace.
+            // A start that has reached the ceiling no longer grows; the pace keeps it there.
             let grows = matches!(self.phase, Phase::Start(_)) && self.window < self.window_max(limits);
             return if grows { window } else { window.max(floor) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
-        // What the path loses of the packets it may lose of the feedback, too, which is then later still.
+        // The path may lose feedback as often as packets, which makes feedback later still.
         let slack = if matches!(self.phase, Phase::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
         let is_fresh = self.stepped_at.is_some_and(|at| at < self.stale.until);
         let stale = if is_fresh { self.stale.bytes } else { 0.0 };
@@ -307,7 +314,7 @@ impl FairLaw {
             (Phase::Start(_), _) => self.window / self.path.base() * 1.1,
             (_, Some(dip)) if now < dip.until => dip.rate,
             (Phase::Delay(DelayPhase { overshoot: Some(overshoot), .. }), _) => {
-                // Lost packets were counted, too: it may be over sooner.
+                // The overshoot includes lost packets, so it may be over before its time.
                 let pace = overshoot.pace(now).filter(|_| self.in_flight > self.window);
                 pace.unwrap_or(self.window / self.path.base())
             }
@@ -316,19 +323,19 @@ impl FairLaw {
         Some(own.max(limits.floor).min(limits.rate))
     }
 
-    /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then
-    /// is lost by the path.
+    /// Whether the queue has been far from its longest for a while, or none was visible: losses are then the
+    /// path's own.
     fn is_calm(&self) -> bool {
         self.queue.peak < (CALM * self.queue.of_late).max(QUEUE_SEEN)
     }
 
-    /// Whether less is under way than the path holds without a queue: the one that round trips still tell of
-    /// was ours.
+    /// Whether less is in flight than the path holds without a queue. The queue that round trips still show
+    /// was then our own, and has drained.
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Delay(_) | Phase::Hold(_)) && self.in_flight < self.pipe()
     }
 
-    /// The queueing delay aimed at without signs of a short buffer.
+    /// The target delay, if no short buffer is known.
     fn target(&self, limits: &RateLimits) -> f64 {
         self.target_of(self.rates.round / (1.0 - self.loss.own()), limits)
     }
@@ -337,13 +344,13 @@ impl FairLaw {
         target(rate, self.path.packet(), self.path.base(), limits.weight)
     }
 
-    /// The queueing delay aimed at.
+    /// The queueing delay that we aim at now.
     fn goal(&self, now: Timestamp, limits: &RateLimits) -> f64 {
         let own = self.target(limits);
         let own = if self.is_near() { own.max(window_floor::QUEUE) } else { own };
         let own = if limits.scavenger { 0.3 * own } else { own };
         match self.shallow {
-            // Half of the buffer, and more again as the memory of the overflow fades.
+            // Aim at half of the buffer that has overflowed, and at more as that memory fades.
             Some(shallow) if shallow.queue > QUEUE_SEEN => {
                 let age = (now - shallow.learned_at).as_secs_f64();
                 own.min((0.5 * shallow.queue * (age / 20.0).exp()).max(0.0002))
@@ -352,29 +359,31 @@ impl FairLaw {
         }
     }
 
-    /// What must be in flight for what arrives, given what the path loses by itself.
+    /// The bytes in flight that keep up the delivery rate on the base round trip, with what the path loses by
+    /// itself.
     fn pipe(&self) -> f64 {
         self.rates.round / (1.0 - self.loss.own()) * self.path.base()
     }
 
-    /// Whether less is sent than may be, to see what that changes.
+    /// Whether a probe or a dip holds packets back.
     fn is_probing(&self) -> bool {
         self.probe.is_some() || self.dip.is_some()
     }
 
-    /// Whether we have sent all that we may, within the last round trip.
+    /// Whether window or pacer have held us back within the last round trip.
     fn is_saturated(&self, now: Timestamp) -> bool {
         let round = self.path.base() + self.path.standing();
         self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01)
     }
 
-    /// Round trips are another flow's from now on.
+    /// From now on another flow's round trips are reported.
     pub(super) fn on_other_flow(&mut self) {
         self.forget_level();
         self.path.forget_step();
     }
 
-    /// Takes a report's time; `true` when it ends a silence, so that deliveries before it must be forgotten.
+    /// Takes a report's time; returns `true` if the report ends a silence. The caller then forgets earlier
+    /// deliveries.
     pub(super) fn on_silence(&mut self, now: Timestamp) -> bool {
         let patience = 1.5 * self.path.round_trip() + 0.2;
         let silent = self.stepped_at.is_some_and(|at| (now - at).as_secs_f64() > patience);
@@ -447,7 +456,7 @@ impl FairLaw {
         self.clamp(now, limits);
     }
 
-    /// All ways from one phase to another.
+    /// All transitions from one phase to another.
     fn turn(
         &mut self,
         now: Timestamp,
@@ -471,7 +480,7 @@ impl FairLaw {
                 Phase::Compete(self.begin_compete(trial.compete))
             }
             (_, PhaseEnd::LetGo) => {
-                // No more than what arrives is expected.
+                // Expect no more than what arrives now.
                 self.best = self.rates.four;
                 Phase::Delay(DelayPhase::default())
             }
@@ -479,18 +488,19 @@ impl FairLaw {
         }
     }
 
-    /// Takes what a report tells of the path, whatever the phase.
+    /// Takes what a report says about the path, in every phase.
     fn look(&mut self, now: Timestamp, dt: f64, report: &FeedbackReport, rates: Rates, limits: &RateLimits) {
         let was_near = self.is_near();
         let is_filled = matches!(self.phase, Phase::Compete(_) | Phase::Trial(_));
         self.path.on_report(now, report, is_filled);
         if self.is_near() && !was_near && !self.loss.is_tested() {
-            // The first round trips have waited behind the first flight, and what was lost then was lost to
-            // it.
+            // In the first round trips, packets waited behind our own first flight, which also caused the
+            // losses.
             self.loss.begin(LossCount::default());
         }
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
-        // Half of it, where the queue itself comes and goes between two feedbacks.
+        // At least half of the delay counts: what looks like noise may be a queue that comes and goes between
+        // two feedbacks.
         let beyond = (self.path.latest() - 3.0 * self.path.noise()).max(0.5 * self.path.latest());
         self.queue.peak = (self.queue.peak * fading).max(beyond);
         self.queue.of_late = (self.queue.of_late * (-dt / QUEUE_AGE).exp()).max(beyond);
@@ -515,7 +525,7 @@ impl FairLaw {
         self.stale.bytes = (self.stale.bytes - (report.delivered + report.lost) as f64).max(0.0);
     }
 
-    /// The network has marked a packet: the window falls, and whatever it would be set back to.
+    /// The network has marked a packet: cuts the window, and the windows that it may be set back to.
     fn on_mark(&mut self, now: Timestamp) {
         self.marked_until = now + seconds(self.path.round_trip());
         self.near.on_mark(MARKED);
@@ -552,7 +562,7 @@ impl FairLaw {
             scavenger: limits.scavenger,
         };
         let window = start.step(now, report, &seen, self.window);
-        // Before there is a rate there is nothing to go on from.
+        // Without a rate the start cannot end, as the next window is computed from the rate.
         match window.filter(|_| !is_marked || self.rates.quarter == 0.0) {
             Some(window) => self.window = window,
             None => return Some(PhaseEnd::Full),
@@ -568,23 +578,23 @@ impl FairLaw {
         limits: &RateLimits,
     ) -> DelayPhase {
         let (base, aim) = (self.path.base(), self.target(limits));
-        // On a near path the first flight may have been too much already.
+        // On a near path, our first flight may have caused the losses.
         self.loss.begin(if self.is_near() { LossCount::default() } else { start.later() });
         let remembered = limits.remembered.filter(|remembered| !self.is_near() && remembered.fits(base));
         if let Some(remembered) = remembered {
             self.loss.recall(f64::from(remembered.loss_ppm) / 1e6);
         }
-        // A quarter of a round trip may be one in which an end stood still.
+        // An end may have stood still in the last quarter of a round trip.
         let arrives = self.rates.quarter.max(self.rates.round);
         self.window = self.window.min(arrives / (1.0 - self.loss.own()) * base + 0.5 * aim * arrives);
         let in_flight = report.in_flight as f64;
         let drained = base.max(in_flight / arrives.max(1.0)) + self.path.latest();
         let drained = drained.min(8.0 * self.path.round_trip());
         self.deaf.window = now + seconds(drained);
-        // What the start has lost is reported for a round more.
+        // The losses of the start are reported a little later than its deliveries.
         self.deaf.loss = now + seconds(drained + 0.25 * base);
-        // What drains arrives more slowly than the path carries: a dip below that would be one far below the
-        // path.
+        // While the overshoot drains, less arrives than the path carries. A dip goes below what arrives, so
+        // it would go far too low.
         self.dip_due = Some(now + seconds(drained + base));
         self.moving.restart(now);
         self.doubt.begin(now, self.path.round_trip());
@@ -595,7 +605,7 @@ impl FairLaw {
         if self.rates.round > 0.0 {
             let most = match &self.phase {
                 Phase::Start(start) => {
-                    // Three times what arrives, and no more: lost packets alone must not feed the growth.
+                    // At most a multiple of what arrives: losses alone must not feed the growth.
                     let arrives =
                         self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
                     let most = 3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64;
@@ -611,7 +621,7 @@ impl FairLaw {
         self.window = self.window.min(self.window_max(limits)).max(least);
     }
 
-    /// What the ceiling lets be in flight.
+    /// The largest window that the ceiling allows.
     fn window_max(&self, limits: &RateLimits) -> f64 {
         1.3 * limits.rate * self.path.round_trip() + SLACK * self.path.packet()
     }

@@ -1,32 +1,37 @@
-//! Which loss is the path's own, and which we cause: only what exceeds the path's own is congestion.
+//! Tells the path's own loss from the loss that we cause: only what exceeds the path's own is congestion.
 //!
 //! ```text
 //! excess(n, l):  l > n (p_b + 0.002) + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L (1 - p_b) - 1)
 //! ```
 //!
-//! of n packets l were lost; L is the mean length of a run of lost packets, so that a burst is one event; p_b is the path's own
-//! loss. p_b rises only on evidence that cannot be congestion: what a *test* (a round after a cut) and a *dip* (a round trip sent below
-//! the delivered rate, where no loss can be ours) lost while the queue was far from its longest. What learns from ordinary rounds learns
-//! its own overload in the end: a p_b that is a little high overloads the link, which confirms it (tried: 99 % own loss).
-//! From: the excess rule of BBRv2 (2 % over nothing), with the path's own loss in the place of nothing.
+//! Here l of n packets were lost; L is the mean length of a run of lost packets, so that a burst is one
+//! event; p_b is the path's own loss. p_b rises only on evidence that cannot be congestion: losses while the
+//! queue was far from its longest, in a *test* (a round after a cut) or in a *dip* (a round trip sent below
+//! the delivery rate, where no loss can be ours). It must not rise on ordinary rounds: a p_b that is a little
+//! too high overloads the link, which then confirms it.
+//! From: the excess rule of BBRv2 (2 % above zero), with the path's own loss in the place of zero.
 
 use super::FeedbackReport;
 
-/// Standard deviations of the path's own loss that are no excess.
+/// Loss within this many standard deviations of the path's own is no excess.
 const Z: f64 = 5.0;
-/// Standard deviations between two samples that are no difference. What began a test was picked for being much.
+/// Two samples within this many standard deviations do not differ. The number is high because a sample begins
+/// a test only if its loss is high.
 const Z_TEST: f64 = 3.0;
-/// One dip in four hundred differs from those before by three deviations of both, by chance, and its path is no other.
+/// Samples from a calm differ by more than this many standard deviations only if the path is another one.
+/// Three would not do: chance exceeds them in one dip of four hundred.
 const Z_CALM: f64 = 4.0;
-/// And so much more: of a million packets a thousandth is significant, and no harm.
+/// This much more loss is no excess either: among a million packets a thousandth is significant, but
+/// harmless.
 const SLIGHT: f64 = 0.002;
-/// The length of runs is learned from so many, at least.
+/// The mean length of runs is taken over at least this many.
 const RUNS: f64 = 20.0;
-/// What was lost in a calm is known from the last so many, or from two samples of the last one's size.
+/// The path's own loss is known from the last calm packets: this many, or twice the last sample if that is
+/// more.
 const CALM_MAX: f64 = 20_000.0;
-/// Fewer packets than these are no sample.
+/// The fewest packets that are a sample.
 const SAMPLE_MIN: f64 = 300.0;
-/// What an earlier transfer has seen counts as so many packets.
+/// The number of packets that an earlier transfer's knowledge counts as.
 const RECALLED: f64 = 5_000.0;
 
 /// Packets, and how many of them were lost.
@@ -42,13 +47,14 @@ impl LossCount {
         self.all += other.all;
     }
 
-    /// The same share of no more packets than these.
+    /// Scales the count down to at most `most` packets, with the same share.
     fn keep(&mut self, most: f64) {
         let part = (most / self.all.max(1.0)).min(1.0);
         (self.all, self.lost) = (part * self.all, part * self.lost);
     }
 
-    /// The variance of the difference between the shares of two samples of one path whose losses are independent.
+    /// The variance of the difference between the shares of two samples of one path whose losses are
+    /// independent.
     pub(super) fn variance_beside(self, other: LossCount) -> f64 {
         let mut both = self;
         both.add(other);
@@ -63,12 +69,12 @@ impl LossCount {
 
 #[derive(Debug, Default)]
 pub(super) struct PathLoss {
-    /// p_b.
+    /// The path's own loss, p_b.
     own: f64,
-    /// Lost packets, and the runs they came in, of late: L is their quotient.
+    /// Recently lost packets, and the number of runs that they came in: L is the quotient.
     runs: (f64, f64),
     count: LossCount,
-    /// What the start, and tests and dips since, have seen of it.
+    /// The packets that show the path's own loss: of the start, and of tests and dips since.
     calm: LossCount,
     is_tested: bool,
 }
@@ -83,14 +89,14 @@ impl PathLoss {
         self.own
     }
 
-    /// The start has seen so much of it.
+    /// Takes what the start has seen of the path's own loss.
     pub(super) fn begin(&mut self, seen: LossCount) {
         self.calm = seen;
         self.set_own(seen.share());
     }
 
-    /// An earlier transfer has seen this share lost. After a jump the start has seen little, and what the path loses by itself would
-    /// be taken for an overflow.
+    /// An earlier transfer has seen this share lost. After a jump the start has seen little, and losses of
+    /// the path would be taken for an overflow.
     pub(super) fn recall(&mut self, share: f64) {
         let mut seen = LossCount { all: RECALLED, lost: share * RECALLED };
         if self.differ(self.calm, seen).abs() <= Z_CALM {
@@ -104,8 +110,9 @@ impl PathLoss {
         self.restart();
     }
 
-    /// Seen where nothing was our doing: the path's own loss lies within half a standard deviation of that and of what was seen
-    /// before, as far as they agree. Few packets move it little: a dip of twenty without a loss says nothing against 5 %.
+    /// Takes a sample in which no loss was our doing. The path's own loss then lies within half a standard
+    /// deviation of this sample and those before, as far as they agree. Few packets move it little: twenty
+    /// without a loss say nothing against 5 %.
     pub(super) fn bound(&mut self, seen: LossCount) {
         let differs = self.differ(seen, self.calm).abs() > Z_CALM;
         if differs {
@@ -117,22 +124,22 @@ impl PathLoss {
         let share = self.calm.share();
         let spread = 0.5 * self.deviation(self.calm.all, share.max(self.own)) / self.calm.all.max(1.0);
         let own = self.own.clamp((share - spread).max(0.0), share + spread);
-        // Less than was believed is no reason to believe more.
+        // A sample with less loss than was believed is no reason to believe more.
         let most = if seen.share() < self.own { self.own } else { 1.0 };
         self.set_own(own.min(most));
     }
 
-    /// Whether more is known than the start has seen.
+    /// Whether a test or a dip has added to what the start has seen.
     pub(super) fn is_tested(&self) -> bool {
         self.is_tested
     }
 
-    /// Whether so many were lost that the path's own loss does not explain it.
+    /// Whether more were lost than the path's own loss explains.
     pub(super) fn is_excess(&self, count: LossCount) -> bool {
         count.lost > self.tolerated(count.all)
     }
 
-    /// Whether a share of `test` is less than that of `before` by more than chance.
+    /// Whether the share of `test` is less than that of `before` by more than chance.
     pub(super) fn is_less(&self, test: LossCount, before: LossCount) -> bool {
         self.differ(test, before) > Z_TEST
     }
@@ -145,7 +152,7 @@ impl PathLoss {
         (before.share() - test.share()) / variance.sqrt().max(f64::MIN_POSITIVE)
     }
 
-    /// Forgets what was counted: something has changed.
+    /// Forgets what was counted, because something has changed.
     pub(super) fn restart(&mut self) {
         self.count = LossCount::default();
     }
@@ -167,8 +174,8 @@ impl PathLoss {
         (self.runs.0 / self.runs.1.max(1.0)).max(1.0)
     }
 
-    /// Of a two-state chain (Gilbert) with this share of loss and these runs; 1 where losses are independent, as runs are 1 / (1 - p)
-    /// long then.
+    /// The factor by which runs raise the variance, of a two-state chain (Gilbert) with this share of loss.
+    /// It is 1 if losses are independent, as runs are then 1 / (1 - p) long.
     fn variance_factor(&self, share: f64) -> f64 {
         (2.0 * self.run() * (1.0 - share) - 1.0).max(1.0)
     }
@@ -177,18 +184,18 @@ impl PathLoss {
         (all * share * (1.0 - share) * self.variance_factor(share)).sqrt()
     }
 
-    /// Losses of `all` packets that are no excess.
+    /// The most losses of `all` packets that are no excess.
     fn tolerated(&self, all: f64) -> f64 {
         all * (self.own + SLIGHT) + Z * self.deviation(all, self.own) + 4.0 * self.run()
     }
 
-    /// How many packets tell a loss of `excess` beyond the path's own from chance.
+    /// The number of packets that tell a loss of `excess` beyond the path's own from chance.
     pub(super) fn packets_to_tell(&self, excess: f64) -> f64 {
         let spread = (self.own + excess) * (1.0 - self.own) * self.variance_factor(self.own + excess);
         (9.0 * spread / excess.max(1e-3).powi(2)).clamp(30.0, 100_000.0)
     }
 
-    /// What was counted since the last reaction, if it has an excess.
+    /// The packets counted since the last reaction, if too many of them were lost.
     pub(super) fn judge(&mut self, window_packets: f64) -> Option<LossCount> {
         let count = self.count;
         if count.all >= (0.25 * window_packets).max(50.0) && self.is_excess(count) {
@@ -198,8 +205,8 @@ impl PathLoss {
         None
     }
 
-    /// Whether more than one run of packets was lost that need not be the path's own. A TCP gives way to a single packet:
-    /// who waits for many beside it takes its share.
+    /// Whether more than one run of packets was lost beyond the path's own loss. A TCP gives way at a single
+    /// lost packet; a sender that waits for many would take the TCP's share.
     pub(super) fn judge_beside_tcp(&mut self, window_packets: f64) -> bool {
         let LossCount { all, lost } = self.count;
         let is_ours = lost > all * self.own + Z * self.deviation(all, self.own) + self.run();
@@ -209,7 +216,8 @@ impl PathLoss {
         is_ours
     }
 
-    /// Once there are enough packets, learns from them if they show less loss than was thought, and begins anew.
+    /// Once there are enough packets, lowers the path's own loss if they show less of it, and begins a new
+    /// count.
     fn learn(&mut self, window_packets: f64) {
         let count = self.count;
         if count.all >= window_packets.max(SAMPLE_MIN) {
@@ -218,7 +226,7 @@ impl PathLoss {
             if much_lower {
                 self.own += gain * (share - self.own);
                 if self.is_less(count, self.calm) {
-                    // What was seen before is of another path.
+                    // The earlier packets were seen on another path.
                     self.calm.keep(SAMPLE_MIN);
                 }
             }
@@ -315,7 +323,7 @@ mod tests {
             loss.bound(LossCount { all: 9000.0, lost });
             loss.calm.all
         };
-        // 30 % of 9000 beside as much of 20,000: a deviation of both is 52 packets.
+        // 30 % of 9000 beside 30 % of 20,000: one deviation of both is 52 packets.
         assert!(after(2700.0 - 3.5 * 52.0) > 19_000.0);
         assert!(after(2700.0 - 6.0 * 52.0) < 10_000.0);
     }
@@ -338,7 +346,7 @@ mod tests {
         }
         let own = loss.own();
         assert!(own < 0.27, "{own}");
-        // A dip of few packets does not differ from the 30 % of before.
+        // A dip of few packets does not differ from the earlier 30 %.
         loss.bound(LossCount { all: 60.0, lost: 11.0 });
         assert!(loss.own() <= own, "{}", loss.own());
     }

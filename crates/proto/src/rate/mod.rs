@@ -20,20 +20,22 @@ use path::Deliveries;
 use shares::WindowShare;
 use std::time::Duration;
 
-/// What is in flight before anything is known: 32 packets of 1200 bytes.
+/// The window before anything is known: 32 packets of 1200 bytes.
 const WINDOW_INITIAL: u64 = 32 * 1200;
-/// A flow that has reported nothing for so long has no share.
+/// A flow that has reported nothing for this long has no share.
 const FLOW_IDLE: Duration = Duration::from_secs(3);
-/// A flow that waits for longer than its sisters by this, and by this part of a round trip, has a queue of its own.
+/// A flow whose round trip exceeds the shortest by more than both this and `1 / ALONE_PART` of it has a queue
+/// of its own.
 const ALONE_MIN: Duration = Duration::from_millis(2);
 const ALONE_PART: u32 = 8;
-/// Reports may be so far apart on near paths.
+/// On near paths, reports may be this many seconds apart.
 const REPORT_MIN: f64 = 0.05;
 /// Bytes per second of a bit per second.
 const BITS: f64 = 1.0 / 8.0;
-/// Copies do not join a longer queue than this, or a sixteenth of the round trip.
+/// Copies do not join a queue longer than this many seconds, or than a sixteenth of the round trip if that is
+/// more.
 const SPARE_QUEUE: f64 = 0.005;
-/// What `high` takes.
+/// The number of shares that `high` takes.
 const HIGH_SHARES: f64 = 2.0;
 
 /// How the rate is set.
@@ -52,7 +54,7 @@ pub enum Policy {
     Low,
 }
 
-/// What an earlier transfer on this path has left.
+/// What an earlier transfer has learned about this path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMemory {
     /// The last good rate: bits of UDP payload per second.
@@ -64,7 +66,7 @@ pub struct PathMemory {
 }
 
 impl PathMemory {
-    /// Whether it may be the same path still, which now has this round trip time in seconds.
+    /// Whether this may be the same path, if the round trip now takes `rtt` seconds.
     fn fits(&self, rtt: f64) -> bool {
         (0.5..2.0).contains(&(rtt / self.rtt.as_secs_f64().max(1e-6)))
     }
@@ -79,13 +81,14 @@ pub struct RateConfig {
     pub rate_bps: Option<u64>,
     /// Floor of all but `Fixed`: bits of UDP payload per second that are sent whatever happens. Default none.
     pub floor_bps: Option<u64>,
-    /// Where to start, if the round trip time is still about the same. Default nothing.
+    /// What to start from, if the round trip time is still about the same. Default nothing.
     pub remembered: Option<PathMemory>,
-    /// Bytes that may stand in queues beyond what is on the way: the receiver's socket buffer. Default unlimited.
+    /// The most bytes that may stand in queues, beyond what is on its way: as many as the receiver's socket
+    /// buffer takes. Default unlimited.
     pub queue_bytes_max: Option<u64>,
 }
 
-/// Names a flow to its controller.
+/// A flow's number in its controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowIndex(usize);
 
@@ -96,10 +99,10 @@ pub struct FeedbackReport {
     pub delivered: u64,
     /// Wire bytes newly declared lost.
     pub lost: u64,
-    /// Packets that arrived, told when losses of the same time are: of what was sent at one time, these arrived and `packets_lost`
-    /// did not.
+    /// Packets that arrived, reported together with the losses of the same time: of the packets sent then,
+    /// these arrived and `packets_lost` did not.
     pub packets_delivered: u32,
-    /// Packets lost, told when arrivals of the same time are.
+    /// Packets that were lost, reported together with the arrivals of the same time.
     pub packets_lost: u32,
     /// Runs of consecutive packets among these.
     pub loss_runs: u32,
@@ -120,7 +123,7 @@ pub struct FeedbackReport {
 }
 
 impl FeedbackReport {
-    /// This and the rest of the same feedback.
+    /// This report and the rest of the same feedback, as one.
     pub(crate) fn and(self, rest: FeedbackReport) -> FeedbackReport {
         FeedbackReport {
             delivered: self.delivered + rest.delivered,
@@ -181,13 +184,13 @@ impl Controller {
         }
     }
 
-    /// Registers a flow. Flows do so by themselves.
+    /// Registers a flow. A [`Flow`](crate::Flow) does so by itself.
     pub fn add_flow(&mut self) -> FlowIndex {
         self.flows.push(ControlledFlow::default());
         FlowIndex(self.flows.len() - 1)
     }
 
-    /// A flow has ended: the others share what it had.
+    /// A flow has ended: the others get its share.
     pub fn remove_flow(&mut self, flow: FlowIndex) {
         if let Some(state) = self.flows.get_mut(flow.0) {
             state.removed = true;
@@ -209,7 +212,7 @@ impl Controller {
         self.config.floor_bps = floor_bps;
     }
 
-    /// Forgets the path: the transfer goes on over another one.
+    /// Forgets the path, because the transfer continues on another one.
     pub fn restart(&mut self) {
         self.fair = FairLaw::new();
         for flow in &mut self.flows {
@@ -252,7 +255,7 @@ impl Controller {
         (rate_bps > 0 && self.fair.path().is_known()).then_some(PathMemory { rate_bps, rtt, loss_ppm })
     }
 
-    /// In which state the controller is, in a word: for traces.
+    /// The controller's state in a word, for traces.
     pub fn state(&self) -> &'static str {
         if self.fixed_rate().is_some() { "fixed" } else { self.fair.state() }
     }
@@ -278,12 +281,12 @@ impl Controller {
         [self.ceiling(), own].into_iter().flatten().reduce(f64::min)
     }
 
-    /// Bytes per second that were set as the most.
+    /// The configured maximum rate, in bytes per second.
     pub(crate) fn ceiling(&self) -> Option<f64> {
         self.config.rate_bps.map(|rate| rate as f64 * BITS)
     }
 
-    /// The part of window and pace that is a flow's; `None` is a flow that has not reported yet.
+    /// A flow's part of window and pace; `None` is a flow that has not reported yet.
     pub(crate) fn share(&self, flow: Option<FlowIndex>) -> f64 {
         let share = flow.and_then(|flow| self.flows.get(flow.0)).and_then(|flow| flow.share);
         share.unwrap_or(1.0 / self.sharing as f64)
@@ -347,8 +350,9 @@ impl Controller {
         self.fair.on_report(now, &report, rates, &self.limits());
     }
 
-    /// The flow whose round trips count: the largest of those that do not wait alone, longer than their sisters. Not the least
-    /// of all flows': of many samples the least is less than what a transfer with one flow sees, and more than a share is taken.
+    /// The flow whose round trips count: the one with the largest share, of those that have no queue of their
+    /// own. The smallest round trip of all flows would not do: the least of many samples is less than what a
+    /// transfer with one flow sees, so the transfer would take more than its share.
     fn reference(&self, now: Timestamp, round: f64) -> Option<FlowIndex> {
         let rtt_of = |flow: &ControlledFlow| {
             let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round + REPORT_MIN);
@@ -363,7 +367,7 @@ impl Controller {
             .map(|(index, _)| FlowIndex(index))
     }
 
-    /// Gives each active flow its part, as `parts` has them in order.
+    /// Gives each active flow its part; `parts` has the active flows in order.
     fn split(&mut self, now: Timestamp, mut parts: Vec<WindowShare>) {
         self.sharing = parts.len().max(1);
         let round = self.fair.path().round_trip();

@@ -1,26 +1,27 @@
 //! A token bucket: spreads packets over time in bursts that a batch of datagrams can use.
 //!
-//! Always true: once the bucket is empty nothing leaves until there is enough for a batch, however often it is asked. A caller that is
-//! awake for other reasons, or has just sent, would otherwise send each few packets by themselves, and a system call costs as much
-//! as a dozen of them.
+//! Always true: once the bucket is empty, nothing leaves until there is enough for a batch, however often the
+//! pacer is asked. Otherwise a caller that is awake for other reasons, or has just sent, would send every few
+//! packets by themselves, and a system call costs as much as a dozen packets.
 
 use super::WINDOW_INITIAL;
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// A burst is what leaves in this time ...
+/// A burst is what leaves in this many seconds ...
 const BURST: f64 = 0.001;
-/// ... but at least so many bytes, for all flows of a transfer together: ten packets ...
+/// ... but at least this many bytes for all flows of a transfer together, ten packets, ...
 const BURST_MIN: f64 = 15_000.0;
-/// ... and two for each.
+/// ... and two packets for each flow.
 const BURST_FLOW_MIN: f64 = 3_000.0;
-/// How much is worth a system call: a batch, or what leaves in this time.
+/// A batch, which is worth a system call: what leaves in this many seconds, or `WORTH_MAX` bytes if that is
+/// less.
 const WORTH: f64 = 0.000_125;
 const WORTH_MAX: f64 = 64_000.0;
-/// What rounding may take off it.
+/// The bytes that rounding may take off a batch.
 const ROUNDING: f64 = 1.0;
 
-/// What a flow asks for.
+/// What a flow says when it asks for a budget.
 #[derive(Debug)]
 pub(crate) struct PacerRequest {
     /// Its part of the transfer's rate.
@@ -35,15 +36,15 @@ pub(crate) struct PacerRequest {
 pub(crate) struct Pacer {
     tokens: f64,
     filled_at: Option<Timestamp>,
-    /// A batch, as of the last look.
+    /// The bytes of a batch, as of the last call of `budget`.
     worth: f64,
-    /// It was empty, and there is not enough for a batch yet.
+    /// The bucket was empty, and there is not enough for a batch yet.
     gathers: bool,
 }
 
 impl Pacer {
-    /// Bytes that may leave now, at `rate` bytes per second. Negative while an earlier packet is being paid for, or another batch
-    /// gathers.
+    /// Bytes that may leave now, at `rate` bytes per second. Negative while an earlier packet is being paid
+    /// for, or another batch gathers.
     pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, asked: &PacerRequest) -> f64 {
         // The first flight leaves as one train, so that the bottleneck's rate shows in it.
         let least = if asked.is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
@@ -62,7 +63,7 @@ impl Pacer {
         self.gathers |= self.tokens < 0.0;
     }
 
-    /// When there will be enough for a batch, at the rate of the last look.
+    /// When there will be enough for a batch, at `rate` bytes per second.
     pub(crate) fn wake_at(&self, now: Timestamp, rate: f64) -> Timestamp {
         let seconds = ((self.worth - self.tokens) / rate.max(1.0)).clamp(0.000_001, 10.0);
         now + Duration::from_secs_f64(seconds)
@@ -76,7 +77,8 @@ mod tests {
     const RATE: f64 = 125e6;
     const ASKED: PacerRequest = PacerRequest { share: 1.0, packet: 1500, is_first: false };
 
-    /// Sends for a second whatever may leave, when the pacer says or after `pause` if that is sooner; bytes sent and batches.
+    /// Sends all that may leave, for a second. It asks again when the pacer says, or after `pause` if that is
+    /// sooner. Returns the bytes and batches sent.
     fn send(rate: f64, asked: &PacerRequest, pause: Duration) -> (usize, usize) {
         let (mut pacer, mut now) = (Pacer::default(), Timestamp::ZERO);
         let (mut sent, mut batches) = (0, 0);

@@ -1,29 +1,29 @@
-//! What is known of the path: round trip without queues, the queue that stands, what is delivered.
+//! What is known of the path: the base round trip, the standing queue, the delivery rate.
 //!
 //! Always true: only differences of one clock are used; a silence leaves no trace in rates.
-//! From: BBR (delivery rate over a round trip, windowed smallest round trip), Copa (smallest round trip of half a round trip as
-//! the standing queue: bursts, pacing and jitter come and go on top of it).
+//! From: BBR (delivery rate over a round trip, windowed smallest round trip), Copa (the smallest round trip
+//! of half a round trip shows the standing queue: what bursts, pacing and jitter add comes and goes).
 
 use super::{FeedbackReport, WINDOW_INITIAL};
 use crate::time::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The base round trip is the smallest of the last one to two of these.
+/// The base round trip is the smallest one of a time that is between one and two of these long.
 const BASE_AGE: Duration = Duration::from_secs(20);
-/// The shortest span in which a rate is measured.
+/// The shortest time, in seconds, over which a rate is measured.
 const SPAN_MIN: f64 = 0.005;
-/// A paced path is taken for one of at least this round trip: what is told later than that, and what leaves and arrives in lumps,
-/// is then short beside it.
+/// A paced path counts as one of at least this round trip, in seconds. The delay of reports, and the lumps in
+/// which packets leave and arrive, are then short beside it.
 const PACED_MIN: f64 = 0.005;
-/// What a round trip adds to the mean.
+/// The weight of a round trip in the mean noise.
 const NOISE_GAIN: f64 = 1.0 / 64.0;
-/// A single round trip counts at most so many means and this part of the round trip.
+/// A single round trip counts as at most this many means plus `NOISE_PART` of the base round trip.
 const NOISE_MEANS: f64 = 8.0;
 const NOISE_PART: f64 = 0.25;
-/// As if so many without any had come before.
+/// The mean begins as if this many round trips without noise had come before.
 const NOISE_FIRST: f64 = 4.0;
-/// Steps that a flow's deliveries are kept for.
+/// The most steps of a flow's deliveries that are kept.
 const STEPS_MAX: usize = 96;
 
 /// The path as all flows of a controller see it.
@@ -41,7 +41,7 @@ pub(super) struct PathModel {
 }
 
 impl PathModel {
-    /// With `filled`, somebody else keeps the queue from emptying: the base then stays what it was.
+    /// With `filled`, a competitor keeps the queue from emptying: the base round trip is then not forgotten.
     pub(super) fn on_report(&mut self, now: Timestamp, report: &FeedbackReport, filled: bool) {
         if let Some(rtt) = report.rtt {
             let rtt = rtt.as_secs_f64();
@@ -55,7 +55,7 @@ impl PathModel {
         self.packet = f64::from(report.datagram).max(self.packet);
     }
 
-    /// The path without queues is longer than was believed.
+    /// The base round trip is longer than was believed, by `longer` seconds.
     pub(super) fn rebase(&mut self, now: Timestamp, longer: f64) {
         self.base = BaseRtt { older: None, newer: Some(self.propagation() + longer), turned_at: Some(now) };
         (self.smooth, self.latest) = ((self.smooth - longer).max(0.0), (self.latest - longer).max(0.0));
@@ -66,37 +66,38 @@ impl PathModel {
         self.base.get().is_some()
     }
 
-    /// The round trip without queues.
+    /// The base round trip in seconds.
     pub(super) fn propagation(&self) -> f64 {
         self.base.get().unwrap_or(0.1)
     }
 
-    /// The same, as the law takes it.
+    /// The base round trip that the law works with.
     pub(super) fn base(&self) -> f64 {
         if self.is_paced { self.propagation().max(PACED_MIN) } else { self.propagation() }
     }
 
-    /// Whether a pace and no window decides what leaves: the law then takes the path for a longer one.
+    /// Says whether the pace, and not the window, decides what leaves: the law then works with a longer path.
     pub(super) fn set_paced(&mut self, is_paced: bool) {
         self.is_paced = is_paced;
     }
 
-    /// The queueing delay that did not go away within the last half round trip, beyond what jitter leaves of itself there.
+    /// The queueing delay that did not go away within the last half round trip, without jitter.
     pub(super) fn standing(&self) -> f64 {
         (self.least() - self.noise()).max(0.0)
     }
 
-    /// The least queueing delay of the last half round trip, jitter's included.
+    /// The least queueing delay of the last half round trip, with jitter.
     pub(super) fn least(&self) -> f64 {
         self.standing.get(self.propagation())
     }
 
-    /// The next round trip is another flow's, or comes after a silence: it does not stand out from those before.
+    /// The next round trip is another flow's, or comes after a silence: its difference to the last one is no
+    /// noise.
     pub(super) fn forget_step(&mut self) {
         (self.noise.before, self.noise.step) = (None, 0.0);
     }
 
-    /// How much round trips differ without a queue's doing.
+    /// By how much round trips vary without a queue.
     pub(super) fn noise(&self) -> f64 {
         self.noise.mean
     }
@@ -147,12 +148,12 @@ impl Deliveries {
         }
     }
 
-    /// What came before a silence says nothing about now.
+    /// Forgets deliveries before a silence, which say nothing about the present.
     pub(super) fn clear(&mut self) {
         self.steps.clear();
     }
 
-    /// Bytes a second over the last `span` seconds, or over what there is.
+    /// Bytes a second over the last `span` seconds, or over as long as is known.
     pub(super) fn rate(&self, span: f64) -> f64 {
         let Some(&(time, bytes)) = self.steps.back() else { return 0.0 };
         let from = time - span.max(SPAN_MIN);
@@ -162,7 +163,8 @@ impl Deliveries {
     }
 }
 
-/// The smallest round trip of the last while, in two halves that take turns.
+/// The smallest recent round trip. The time is divided into an older and a newer part, so that old samples
+/// expire.
 #[derive(Debug, Default)]
 struct BaseRtt {
     older: Option<f64>,
@@ -189,9 +191,9 @@ impl BaseRtt {
     }
 }
 
-/// How much jitter there is: by how much a round trip stands out from the one before and the one after, on average, twice; a third
-/// of the spread where all delays up to it are alike. A queue that grows and drains more slowly than feedback comes does
-/// not stand out.
+/// How much jitter there is: twice the amount by which a round trip stands out from both the one before and
+/// the one after, on average. That is a third of the spread, if all delays within it are equally likely. A
+/// queue that grows and drains more slowly than feedback comes does not stand out.
 #[derive(Debug, Default)]
 struct RttNoise {
     mean: f64,
@@ -201,7 +203,7 @@ struct RttNoise {
 }
 
 impl RttNoise {
-    /// What stands out by more than `most` is an end that stood still, and counts as that much.
+    /// A round trip that stands out by more than `most` counts as `most`: an end stood still.
     fn sample(&mut self, rtt: f64, most: f64) {
         let Some(before) = self.before.replace(rtt) else { return };
         let step = rtt - before;
@@ -213,7 +215,8 @@ impl RttNoise {
     }
 }
 
-/// The smallest round trip of the last half round trip, in two halves that take turns.
+/// The smallest round trip of about the last half round trip. The time is divided into two parts, so that old
+/// samples expire.
 #[derive(Debug, Default)]
 struct StandingQueue {
     before: Option<f64>,
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn jitter_is_no_queue_and_does_not_hide_one() {
-        // Up to 10 ms, as if drawn: the least of half a round trip is about a millisecond.
+        // Pseudo-random, up to 10 ms: the least of half a round trip is about a millisecond.
         let jitter = |step: u64| step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         let jitter = move |step: u64| jitter(step + 1) % 10_000;
         let noise = path_after(400, jitter).noise();

@@ -1,16 +1,17 @@
-//! How the one window of a transfer is split among its flows: by what each delivers.
+//! Splits the one window of a transfer among its flows, by what each delivers.
 //!
 //! ```text
 //! ds_i/dt = ((1 - E) r_i / r + E / n - s_i) / RTT
 //! ```
 //!
-//! s_i is the part of flow i, r_i what it delivers, r their sum, n the number of flows. Where all flows meet the same bottleneck r_i / r
-//! is s_i, so E alone acts and the parts become even. A flow with a narrower way of its own (a member of a bundle, another
-//! route) falls to what it delivers, and its sisters get the rest; what it still has too much, about E of the mean part, stands
-//! in its own queue.
-//! Always true: the parts of all active flows add up to one, and each is at least E / n of it: a flow that recovers is noticed.
+//! s_i is the part of flow i, r_i its delivery rate, r their sum, n the number of flows. Where all flows meet
+//! the same bottleneck, r_i / r is s_i, so E alone acts and the parts become even. A flow with a narrower
+//! path of its own (a member of a bundle, another route) falls to what it delivers, and its sisters get the
+//! rest. About E of the mean part remains too much for it, and stands in its own queue.
+//! Always true: the parts of all active flows add up to one, and each is at least E / n, so that a flow that
+//! recovers is noticed.
 
-/// E: what is split evenly, whatever was delivered.
+/// E: the part that is split evenly, whatever the flows deliver.
 const EVEN: f64 = 0.1;
 
 /// A flow's part of the window, and the bytes a second that it delivers.
@@ -24,7 +25,7 @@ pub(super) struct WindowShare {
 pub(super) fn step(parts: &mut [WindowShare], rounds: f64) {
     let even = 1.0 / parts.len().max(1) as f64;
     let rate: f64 = parts.iter().map(|part| part.rate).sum();
-    // Exactly one where the parts add up to one; flows come and go.
+    // The sum is one unless flows have come or gone.
     let sum: f64 = parts.iter().map(|part| part.share).sum();
     for part in parts {
         let before = if sum > 0.0 { part.share / sum } else { even };
@@ -38,7 +39,8 @@ pub(super) fn step(parts: &mut [WindowShare], rounds: f64) {
 mod tests {
     use super::*;
 
-    /// Where flows with these ways of their own settle, if `window` bytes a second are offered in all.
+    /// Where flows settle, each with the capacity that `ways` gives, if `window` bytes a second are offered
+    /// in all.
     fn settled(ways: &[f64], shares: &[f64], window: f64) -> Vec<WindowShare> {
         let mut parts: Vec<WindowShare> =
             shares.iter().map(|&share| WindowShare { share, rate: 0.0 }).collect();

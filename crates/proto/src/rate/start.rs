@@ -1,68 +1,74 @@
-//! The start: at once to a part of the rate that is remembered or that the first train has shown; more for what is answered while
-//! no queue shows, 2.4 times a round trip, three times where nothing is known and much is in flight, less when a queue begins to; `low`
-//! by 0.7 of what is answered, and no jump.
+//! The start: the window jumps to a part of the rate that is remembered or that the first train has shown.
+//! For each byte that is acknowledged or lost, it grows by two bytes while no queue shows; by three if no
+//! rate is known and much is in flight; by one when a queue begins to show. `low` grows by 0.7 and never
+//! jumps.
 //!
-//! Ends where a queue stands, where more in flight brings no more, or where loss exceeds what the first rounds have shown. The
-//! window is then what arrives in a base round trip, plus what the path loses: what was sent in excess drains within a round.
-//! From: Rapid Start (draft-kazuho-ccwg-rapid-start: tripling while the round trip stays at its floor); careful resume
-//! (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about the same, paced over a round);
-//! paced chirping (Misund, Briscoe: what trains show guides the start).
+//! The start ends when a queue stands, when more in flight brings no more, or when loss exceeds what the
+//! first rounds have shown. The window is then what arrives in a base round trip, plus what the path loses:
+//! what was sent in excess drains within a round trip.
+//! From: Rapid Start (draft-kazuho-ccwg-rapid-start: tripling while the round trip stays at its floor);
+//! careful resume (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about
+//! the same, paced over a round); paced chirping (Misund, Briscoe: what trains show guides the start).
 
 use super::loss::LossCount;
 use super::path::PathModel;
 use super::{FeedbackReport, PathMemory};
 use crate::time::Timestamp;
 
-/// A queue that becomes shorter by this part of the time between feedbacks is an end's that stood still.
+/// A queue that shrinks by more than this part of the time between two feedbacks is no queue: an end stood
+/// still.
 const FALLS: f64 = 0.3;
-/// Feedbacks in a row that must show a queue: those of a quarter of a round trip, also where it has more than sixteen.
+/// The number of feedbacks in a row that must show a queue: at least four, and as many as fill a quarter of a
+/// round trip (`QUEUE_PART`) if they are `FEEDBACK_MAX` seconds apart.
 const QUEUE_FEEDBACKS: f64 = 4.0;
 const QUEUE_PART: f64 = 0.25;
 const FEEDBACK_MAX: f64 = 0.025;
-/// Jitter adds to a queue what it adds to the least of a few round trips, and more: times the mean of what stands out.
+/// Jitter may add to a round trip this many times the mean of what stands out, without a queue.
 const JITTER: f64 = 1.5;
-/// A jump goes to this part of what is remembered, or of what the first train has shown.
+/// A jump goes to this part of the remembered rate, or (`JUMP_TRAIN`) of the rate that the first train has
+/// shown.
 const JUMP_REMEMBERED: f64 = 0.75;
 const JUMP_TRAIN: f64 = 0.33;
-/// At this part of it nothing more is added for so many round trips, to see whether it is true.
+/// The window stays at this multiple of the believed rate for `HOLD_ROUNDS` round trips, to see whether the
+/// rate is true.
 const HOLD: f64 = 1.1;
 const HOLD_ROUNDS: f64 = 1.25;
-/// A path that takes so much at once, in bytes, and of whose rate nothing is known, has more than 1 Gbit/s or is long: growth is
-/// steeper there.
+/// A path that takes this many bytes at once, and of whose rate nothing is known, has more than 1 Gbit/s or
+/// is long: growth is steeper there.
 const LARGE: f64 = (1u64 << 20) as f64;
-/// `low` grows by so much for what is answered, whatever is known. A TCP that starts with it and finds the link full ends its slow start
-/// at once, and needs 20 s to grow from there.
+/// The bytes by which `low` grows for each byte answered, whatever is known. A TCP that starts at the same
+/// time and finds the link full ends its slow start at once, and needs 20 s to grow from there.
 const SCAVENGER_GROWTH: f64 = 0.7;
-/// Fewer packets say little about a round's loss.
+/// The fewest packets that say something about a round's loss.
 const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
-/// What arrives grows by so much in a round while no queue of ours holds it up: its round trips are the
-/// path's. But others who give way to a queue of ours let it grow, too, so delay that moves is believed to
-/// add no more than so many seconds.
+/// If the delivery rate grows by this factor in a round, no queue of ours holds it up, so the round trips of
+/// that round are the path's own. But the rate also grows when others give way to a queue of ours, so at most
+/// `MOVES` seconds count as moving delay.
 const FOLLOWS: f64 = 1.85;
 const MOVES: f64 = 0.03;
 
-/// What a report has brought.
+/// The part of a report, and of the path, that the start looks at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartInput<'a> {
     pub count: LossCount,
     pub path: &'a PathModel,
     /// Bytes a second delivered within a quarter of a round trip.
     pub rate: f64,
-    /// The queueing delay aimed at.
+    /// The target delay.
     pub target: f64,
     pub remembered: Option<PathMemory>,
     /// Whether the policy is `low`.
     pub scavenger: bool,
 }
 
-/// A rate that the path is believed to have before anything was sent at it.
+/// A rate that the path is believed to have, before anything was sent at it.
 #[derive(Debug, Default)]
 struct Belief {
-    /// Bytes in flight without any other sign.
+    /// The window to jump to, whatever has arrived.
     jump: f64,
-    /// Bytes in flight that the rate is.
+    /// The window that belongs to the believed rate.
     full: f64,
     held_since: Option<Timestamp>,
 }
@@ -79,7 +85,7 @@ impl Belief {
         self.jump = part * self.full;
     }
 
-    /// The window after `window`, which would be `grown` if nothing were believed.
+    /// The window that follows `window`; without a belief it would be `grown`.
     fn window(&mut self, now: Timestamp, window: f64, grown: f64, path: &PathModel) -> f64 {
         if self.full == 0.0 {
             return grown;
@@ -101,10 +107,11 @@ pub(super) struct StartPhase {
     queue_before: f64,
     round_began: Option<Timestamp>,
     round: LossCount,
-    /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
+    /// The last two rounds, the newest first. Packets of earlier rounds, which were sent while there was
+    /// certainly no queue, are in `clean`.
     recent: [LossCount; 2],
     clean: LossCount,
-    /// The first of them, which a shallow buffer may not have taken.
+    /// The first round, which a shallow buffer may not have taken.
     first: LossCount,
     window_before: f64,
     rate_before: f64,
@@ -112,25 +119,27 @@ pub(super) struct StartPhase {
     saturated_rounds: u32,
     saturated: bool,
     belief: Belief,
-    /// The longest round trip while what arrives grew as what is sent, and of this round.
+    /// The longest round trip in rounds in which the delivery rate grew as fast as what was sent, and
+    /// (`longest`) of this round.
     followed: f64,
     longest: f64,
 }
 
 impl StartPhase {
-    /// What the first rounds have lost: the path's own.
+    /// The share lost in the first rounds: the path's own loss.
     pub(super) fn own_loss(&self) -> f64 {
         self.clean.share()
     }
 
-    /// What they were, if so much is known without the first flight, which a buffer that others fill may not have taken.
+    /// The packets that show the path's own loss: without the first flight, if the rest is enough and lost
+    /// less. A buffer that others fill may not have taken that flight.
     pub(super) fn later(&self) -> LossCount {
         let later =
             LossCount { all: self.clean.all - self.first.all, lost: self.clean.lost - self.first.lost };
         if later.all >= LATER_MIN && later.share() < self.own_loss() { later } else { self.clean }
     }
 
-    /// What may be in flight whatever has arrived.
+    /// The window that is allowed whatever has arrived.
     pub(super) fn jump(&self) -> f64 {
         self.belief.jump
     }
@@ -173,9 +182,11 @@ impl StartPhase {
         Some(self.belief.window(now, window, window + growth * answered, path))
     }
 
-    /// Counts the feedbacks that show a queue. A report without a round trip (what is found lost by time) says nothing new.
+    /// Counts the feedbacks that show a queue. A report without a round trip (of packets found lost by time)
+    /// says nothing new.
     fn look_at_queue(&mut self, since_before: f64, path: &PathModel, target: f64) {
-        // What was told while an end stood still is read at once, and each of it waited less than the one before.
+        // Feedbacks that came while an end stood still are read all at once, and each of them waited less
+        // than the one before.
         let falls = path.latest() < self.queue_before - FALLS * since_before;
         self.queue_before = path.latest();
         let rtt = path.propagation() + path.latest();
@@ -194,10 +205,10 @@ impl StartPhase {
             return false;
         }
         let round = std::mem::take(&mut self.round);
-        // What the first packets have lost is as uncertain as they are few.
+        // The loss of the first rounds is uncertain, because they have few packets.
         let chance = round.variance_beside(self.clean).sqrt();
         let excess = round.all > 50.0 && round.share() > self.own_loss() + EXCESS + 3.0 * chance;
-        // `low` grows too slowly for that: its start ends by a queue or by loss.
+        // `low` grows too slowly for this test: its start ends by a queue or by loss.
         let grown = window > 1.6 * self.window_before && self.window_before > 0.0;
         let flat = self.saturated_rounds > 1 && grown && rate < 1.2 * self.rate_before;
         self.flat_rounds = if flat { self.flat_rounds + 1 } else { 0 };

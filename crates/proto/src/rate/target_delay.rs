@@ -1,17 +1,19 @@
-//! The queueing delay that a sender aims at: it falls with the sender's own rate, and that alone makes shares even.
+//! The target delay: it falls as the sender's own rate rises, and that alone makes shares even.
 //!
 //! ```text
 //! T(r) = T1 (r / 1 Gbit/s)^-A * max(1, B / 80 ms)^0.75,  at least four packet times at r, at most 50 ms
 //! ```
 //!
-//! All senders at a bottleneck see the same queue, and a sender is at rest where the queue equals its own target: with one
-//! strictly falling function for all, that is at equal rates. A sender that has too little aims at a longer queue than one that has
-//! too much, so it grows while the other yields. The law needs no knowledge of the link's rate or of the number of senders;
-//! N of them queue N^A times as long as one.
-//! From: Swift's flow scaling (SIGCOMM 2020, section 3.5: target + 1/sqrt(cwnd)), with the rate instead of the window, so that
-//! shares do not depend on the round trip time. `weight` shares are T(r / weight).
+//! All senders at a bottleneck see the same queue, and a sender is at rest where the queue equals its target.
+//! One strictly falling function for all makes them rest at equal rates: a sender that has too little aims at
+//! a longer queue than one that has too much, so it grows while the other yields. The law needs to know
+//! neither the link's rate nor the number of senders; N of them queue N^A times as long as one.
+//! From: Swift's flow scaling (SIGCOMM 2020, section 3.5: target + 1/sqrt(cwnd)), with the rate instead of
+//! the window, so that shares do not depend on the round trip time. A transfer of `weight` shares aims at T(r
+//! / weight).
 
-/// The target at 1 Gbit/s: with the exponent, 3.6 ms at 100 Mbit/s, below the 5 ms that a sender alone may queue.
+/// The target at 1 Gbit/s: with the exponent, 3.6 ms at 100 Mbit/s, below the 5 ms that a sender alone may
+/// queue.
 const AT_ONE_GBIT: f64 = 0.0016;
 /// The exponent A: its product with the target is the force that makes shares even.
 const EXPONENT: f64 = 0.35;

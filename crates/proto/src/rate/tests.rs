@@ -1,7 +1,8 @@
 use super::*;
 
-/// A path of fixed rate and round trip that reports like a flow would, without packets. What arrives in the second half of the
-/// time, as a share of what can, and the longest queue then.
+/// Drives a controller over a path of fixed rate and round trip, which reports as a flow would, without
+/// packets. Returns what arrives in the second half of the time, as a share of what can, and the longest
+/// queue of that half.
 fn drive(
     controller: &mut Controller,
     seconds: f64,
@@ -13,7 +14,7 @@ fn drive(
     drive_told(controller, seconds, rate, rtt, loss, buffer, |_| 0.0)
 }
 
-/// The same, with round trips that are told as so many seconds longer, by the time.
+/// The same, with reported round trips that are `longer(time)` seconds too long.
 fn drive_told(
     controller: &mut Controller,
     seconds: f64,
@@ -72,7 +73,8 @@ fn random_loss_leaves_the_rate_where_it_is() {
     }
 }
 
-/// An end that stands still may tell a round trip that is shorter than the path: then there seems to be a queue that nothing moves.
+/// An end that stands still may report a round trip that is shorter than the path. After that, there seems to
+/// be a queue that never drains.
 #[test]
 fn a_round_trip_told_too_short_costs_little() {
     for rate in [12.5e6, 125e6] {
@@ -128,7 +130,8 @@ fn a_near_path_keeps_a_window_through_noise() {
     assert_eq!(controller.pacing_rate(), None);
 }
 
-/// What is left of the window after so many round trips in which a tenth arrives of what did; `part` of the window is in flight.
+/// The part of the window that is left after `rounds` round trips in which only a tenth arrives of what did
+/// before; `part` of the window is in flight.
 fn left_after(rounds: f64, part: f64) -> f64 {
     let (rate, rtt) = (500e6, 0.1);
     let config = RateConfig { queue_bytes_max: Some(8 << 20), ..RateConfig::default() };
@@ -153,13 +156,14 @@ fn left_after(rounds: f64, part: f64) -> f64 {
     controller.window() as f64 / before
 }
 
-/// Over the lab at 5 Gbit/s a sender that had stood still for 90 ms of a round trip of 100 went on at three fifths, and needed a second to come back.
+/// A sender that stands still for most of a round trip must not come back with a smaller window; a path that
+/// slows down must shrink it.
 #[test]
 fn a_sender_that_stood_still_keeps_its_window_and_a_path_that_slows_down_does_not() {
     let (stood_still, slower, idle) = (left_after(1.5, 0.1), left_after(1.5, 1.0), left_after(8.0, 0.1));
     assert!(stood_still > 0.95, "{stood_still}");
     assert!(slower < 0.5, "{slower}");
-    assert!(idle < 0.5, "who needs less for long does not keep it: {idle}");
+    assert!(idle < 0.5, "a sender that needs less for a long time does not keep its window: {idle}");
 }
 
 #[test]
@@ -257,7 +261,7 @@ fn a_mark_ends_the_start() {
     assert_eq!(controller.state(), "delay");
 }
 
-/// A TCP that starts at the same time would be told of a full link before it is near its share.
+/// Otherwise a TCP that starts at the same time would find the link full before it is near its share.
 #[test]
 fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
     let rtt = Duration::from_millis(100);
@@ -285,7 +289,8 @@ fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
     }
 }
 
-/// This path tells at once what has arrived, so that one for one grows e-fold a round trip, and more for the pace of the start.
+/// This path reports at once what has arrived. So a start that grows by one byte for each that arrives grows
+/// e-fold a round trip, and more because of the start's pace.
 #[test]
 fn low_grows_more_slowly_than_one_for_one() {
     let growth = |policy| {

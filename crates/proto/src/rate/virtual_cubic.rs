@@ -1,14 +1,15 @@
-//! Beside a sender that fills the buffer: a virtual Cubic that only excess loss cuts.
+//! For use beside a sender that fills the buffer: a virtual Cubic that only excess loss cuts.
 //!
 //! ```text
 //! W_cubic(t) = 0.4 (t - K)^3 / u + W_max,  K = cbrt(0.3 W_max u / 0.4),  u = packets a virtual packet stands for: 1 / shares
 //! W_reno    += a delivered / W,            a = 3 (1 - 0.7) / (1 + 0.7) below W_max, else 1
 //! ```
 //!
-//! A queue guided by delay has no share of a buffer that somebody else keeps full. What does is what the other one does: grow until
-//! the buffer overflows, and give way to 0.7. A path's own loss does not count, so on a path with random loss it keeps more than
-//! TCP can: it takes what TCP leaves.
-//! From: RFC 9438, sections 4.2 to 4.6; Copa's competitive mode (NSDI 2018) for when.
+//! A sender guided by delay gets no share of a buffer that a competitor keeps full. It gets one by behaving
+//! as the competitor does: it grows until the buffer overflows, and then cuts to 0.7. The path's own loss
+//! does not count, so on a path with random loss the virtual Cubic keeps more than a TCP can: it takes what
+//! the TCP leaves.
+//! From: RFC 9438, sections 4.2 to 4.6; Copa's competitive mode (NSDI 2018) for when to use it.
 
 use crate::time::Timestamp;
 
@@ -26,7 +27,7 @@ pub(super) struct VirtualCubic {
 }
 
 impl VirtualCubic {
-    /// Goes on from a window that was useful when the other one came.
+    /// Continues from the window that was in use when the competitor came.
     pub(super) fn new(now: Timestamp, window: f64, shares: f64) -> Self {
         VirtualCubic { shares, w_max: window, w_reno: window, epoch: now, cut_at: None }
     }
@@ -35,7 +36,7 @@ impl VirtualCubic {
         if self.cut_at.is_none() { 0.0 } else { ((1.0 - BETA) * self.w_max / (C * self.shares)).cbrt() }
     }
 
-    /// The window after `delivered` packets more.
+    /// The window after `delivered` more packets.
     pub(super) fn grow(&mut self, now: Timestamp, window: f64, delivered: f64) -> f64 {
         let alpha = if self.w_reno < self.w_max { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
         self.w_reno += alpha * self.shares * delivered / window.max(1.0);

@@ -1,27 +1,30 @@
-//! Near paths: the window has a floor that outlasts an end which stands still for a moment.
+//! The floor of the window on near paths: it keeps an end busy while the other one stands still for a moment.
 //!
 //! ```text
 //! floor = f * min(12 ms * r, 2 MiB, half of the receiver's socket buffer)
 //! f     -> 0.8 f  after 50 ms whose shortest queue was above 3 ms,  else 1.1 f, at most 1
 //! ```
 //!
-//! Below 2 ms of round trip, delay is mostly scheduling, and what is in flight waits in the receiver's socket until its thread runs:
-//! with less than the floor the path stands idle meanwhile. A router's queue that never empties within 50 ms is no such pause.
-//! There the floor would fill it and overflow it, so it gives way.
+//! Below 2 ms of round trip, delay is mostly scheduling: packets wait in the receiver's socket until its
+//! thread runs, and with less in flight than the floor the path would be idle meanwhile. A router's queue
+//! that never empties within 50 ms is no such pause. The floor would fill and overflow that queue, so it
+//! gives way.
 //!
-//! While a test looks for an overflow of ours, and for a minute after one is confirmed, a near path is paced, and the law takes it for one of 5 ms (`path`): feedback comes
-//! every half millisecond and datagrams leave in lumps of a quarter of one, so a law that acts within 0.2 ms acts on noise. With the true
-//! round trip 1 Gbit/s through a buffer of 64 KiB lost 3 to 80 % of what was sent.
+//! While a test looks for an overflow that we cause, and for a minute after one is confirmed, a near path is
+//! paced, and the law takes its round trip for 5 ms (`path`). Feedback comes every half millisecond and
+//! datagrams leave in lumps of a quarter of one, so a law that acts within 0.2 ms would act on noise and
+//! overflow small buffers again and again.
 
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// What arrives while a busy receiver leaves its socket unread, and at most so much.
+/// The floor is what arrives in this many seconds, while a busy receiver leaves its socket unread;
+/// `BYTES_MAX` is the most.
 const PAUSE: f64 = 0.012;
 const BYTES_MAX: f64 = (2u64 << 20) as f64;
-/// How long an end may stand still.
+/// How long an end may stand still: a queue must stand longer than this.
 const SPAN: Duration = Duration::from_millis(50);
-/// A shorter queue cannot be told from a busy receiver.
+/// In seconds: a shorter queue cannot be told from a busy receiver.
 pub(super) const QUEUE: f64 = 0.003;
 
 #[derive(Debug)]

@@ -1,9 +1,10 @@
-//! The ledger of sent packets: finds out from feedback maps what arrived and what is lost.
+//! The ledger of sent packets: it finds out from feedback maps which packets arrived and which are lost.
 //!
-//! Always true: a packet is declared lost at most once, and only after a feedback has said that it was missing when a later one
-//! had arrived: lost feedback delays repairs and never causes one. Nothing here reads a clock or sends.
-//! From: RACK (RFC 8985). Differs: the time that counts is the one between the *sending* of the missing packet and of the later
-//! one that arrived, so neither delayed feedback nor a busy machine looks like loss.
+//! Always true: a packet is declared lost at most once, and only after a feedback has reported it missing
+//! while a later packet had arrived. So lost feedback delays repairs, but never causes one. Nothing here
+//! reads a clock or sends.
+//! From: RACK (RFC 8985). Differs: what counts is the time between the *sending* of the missing packet and of
+//! the later one that arrived, so neither delayed feedback nor a busy machine looks like loss.
 
 use super::Rtt;
 use crate::error::TransportMisbehaviour;
@@ -13,11 +14,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-/// Packet numbers that may be outstanding: half of what receivers keep. 100 Gbit/s over a second with 30 % of loss needs four million.
+/// The most packet numbers that may be outstanding: half of what receivers keep. 100 Gbit/s over a second
+/// with 30 % loss needs four million.
 const SPAN_MAX: usize = 1 << 23;
-/// Half a minute's slots: more than a window is long.
+/// The most slots that are kept: half a minute, which is longer than any window.
 const SLOTS_MAX: usize = 1 << 18;
-/// Reordering window: at least this, and an eighth of the round trip.
+/// The shortest reordering window; otherwise it is an eighth of the round trip.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 
 /// What a packet carried.
@@ -29,11 +31,11 @@ pub(crate) enum PacketKind {
     Stream,
     /// Asks for feedback.
     Ping,
-    /// Tells of blocks that were given up: `what` is the notice.
+    /// Reports blocks that were given up: `what` is the notice.
     GivenUp,
-    /// Tries a datagram size; its loss means nothing else.
+    /// Tries a datagram size; its loss says nothing about congestion.
     MtuProbe,
-    /// Nothing that would have to be acknowledged.
+    /// Carries nothing that has to be acknowledged.
     Passive,
     /// A number that was never used.
     Skipped,
@@ -48,7 +50,7 @@ pub(crate) struct SentPacket {
     pub len: u16,
     pub wire_len: u16,
     pub kind: PacketKind,
-    /// A feedback has said that it is missing.
+    /// A feedback has reported it missing.
     pub suspect: bool,
 }
 
@@ -59,7 +61,7 @@ pub(crate) struct AckedSegments {
     pub offset: u32,
     pub len: u32,
     pub count: u32,
-    /// Of each.
+    /// The length of each packet.
     pub wire_len: u16,
     pub kind: PacketKind,
 }
@@ -74,7 +76,7 @@ struct StatusWord {
     skipped: u64,
 }
 
-/// What a feedback, or time, has decided. The lists are reused.
+/// What a feedback, or the passing of time, has decided. The lists are reused.
 #[derive(Debug, Default)]
 pub(crate) struct FeedbackOutcome {
     pub acked: Vec<AckedSegments>,
@@ -82,11 +84,11 @@ pub(crate) struct FeedbackOutcome {
     /// Wire bytes newly acknowledged, spuriously lost ones included.
     pub acked_bytes: u64,
     pub lost_bytes: u64,
-    /// Of packets sent so early that the fate of their neighbours is known, too: what has become of them.
+    /// The fate of packets sent so early that the fate of their neighbours is known, too.
     pub settled: PacketTally,
     /// Round trip sample without the receiver's delay.
     pub rtt: Option<Duration>,
-    /// The largest number ever reported has grown.
+    /// Whether this feedback reports a larger newest number than all before.
     pub newest_is_new: bool,
     pub spurious: u64,
     /// The numbers of acknowledged pings, of which there are few.
@@ -94,7 +96,7 @@ pub(crate) struct FeedbackOutcome {
     pub pings_lost: Vec<u64>,
 }
 
-/// Packets of one time, counted when all of that time can be.
+/// The fate of packets that were sent at about the same time, counted once it is known of all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PacketTally {
     pub arrived: u32,
@@ -121,7 +123,8 @@ impl FeedbackOutcome {
         (self.rtt, self.newest_is_new, self.settled) = (None, false, PacketTally::default());
     }
 
-    /// Segments arrive in order mostly, so what is carried out for each of them is done once for many.
+    /// Adds an acknowledged packet. Segments mostly arrive in order, so those that follow each other become
+    /// one entry, and the work for an entry is done once.
     #[inline]
     fn push_acked(&mut self, sent: &SentPacket) {
         let SentPacket { what, offset, wire_len, kind, .. } = *sent;
@@ -141,23 +144,24 @@ impl FeedbackOutcome {
     }
 }
 
-/// What has become of packets whose neighbours may still be declared lost, by the time of their sending. A loss is found a
-/// reordering window after the arrivals around it, or a little sooner by time alone, and where a feedback was lost the next tells
-/// of both: counted as found, every change of rate would look like a change of loss.
+/// The fate of packets whose neighbours may still be declared lost, by the time of their sending. A loss is
+/// found a reordering window after the arrivals around it, or a little sooner by time alone, and if a
+/// feedback was lost, the next one reports both. If arrivals and losses were counted when they are found,
+/// every change of rate would look like a change of loss.
 #[derive(Debug, Default)]
 struct UnsettledPackets {
-    /// All slots below this one are settled; the first of `tallies` is this one's.
+    /// All slots below this one are settled; the first entry of `tallies` belongs to this one.
     slot: u64,
     tallies: VecDeque<PacketTally>,
 }
 
 impl UnsettledPackets {
-    /// Slots are 131 us long, a fraction of the shortest window.
+    /// The slot of a time. Slots are 131 us long, a fraction of the shortest window.
     fn slot(nanos: u64) -> u64 {
         nanos >> 17
     }
 
-    /// What was sent until then is settled.
+    /// Settles all packets sent until then.
     fn settle(&mut self, until_nanos: u64, settled: &mut PacketTally) {
         let slots = Self::slot(until_nanos).saturating_sub(self.slot);
         self.slot += slots;
@@ -171,13 +175,14 @@ impl UnsettledPackets {
         }
     }
 
-    /// Counts what has become of packets, now or when their neighbours can be counted, too.
+    /// Counts the fate of packets: at once if their slot is settled, otherwise with their neighbours.
     #[inline]
     fn count(&mut self, sent_at: Timestamp, tally: PacketTally, settled: &mut PacketTally) {
         let Some(index) = Self::slot(sent_at.as_nanos()).checked_sub(self.slot) else {
             return settled.add(tally);
         };
-        // An honest peer tells of nothing sent after the newest arrival, a window after the first slot.
+        // An honest peer reports nothing sent after the newest arrival, which is one window after the first
+        // slot.
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(SLOTS_MAX);
         if index >= self.tallies.len() {
             self.tallies.resize(index + 1, PacketTally::default());
@@ -190,16 +195,17 @@ impl UnsettledPackets {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     sent: VecDeque<SentPacket>,
-    /// Number of the first entry of `sent`: the fate of all below is known.
+    /// The number of the first entry of `sent`: the fate of all packets below it is known.
     floor: u64,
     words: VecDeque<StatusWord>,
     open_count: usize,
     open_bytes: u64,
     newest_acked: Option<u64>,
-    /// Numbers that were reported missing, the oldest first: where a feedback was lost, older ones are reported after younger ones.
-    /// The first is open and holds the floor, so they are no more than may be outstanding.
+    /// Numbers that were reported missing, the oldest first: after a lost feedback, older ones are reported
+    /// after younger ones. The first one is open and holds the floor, so there are no more of them than
+    /// packets may be outstanding.
     suspects: BinaryHeap<Reverse<u64>>,
-    /// Reordering seen so far.
+    /// The longest reordering seen so far.
     reordering: Duration,
     /// The last number declared lost.
     lost_last: u64,
@@ -279,7 +285,8 @@ impl Ledger {
         number
     }
 
-    /// How much later a packet must have been sent, and have arrived, for a missing one to be lost.
+    /// The reordering window: a missing packet is lost if a packet that was sent at least this much later has
+    /// arrived.
     pub(crate) fn window(&self, rtt: &Rtt) -> Duration {
         let most = rtt.smoothed.max(WINDOW_MIN);
         (rtt.min / 8).max(WINDOW_MIN).max(self.reordering.min(most))
@@ -300,9 +307,9 @@ impl Ledger {
         let window = self.window(rtt);
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
         if let Some(newest_at) = judge.newest_at {
-            // What was sent earlier would have been declared lost by now: by this feedback, or by time. Where round trips become
-            // shorter the smoothed one lags, and with it what is lost by time: without it, tens of milliseconds of arrivals had lost
-            // nothing and the next too much.
+            // Packets sent earlier would have been declared lost by now, by this feedback or by time. The
+            // second limit is for round trips that become shorter: the smoothed one lags, so losses by time
+            // come late, and their arrivals must not be counted before them.
             let until = newest_at.as_nanos().min(now.as_nanos().saturating_sub(nanos(rtt.smoothed)));
             self.unsettled.settle(until.saturating_sub(nanos(window)), &mut outcome.settled);
         }
@@ -387,7 +394,7 @@ impl Ledger {
         let late = acked & !open;
         self.open_count -= open.count_ones() as usize;
         let (first, mut bits) = (at * 64, acked);
-        // Packets of a batch have one time.
+        // Packets of a batch were sent at one time.
         let (mut batch_at, mut arrived) = (Timestamp::ZERO, 0);
         while bits != 0 {
             let bit = bits.trailing_zeros();
@@ -408,7 +415,7 @@ impl Ledger {
             if sent.suspect
                 && let Some(newest_at) = judge.newest_at
             {
-                // It came after a later one: so far does this path reorder, or a bit less.
+                // The packet came after a later one: this path reorders by nearly this much.
                 self.reordering = self.reordering.max((newest_at - sent.at) * 5 / 4);
             }
             if sent.kind == PacketKind::Ping {
@@ -442,7 +449,7 @@ impl Ledger {
         word.lost |= bit;
         self.open_count -= 1;
         self.open_bytes -= u64::from(sent.wire_len);
-        // A probe that is too long for the path says nothing of congestion (RFC 8899, section 3).
+        // A probe that is too long for the path says nothing about congestion (RFC 8899, section 3).
         if sent.kind != PacketKind::MtuProbe {
             outcome.lost_bytes += u64::from(sent.wire_len);
             let runs = u32::from(number != self.lost_last + 1);
@@ -462,11 +469,12 @@ impl Ledger {
     /// When a suspect becomes lost by time alone.
     pub(crate) fn suspect_deadline(&self, rtt: &Rtt) -> Option<Timestamp> {
         let Reverse(front) = self.suspects.peek()?;
-        // A suspect whose fate is known is swept at once.
+        // A suspect that is below the floor has a known fate and is swept at once.
         Some(self.sent_at(*front).map_or(Timestamp::ZERO, |at| at + rtt.smoothed + self.window(rtt)))
     }
 
-    /// Declares suspects lost whose time has come: later packets had arrived, and nothing more was heard since.
+    /// Declares suspects lost whose time has come: packets after them had arrived, and they have not been
+    /// acknowledged since.
     pub(crate) fn on_time(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut FeedbackOutcome) {
         let patience = rtt.smoothed + self.window(rtt);
         while let Some(&Reverse(number)) = self.suspects.peek() {
@@ -488,13 +496,14 @@ impl Ledger {
             .is_some_and(|word| word.open >> (number % 64) & 1 == 1)
     }
 
-    /// Forgets what is decided at the front. A lost packet stays for a while: it may turn out to be late.
+    /// Drops packets at the front whose fate is known. A lost packet stays for a while, as it may turn out to
+    /// be late.
     pub(crate) fn sweep(&mut self, now: Timestamp, rtt: &Rtt) {
         while self.suspects.peek().is_some_and(|&Reverse(number)| !self.is_open(number)) {
             self.suspects.pop();
         }
         let patience = nanos(rtt.smoothed) * 2 + nanos(self.window(rtt)) * 2;
-        // Three round trips of so many packets cost memory, and would not fit where one does.
+        // With so many packets, three round trips of them would cost much memory and not fit into the span.
         let is_long = self.sent.len() > SPAN_MAX / 16;
         while let Some(front) = self.sent.front() {
             let is_whole = self.floor.is_multiple_of(64) && self.words.len() > 1;

@@ -86,7 +86,8 @@ fn what_arrives_in_order_is_one_run() {
         let (wire_len, kind) = (len + 10, PacketKind::Segment);
         ledger.push(SentPacket { at: ms(offset.into()), what, offset, len, wire_len, kind, suspect: false })
     };
-    // Two of a block, one that does not follow, one that does but is shorter, one of another block.
+    // Two segments of a block, one that does not follow them, one that does but is shorter, and one of
+    // another block.
     let numbers = [push(1, 0, 90), push(1, 90, 90), push(1, 270, 90), push(1, 360, 40), push(2, 400, 40)];
     assert_eq!(numbers, [0, 1, 2, 3, 4]);
     let outcome = hear(&mut ledger, 500, 4, 0b1_1111).expect("honest");
@@ -138,7 +139,7 @@ fn a_late_packet_widens_the_window_and_the_floor_waits_for_it() {
     assert_eq!((outcome.spurious, outcome.acked_bytes), (1, 100));
     ledger.sweep(ms(25), &rtt());
     assert_eq!((ledger.floor(), ledger.has_open()), (10, false));
-    // What was decided is not asked again, and repeated reports do no harm.
+    // Decided packets are not acknowledged again, and repeated reports do no harm.
     assert!(hear(&mut ledger, 26, 8, 0b1_1111_1111).is_ok_and(|outcome| outcome.acked.is_empty()));
 }
 
@@ -210,7 +211,7 @@ fn what_is_found_lost_by_time_is_counted_with_the_arrivals_around_it() {
     assert_eq!(
         (outcome.lost.len(), outcome.settled),
         (1, PacketTally::default()),
-        "5 is lost like 4, not counted yet"
+        "5 is lost as 4 was, but not counted yet"
     );
     let outcome = hear(&mut ledger, 24, 8, 0b1_1100_0111).expect("honest");
     assert_eq!(outcome.settled, PacketTally { arrived: 0, lost: 2, runs: 0 });
@@ -226,7 +227,8 @@ fn words(milliseconds: u64) -> Ledger {
     ledger
 }
 
-/// At `now`, a feedback tells of the words from `from` to `to`: every second packet has arrived. Then time is looked at.
+/// At `now`, a feedback reports the words from `from` to `to`: every second packet has arrived. Then losses
+/// by time are found.
 fn hear_words(ledger: &mut Ledger, now: u64, from: u64, to: u64) -> FeedbackOutcome {
     let mut map = vec![0, (to - from + 1) as u8];
     (from..=to).for_each(|_| map.extend_from_slice(&0x5555_5555_5555_5555u64.to_le_bytes()));
@@ -254,7 +256,7 @@ fn what_a_lost_feedback_would_have_told_is_counted_at_its_own_time() {
         let settled = hear_words(&mut ledger, 40, from, to).settled;
         (settled.arrived, settled.lost)
     };
-    assert_eq!(hear(4, 4), (0, 0), "of what was sent two milliseconds before 4 nothing is known");
+    assert_eq!(hear(4, 4), (0, 0), "nothing is known of what was sent 2 ms before 4");
     assert_eq!(hear(2, 4), (0, 0));
     assert_eq!(hear(6, 6), (64, 64), "2 and 3 ms, and not yet 4");
 }
@@ -262,7 +264,7 @@ fn what_a_lost_feedback_would_have_told_is_counted_at_its_own_time() {
 #[test]
 fn older_packets_that_are_reported_missing_after_younger_ones_are_lost_first() {
     let mut ledger = words(7);
-    // The feedback that told of 1 and 2 ms was lost; the next one tells of them, too.
+    // The feedback about 1 and 2 ms was lost; the next one reports them, too.
     assert_eq!(hear_words(&mut ledger, 19, 3, 3).lost.len(), 0);
     let outcome = hear_words(&mut ledger, 19, 2, 3);
     assert_eq!(
@@ -279,13 +281,14 @@ fn older_packets_that_are_reported_missing_after_younger_ones_are_lost_first() {
 fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_found() {
     let mut ledger = words(12);
     let mut counted = 0;
-    // The smoothed round trip is 16 ms, the last ones are 10 ms: the losses of a time are found 18 ms after it.
+    // The smoothed round trip is 16 ms, the last ones are 10 ms: losses are found 18 ms after their packets
+    // were sent.
     for now in 10..=32u64 {
         let newest = (now - 10).min(11);
         let settled = hear_words(&mut ledger, now, newest.saturating_sub(1), newest).settled;
         assert_eq!(
             settled.arrived, settled.lost,
-            "half of the packets are lost at any time, told at {now} ms"
+            "half of the packets are lost at any time, as reported at {now} ms"
         );
         counted += settled.arrived;
     }
@@ -294,7 +297,7 @@ fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_fou
 
 #[test]
 fn a_number_that_was_left_out_is_not_the_newest_either() {
-    // Number 9 was left out; its own bit is not set, so the map alone would not tell.
+    // Number 9 was left out. Its own bit is not set, so the map alone would not show the guess.
     let told = hear(&mut ledger(), 22, 9, 0b1_1111_1111);
     assert_eq!(told.err(), Some(TransportMisbehaviour::AckOfUnsent));
     assert!(hear(&mut ledger(), 22, 8, 0b1_1111_1111).is_ok());

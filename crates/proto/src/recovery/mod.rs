@@ -1,4 +1,4 @@
-//! What was sent: outstanding packets, their fate, the round trip time.
+//! Sent packets: which are outstanding, what became of the others, and the round trip time.
 
 mod ledger;
 #[cfg(test)]

@@ -1,20 +1,21 @@
-//! The probe timeout: when silence has lasted so long that we ask.
+//! The probe timeout: how long the peer may be silent before we ask it for a report.
 //!
-//! Always true: it only asks; what is lost is decided by the answer. From: RFC 9002 section 6.2. Differs: the back-off ends at
-//! one second, so that a path that comes back is noticed soon, and never goes below one probe per round trip.
+//! Always true: a timeout only asks; the answer decides what is lost. From: RFC 9002 section 6.2. Differs:
+//! the back-off ends at one probe a round trip or in `BACK_OFF_MAX`, so that the return of a path is noticed
+//! soon.
 
 use super::Rtt;
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// Back-off ends at one probe a round trip, or in so long.
+/// The longest time between probes on paths with a shorter round trip; on others it is one round trip.
 const BACK_OFF_MAX: Duration = Duration::from_millis(25);
-/// Scheduling noise of a busy machine: below this, silence means nothing.
+/// The scheduling delay of a busy machine: silence that is shorter than this means nothing.
 const NOISE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct ProbeTimer {
-    /// The later of the last eliciting packet and the last progress.
+    /// The later of two times: the last ack-eliciting packet and the last progress.
     since: Option<Timestamp>,
     /// Probe timeouts since the last progress.
     pub(crate) timeouts: u32,
@@ -35,7 +36,8 @@ impl ProbeTimer {
         let smoothed = rtt.smoothed_or_guess();
         let variation = (rtt.variation * 4).max(Duration::from_millis(2));
         let timeout = smoothed + variation + feedback_interval * 2 + NOISE;
-        // The first silence may be the peer's pause; once asked in vain, only the path's return matters.
+        // The first silence may be a pause of the peer. After one probe in vain, only the return of the path
+        // matters.
         let wait = if self.timeouts == 0 { timeout } else { smoothed.max(BACK_OFF_MAX) };
         self.since.map(|since| since + wait)
     }

@@ -1,8 +1,8 @@
-//! The round trip time. From: RFC 9002 section 5, with the receiver's delay as feedback states it.
+//! The round trip time. From: RFC 9002 section 5, with the receiver's delay as its feedback states it.
 
 use std::time::Duration;
 
-/// What is assumed before the first sample.
+/// The round trip time that is assumed before the first sample.
 const UNKNOWN: Duration = Duration::from_millis(200);
 
 /// Round trip times of a flow; all zero before the first sample.

@@ -1,55 +1,64 @@
-//! The tail: what is outstanding when nothing more is to come is repaired ahead of feedback, with rate that nobody else needs.
+//! The tail: once nothing more is to be sent, outstanding segments are repeated ahead of feedback, with rate
+//! that nobody else needs.
 //!
-//! A lost segment costs a round trip to be noticed, and its repair may be lost as well: n segments take about ln n / ln(1/p) rounds.
-//! Repeating a repair k times at once ends that: of n p repairs, n p^(k+1) stay lost, so k copies are sent with n p^(k+1) below
-//! 0.01. What left last would be known last: it gets its first copies at once, the newest first, so that the older ones' fate is known
-//! before their turn. At high loss that is everything, once; else the last fifth, as often as chance asks for.
-//! Repetition and no code: a code would save rate that is idle anyway, and needs the payload's bytes, which never come in here.
-//! Always true: at most 10 p of what was outstanding is repeated, and never more than 1.5 times; copies are counted apart.
+//! It takes a round trip to notice a lost segment, and its repair may be lost as well: n segments take about
+//! ln n / ln(1/p) rounds. Repeating each repair k times at once avoids that: of n p repairs, n p^(k+1) stay
+//! lost, and k is chosen so that this is below 0.01. The fate of the packets sent last would be known last.
+//! They get their first copies at once, the newest first, so that the fate of the older ones is known before
+//! their turn. At high loss, three fifths of all are repeated once; otherwise the last fifth, as often as
+//! chance asks for.
+//!
+//! Copies and not a code: a code would only save rate that is idle anyway, and would need the payload's
+//! bytes, which never come in here.
+//!
+//! Always true: at most 10 p of what was outstanding is repeated, and never more than 1.5 times; copies are
+//! counted apart.
 
 use crate::wire::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Below this loss the round trip of a repair is rarely needed.
+/// Below this loss, repairs are too rare to repeat anything.
 const LOSS_MIN: f64 = 0.002;
-/// From here on a copy of everything pays; below, of this part of what is outstanding.
+/// From this loss on, the newest `NEWEST_HIGH` of what is outstanding gets one copy; below it, the newest
+/// `NEWEST` gets several.
 const LOSS_HIGH: f64 = 0.1;
 const NEWEST: f64 = 0.19;
 const NEWEST_HIGH: f64 = 0.6;
-/// This part of the copies is kept for repairs when only so many are still to be repeated: each of them may be the last.
+/// The part of the copies that is kept for the time when at most `RESERVED` repairs wait to be repeated: each
+/// of them may be the last.
 const RESERVE: f64 = 0.15;
 const RESERVED: usize = 8;
-/// The chance that is left to need another round trip.
+/// The remaining chance that another round trip is needed.
 const CHANCE: f64 = 0.01;
 
-/// What may still be repeated.
+/// What is to be repeated, and how much may be.
 #[derive(Debug, Default)]
 pub(crate) struct TailRepair {
     /// Nothing more will be queued.
     finishing: bool,
     /// Bytes of copies that are left; `None` before the tail has begun.
     left: Option<u64>,
-    /// The same for the last repairs.
+    /// Bytes of copies that are kept for the last repairs.
     reserve: u64,
-    /// Copies of a segment's first repair, and of later ones.
+    /// The number of copies of a segment's first repair, and (`copies_later`) of later ones.
     copies: u32,
     copies_later: u32,
     /// Segments repaired or repeated.
     tried: BTreeSet<(u64, u32)>,
     /// Repairs to repeat, and how often.
     again: VecDeque<(Segment, u32)>,
-    /// What gets copies before anything is known of it.
+    /// The packets that get copies before anything is known of them.
     blind: Option<RepeatRange>,
-    /// Packets on their way with a segment, by block and offset, where there is more than one.
+    /// The number of packets under way with a segment, by block and offset, if it is more than one.
     under_way: BTreeMap<(u64, u32), u32>,
 }
 
-/// Packets from `first` up to `end`, the newest first, so many times.
+/// Packets from `first` up to `end`, to be repeated `passes` times, the newest first.
 #[derive(Debug, Clone, Copy)]
 struct RepeatRange {
     first: u64,
     end: u64,
-    /// The one behind the next.
+    /// The number behind the next one.
     behind: u64,
     passes: u32,
 }
@@ -73,7 +82,7 @@ impl RepeatRange {
     }
 }
 
-/// How often each of `count` packets is to be repeated so that all arrive but for a chance.
+/// How often to repeat each of `count` packets so that, except for a small chance, all arrive.
 fn copies(count: f64, loss: f64) -> u32 {
     if count * loss <= 0.0 {
         return 0;
@@ -92,7 +101,8 @@ impl TailRepair {
         self.left.is_some()
     }
 
-    /// Everything has been sent once: `open_bytes` in packets from `first` up to `end` are outstanding at a loss of `loss`.
+    /// Begins the tail: everything has been sent once, and `open_bytes` in packets from `first` up to `end`
+    /// are outstanding at a loss of `loss`.
     pub(crate) fn begin(&mut self, loss: f64, open_bytes: u64, first: u64, end: u64) {
         if !self.finishing || self.is_on() {
             return;
@@ -102,7 +112,8 @@ impl TailRepair {
         self.left = Some((bytes * (1.0 - RESERVE)) as u64);
         self.reserve = (bytes * RESERVE) as u64;
         let lost = (end - first) as f64 * loss;
-        // At high loss there is time for another repair, and no room for copies of all first ones.
+        // At high loss there is time for another repair, but not enough rate for several copies of all first
+        // ones.
         self.copies = if loss >= LOSS_HIGH { 1 } else { copies(lost, loss) };
         self.copies_later = copies(lost * loss, loss).max(self.copies);
         self.blind = RepeatRange::new(first, end, loss);
@@ -120,7 +131,8 @@ impl TailRepair {
         }
     }
 
-    /// A packet with this slice is lost; says whether another one with it is still on its way: then that one's fate counts.
+    /// A packet with this slice is lost. Returns whether another packet with it is still under way: that
+    /// one's fate then counts.
     pub(crate) fn has_another(&mut self, block: u64, offset: u32) -> bool {
         let Some(count) = self.under_way.get_mut(&(block, offset)) else { return false };
         *count -= 1;
@@ -140,7 +152,8 @@ impl TailRepair {
         }
     }
 
-    /// The next segment to repeat; `needed` says whether the peer still lacks it, `sent` what a packet carried.
+    /// The next segment to repeat. `needed` says whether the peer still lacks a segment, `sent` which one a
+    /// packet carried.
     pub(crate) fn next(
         &mut self,
         needed: impl Fn(&Segment) -> bool,

@@ -1,4 +1,5 @@
-//! Control frames: one byte of type, a varint length, a body. Types with bit 7 set may be skipped by who does not know them.
+//! Control frames: one byte of type, a varint length, a body. A receiver that does not know a type skips it
+//! if its bit 7 is set.
 
 use super::varint;
 use crate::ack::TrainArrival;
@@ -29,11 +30,11 @@ const REASON_MAX: usize = 256;
 /// A control frame, its bytes borrowed from the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// Asks for feedback, says nothing.
+    /// Asks for feedback and carries nothing.
     Ping,
     /// Asks for feedback about everything above the floor.
     Report,
-    /// What arrived, what may be sent.
+    /// Says what has arrived and what may be sent.
     Feedback(Feedback<'a>),
     /// A piece of the control stream.
     Stream { offset: u64, bytes: &'a [u8] },
@@ -41,26 +42,26 @@ pub(crate) enum Frame<'a> {
     Floor(u64),
     /// The sender has ended the session.
     Close { code: u16, reason: &'a str },
-    /// Asks for an answer with the same bytes, from the address to which this was sent.
+    /// Asks for an answer with the same bytes. It goes to the address that is to be checked.
     Challenge([u8; 8]),
-    /// Repeats a challenge's bytes: whoever sends it has received the challenge where it was sent to.
+    /// Repeats a challenge's bytes: its sender has received the challenge at the address that it was sent to.
     Answer([u8; 8]),
     /// When the first segments arrived; see [`notes`].
     Arrivals(&'a [u8]),
-    /// Blocks of which nothing comes any more; see [`given_up`].
+    /// Blocks of which nothing more is sent; see [`given_up`].
     GivenUp(&'a [u8]),
     /// Something optional that we do not know.
     Unknown,
 }
 
-/// What the receiver tells the sender.
+/// A receiver's feedback to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Feedback<'a> {
     /// Largest packet number that has arrived.
     pub newest: u64,
     /// When it arrived, by the receiver's clock.
     pub arrived_us: u64,
-    /// How long ago that was when the feedback left.
+    /// How long before the feedback left that was.
     pub delay_us: u64,
     /// Segments that arrived a second time, since the flow began.
     pub duplicates: u64,
@@ -72,7 +73,7 @@ pub(crate) struct Feedback<'a> {
     pub max_data: u64,
     /// First packet number of the map, divided by 64.
     pub map_start: u64,
-    /// Which of the packets from there on have arrived; see [`MapPieces`].
+    /// The map: which packets from there on have arrived; see [`MapPieces`].
     pub map: &'a [u8],
 }
 
@@ -173,7 +174,8 @@ pub(crate) fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
 /// The most bytes of arrivals in one frame: 64 notes, a byte or three for each number and time.
 pub(crate) const ARRIVALS_MAX: usize = 2 + 16 + 64 * 4;
 
-/// Puts when the first segments arrived: number and time, then what each further one adds to them.
+/// Puts the arrivals of the first segments: number and time, and for each further one the differences to the
+/// last.
 pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[TrainArrival]) {
     let mut body = Vec::with_capacity(ARRIVALS_MAX);
     let mut last = TrainArrival { number: 0, at_us: 0 };
@@ -187,7 +189,7 @@ pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[TrainArrival]) {
     out.extend_from_slice(&body);
 }
 
-/// What an arrivals frame says; ends where it makes no sense.
+/// The notes of an arrivals frame; ends at the first one that makes no sense.
 pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = TrainArrival> {
     let mut last = TrainArrival { number: 0, at_us: 0 };
     std::iter::from_fn(move || {
@@ -201,7 +203,7 @@ pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = TrainArrival> {
 /// The bytes of a frame of given up blocks apart from its ranges, at most.
 const GIVEN_UP_OVERHEAD: usize = 1 + 4;
 
-/// Ranges of block numbers, ascending and apart, for as long as they fit.
+/// A frame of ascending, disjoint ranges of block numbers, filled up to a length.
 pub(crate) struct GivenUpFrame {
     body: Vec<u8>,
     room: usize,
@@ -209,7 +211,7 @@ pub(crate) struct GivenUpFrame {
 }
 
 impl GivenUpFrame {
-    /// For a frame of at most `room` bytes.
+    /// Begins a frame of at most `room` bytes.
     pub(crate) fn new(room: usize) -> Self {
         GivenUpFrame { body: Vec::new(), room: room.saturating_sub(GIVEN_UP_OVERHEAD), end: 0 }
     }
@@ -233,8 +235,7 @@ impl GivenUpFrame {
     }
 }
 
-/// The ranges of a frame of given up blocks: ascending, apart, none of them empty. An error is the last that
-/// comes.
+/// The ranges of a frame of given-up blocks: ascending, disjoint, none of them empty. An error ends them.
 pub(crate) fn given_up(mut body: &[u8]) -> impl Iterator<Item = Result<Range<u64>, TransportMisbehaviour>> {
     let mut end = 0u64;
     std::iter::from_fn(move || {
@@ -286,16 +287,16 @@ pub(crate) fn put_feedback(out: &mut Vec<u8>, feedback: &Feedback<'_>) {
     out.extend_from_slice(feedback.map);
 }
 
-/// A stretch of the map, in words of 64 packets, lowest number in the lowest bit.
+/// A piece of the map, in words of 64 packets, with the lowest number in the lowest bit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MapPiece<'a> {
-    /// So many words in which everything has arrived.
+    /// This many words in which all packets have arrived.
     Full(u64),
-    /// Words as they are, eight bytes each, little-endian.
+    /// Words as they stand, eight bytes each, little-endian.
     Raw(&'a [[u8; 8]]),
 }
 
-/// Reads a map: alternately a count of full words and a count of raw words with those words behind it.
+/// Reads a map: a count of full words, then a count of raw words and these words, and so on in turn.
 pub(crate) struct MapPieces<'a> {
     rest: &'a [u8],
     raw_next: bool,

@@ -5,12 +5,13 @@ pub const HEADER_LEN: usize = 8;
 /// Length of the authentication tag that ends every packet.
 pub const TAG_LEN: usize = 16;
 
-/// Type and version: 0b0000_0101 lies outside of what QUIC, STUN, DTLS, TURN and RTP use (RFC 9443), so one port can serve all.
+/// Type and version: 0b0000_0101 lies outside of what QUIC, STUN, DTLS, TURN and RTP use (RFC 9443), so one
+/// port can serve all.
 const FIRST_BYTE: u8 = 0x05;
 /// Packet numbers have 40 bits.
 pub(crate) const NUMBER_MAX: u64 = (1 << 40) - 1;
 
-/// What travels in the clear, authenticated: which flow, and the packet's number in it.
+/// The part of a packet that is authenticated but not encrypted: the flow, and the packet's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketHeader {
     /// The flow, as the receiving side numbered it.
@@ -38,7 +39,7 @@ impl PacketHeader {
     }
 }
 
-/// Whether a datagram that begins with this byte is ours: what a port shared with QUIC looks at.
+/// Whether a datagram that begins with this byte is ours; a port that is shared with QUIC needs to know.
 pub fn is_ours(first_byte: u8) -> bool {
     first_byte == FIRST_BYTE
 }

@@ -1,4 +1,4 @@
-//! Bytes to values and back, nothing else: the clear header, the segment frame, control frames, varints.
+//! Encoding and decoding, nothing else: the clear header, the segment frame, control frames, varints.
 //!
 //! Always true: decoding arbitrary bytes never panics and never allocates more than a small multiple of them.
 //! The layout is the one that docs/reference/wire.md describes.

@@ -24,7 +24,7 @@ impl Segment {
     /// The frame in front of the payload.
     pub fn encode_header(self) -> [u8; SEGMENT_FRAME_LEN] {
         let kind = if self.last { kind::SEGMENT_LAST } else { kind::SEGMENT };
-        // As one number: what was stored byte by byte is slow to copy right after.
+        // Built as one number: bytes that were stored one by one are slow to copy right afterwards.
         let block = u128::from(self.block & NUMBER_MAX);
         let whole = u128::from(kind) << 72 | block << 32 | u128::from(self.offset);
         let mut bytes = [0; SEGMENT_FRAME_LEN];
@@ -41,7 +41,7 @@ impl Segment {
 /// A packet's control frames, and the segment with its payload.
 pub type PacketParts<'a> = (&'a [u8], Option<(Segment, &'a [u8])>);
 
-/// Divides an opened packet into control frames and, where there is one, the segment that ends it.
+/// Splits an opened packet into its control frames and, if there is one, the segment that ends it.
 #[inline]
 pub fn split(plaintext: &[u8]) -> Result<PacketParts<'_>, Error> {
     match plaintext.first() {

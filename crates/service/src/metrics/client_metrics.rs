@@ -20,7 +20,7 @@ pub(crate) struct ClientMetrics(pub(crate) Arc<Node>);
 
 impl std::fmt::Debug for ClientMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Door")
+        f.write_str("ClientMetrics")
     }
 }
 

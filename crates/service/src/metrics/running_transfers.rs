@@ -66,7 +66,7 @@ impl WatchGuard {
 
 impl std::fmt::Debug for WatchGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Watching").field(&self.key).finish()
+        f.debug_tuple("WatchGuard").field(&self.key).finish()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Beside short TCP transfers that come and go.
+//! Rows of transfers beside short TCP transfers that come and go.
 
 use super::{Goal, Table, TableSize};
 use crate::cross_traffic::{CrossConfig, CrossKind};
@@ -25,7 +25,7 @@ pub(super) fn cross_rows(table: &mut Table) {
     }
 }
 
-/// The same transfers at the same times, with a BBR in our place.
+/// Runs the same short transfers at the same times, with a BBR in our place.
 fn beside_bbr(scenario: &Scenario, end: &ScenarioResult) -> ScenarioResult {
     let bbr = Rival { kind: RivalKind::Bbr, start_s: 0.0, rtt_factor: 1.0, flows: 1, stop_s: None };
     Scenario { ours: false, rivals: vec![bbr], ..scenario.clone() }.run(end.seed)

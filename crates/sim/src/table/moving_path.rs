@@ -1,17 +1,18 @@
-//! Delay, and rate, that move by themselves.
+//! Rows of paths whose delay or rate moves by itself.
 
 use super::{Goal, Table, TableSize, gbit};
 use crate::scenario::Scenario;
 use farhaul_motion::{DelayMotion, RateMotion};
 use farhaul_proto::Policy;
 
-/// So long a path is looked at: from when it is under way, until its delay has been everywhere.
+/// The scenario with a measured time that begins when the transfer is under way, and is long enough for the
+/// delay to take all its values.
 fn watched(scenario: Scenario, every_ms: f64) -> Scenario {
     let warmup_s = (12.0 * scenario.rtt_ms / 1e3).max(2.0);
     Scenario { warmup_s, seconds: warmup_s + (20.0 * every_ms / 1e3).max(20.0), ..scenario }
 }
 
-/// The most that a sender alone may queue where the delay moves by `most_ms` each way, in ms.
+/// The longest queue in ms that a sender alone may make, if the delay moves by `most_ms` each way.
 fn queue_max_ms(scenario: &Scenario) -> f64 {
     let most_ms = match scenario.motion {
         DelayMotion::White { most_ms, .. }
@@ -31,7 +32,7 @@ pub(super) fn moving_rows(table: &mut Table) {
     rate_rows(table);
 }
 
-/// Of the amplitudes and correlation times those that this size has.
+/// The amplitudes that a table of this size has.
 fn amplitudes(table: &Table, rtt_ms: f64) -> Vec<f64> {
     let all: Vec<f64> =
         [1.0, 3.0, 5.0, 10.0, 20.0].into_iter().filter(|most_ms| *most_ms <= rtt_ms / 3.0).collect();
@@ -77,7 +78,7 @@ fn rows_alone(table: &mut Table, name: &str, cases: &[usize], median: f64, worst
     );
 }
 
-/// A path that nobody else uses, told by clocks and threads that are late by a little.
+/// `low` alone on a path, with clocks and threads that are a little late.
 fn low_rows(table: &mut Table) {
     let seeds = table.seeds(4, 4, 8);
     let noises: &[f64] = if table.size == TableSize::Small { &[0.3] } else { &[0.1, 0.3, 1.0] };
@@ -123,7 +124,7 @@ fn reordering_rows(table: &mut Table) {
     }
 }
 
-/// What radio links and satellites do.
+/// Delays as radio links and satellites have them.
 fn radio_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 8);
     let every: &[f64] = if table.size == TableSize::Small { &[5.0] } else { &[2.0, 5.0, 20.0] };
@@ -150,10 +151,10 @@ fn radio_rows(table: &mut Table) {
     }
 }
 
-/// A rate that moves, behind the deep queue that such links have.
+/// A rate that moves, behind a deep queue as such links have it.
 fn rate_rows(table: &mut Table) {
     let seeds = table.seeds(2, 4, 8);
-    // The second is what of the whole rate there is in the mean.
+    // The second value is the mean of the moving rate, as a share of the full one.
     for (name, mean, rate_motion) in [
         ("walk", 0.55, RateMotion::Walk { least: 0.1, every_ms: 100.0 }),
         ("cellular", 0.3, RateMotion::Cellular),

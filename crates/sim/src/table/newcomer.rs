@@ -1,11 +1,11 @@
-//! Beside one Cubic, when one of the two has filled the link before the other comes.
+//! Rows of a transfer beside one Cubic, when one of the two has filled the link before the other comes.
 
 use super::{Goal, Table, TableSize};
 use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
 use farhaul_proto::Policy;
 
-/// Who comes second comes then, and what both get is measured in the last half minute.
+/// When the second sender begins. The shares are measured in the last half minute.
 const SECOND_S: f64 = 10.0;
 const SECONDS: f64 = 60.0;
 const MEASURED_S: f64 = 30.0;
@@ -45,7 +45,8 @@ pub(super) fn newcomer_rows(table: &mut Table) {
         table.row(format!("newcomer: fair beside {name}: share"), Goal::AtLeast(0.2), &cases, |_, end| {
             share(end)
         });
-        // In our place the first Cubic has more than half for a minute, which is no share to aim at.
+        // In our place, too, a Cubic that was there first keeps more than half for a minute. That is no share
+        // to aim at, so at most half is asked for.
         let less = Goal::AtLeast(-0.05);
         table.row(
             format!("newcomer: fair beside {name}: share, less a Cubic's there"),
@@ -63,13 +64,13 @@ pub(super) fn newcomer_rows(table: &mut Table) {
     );
 }
 
-/// What the last of the rivals has of all.
+/// The share of the last rival in all goodput.
 fn share(end: &ScenarioResult) -> f64 {
     let all: f64 = end.senders.iter().map(|sender| sender.goodput_bps).sum();
     end.senders.last().map_or(0.0, |last| last.goodput_bps / all)
 }
 
-/// The same with a Cubic in our place.
+/// Runs the same scenario with a Cubic in our place.
 fn with_a_cubic(scenario: &Scenario, end: &ScenarioResult) -> ScenarioResult {
     let mut scenario = scenario.clone();
     scenario.rivals.iter_mut().for_each(|rival| rival.kind = RivalKind::Cubic);

@@ -1,4 +1,4 @@
-//! Paths that lose in bursts, reorder, jitter, change and go dark.
+//! Rows of paths that lose in bursts, reorder, jitter, change or go dark.
 
 use super::{Goal, Table, TableSize, gbit};
 use crate::result::ScenarioResult;
@@ -33,7 +33,8 @@ pub(super) fn disturbance_rows(table: &mut Table) {
     jitter_rows(table, seeds);
 }
 
-/// A target of 2 ms does not show in jitter of ten times as much, unless the jitter is told from a queue.
+/// A target of 2 ms is invisible within jitter of ten times as much, unless the controller tells jitter from
+/// a queue.
 fn jitter_rows(table: &mut Table, seeds: u64) {
     for rtt_ms in [100.0, 200.0] {
         let scenario = Scenario {
@@ -53,7 +54,8 @@ fn jitter_rows(table: &mut Table, seeds: u64) {
     }
 }
 
-/// Round trips from `at_s` until the goodput has stayed within a tenth of what the path then carries for two round trips.
+/// The round trips from `at_s` until the goodput is within a tenth of what the path then carries, over one
+/// round trip.
 fn rounds_to_new_rate(at_s: f64) -> impl Fn(&Scenario, &ScenarioResult) -> f64 {
     move |scenario, end| {
         let rtt = scenario.rtt_ms / 1e3;
@@ -63,7 +65,7 @@ fn rounds_to_new_rate(at_s: f64) -> impl Fn(&Scenario, &ScenarioResult) -> f64 {
     }
 }
 
-/// What a longer path adds to the round trip is nobody's queue.
+/// A path becomes longer: the added delay must not be taken for a queue.
 fn longer_rows(table: &mut Table) {
     let seeds = table.seeds(1, 4, 32);
     for rate_bps in [100_000_000, 1_000_000_000] {

@@ -1,4 +1,4 @@
-//! Beside others: our own kind, TCP, and each policy.
+//! Rows of a transfer beside others: our own kind, TCP, and each policy.
 
 use super::{Goal, Table, TableSize, gbit};
 use crate::result::ScenarioResult;
@@ -40,7 +40,7 @@ pub(super) fn sharing_rows(table: &mut Table) {
             table.row(format!("{count} of ours, {path}: Jain"), Goal::AtLeast(0.97), &cases, |_, end| {
                 end.jain()
             });
-            // Each of them adds what it tries to a buffer that all of them fill.
+            // Each sender's tries add to a buffer that all of them fill.
             let (name, goal) = (format!("{count} of ours, {path}, 64 KiB: own loss"), Goal::AtMost(0.1));
             table.row(name, goal, &short, |_, end| end.overflow_share);
         }
@@ -80,7 +80,7 @@ pub(super) fn sharing_rows(table: &mut Table) {
     rival_rows(table, seeds);
 }
 
-/// One flow of four has a worse way than its sisters.
+/// One flow of four has a worse path than its sisters.
 fn odd_rows(table: &mut Table, seeds: u64) {
     for (name, odd_bps, odd_loss) in
         [("on a tenth of the rate", Some(10_000_000), 0.0), ("with 10 % more loss", None, 0.1)]
@@ -103,7 +103,7 @@ fn odd_rows(table: &mut Table, seeds: u64) {
     }
 }
 
-/// Beside models of TCP: what the lab measures beside the kernel's.
+/// Beside models of TCP; the lab measures the same beside the kernel's.
 fn rival_rows(table: &mut Table, seeds: u64) {
     let tcp = |kind| Rival { kind, start_s: 0.0, rtt_factor: 1.0, flows: 1, stop_s: None };
     for (name, kind) in [("Cubic", RivalKind::Cubic), ("BBR", RivalKind::Bbr)] {

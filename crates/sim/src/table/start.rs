@@ -1,10 +1,10 @@
-//! How soon it begins and ends: round trips to the link's rate, a satellite, the tail.
+//! Rows of how a transfer begins and ends: round trips to the link's rate, a satellite, the tail.
 
 use super::{Goal, Table, TableSize, gbit};
 use crate::result::ScenarioResult;
 use crate::scenario::{QueueDiscipline, Scenario};
 
-/// Round trips from the first arrival to nine tenths of what the path carries.
+/// The round trips from the first arrival to nine tenths of what the path carries.
 fn start_rounds(scenario: &Scenario, end: &ScenarioResult) -> f64 {
     let rtt = scenario.rtt_ms / 1e3;
     let first = end.senders[0].first_time(0.0, 0.0, |rate| rate > 0.0).unwrap_or(f64::MAX);
@@ -29,7 +29,7 @@ pub(super) fn start_rows(table: &mut Table) {
             let seeded = Scenario { memory: Some((rate_bps, rtt_ms)), ..base.clone() }.with_queue(1.0);
             let mut clean = Vec::new();
             for (loss, queue) in [(0.0, 0.25), (0.0, 1.0), (0.05, 1.0), (0.3, 1.0)] {
-                // The way back loses nothing: a lost first word of credit would be measured instead.
+                // The way back loses nothing, or the rows would measure a lost first grant of credit.
                 let scenario = Scenario { loss, loss_back: Some(0.0), ..base.clone() };
                 clean.push(table.add(scenario.with_queue(queue)));
             }

@@ -1,4 +1,4 @@
-//! Alone on a path: goodput, duplicates, queue, own loss; also for long.
+//! Rows of a transfer alone on a path: goodput, duplicates, queue, own loss; also over a long time.
 
 use super::{Goal, Table, TableSize, gbit};
 use crate::result::ScenarioResult;
@@ -96,7 +96,8 @@ pub(super) fn steady_rows(table: &mut Table) {
     }
 }
 
-/// Long enough that the base round trip is forgotten several times if nobody looks for it.
+/// Long enough that the base round trip would be forgotten several times if the controller did not refresh
+/// it.
 pub(super) fn patience_rows(table: &mut Table) {
     for rtt_ms in [20.0, 100.0] {
         let long =

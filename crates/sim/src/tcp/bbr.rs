@@ -1,4 +1,5 @@
-//! BBR version 1: the largest delivery rate of ten rounds, the smallest round trip of ten seconds, and probes around them.
+//! BBR version 1: it goes by the largest delivery rate of ten rounds and the smallest round trip of ten
+//! seconds, and probes around them.
 //!
 //! From: draft-cardwell-iccrg-bbr-congestion-control-00, without its long-term (policer) model.
 

@@ -1,14 +1,17 @@
-//! Cubic as in Linux: RFC 9438 with fast convergence, HyStart's two rules to leave slow start.
+//! Cubic as in Linux: RFC 9438 with fast convergence, and HyStart's two rules for leaving slow start.
 
 use super::AckSummary;
 
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
-/// As Reno's rate at the same loss. Linux keeps it; RFC 9438 has 1 once the window is above what it was before the loss.
+/// Gives Reno's rate at the same loss. Linux keeps this value; RFC 9438 uses 1 once the window is above its
+/// size before the loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Before the first loss the window grows by at least this part a round trip: Linux, not the RFC.
+/// The least growth of the window per round trip before the first loss, as in Linux; the RFC has no such
+/// rule.
 const GROWTH_FIRST: f64 = 0.05;
-/// HyStart: from this window on, with so many samples of a round; acknowledgements so close together are a train.
+/// HyStart acts from this window on, with `HYSTART_SAMPLES` samples of a round; acknowledgements at most
+/// `TRAIN_GAP` seconds apart are a train.
 const HYSTART_WINDOW: f64 = 16.0;
 const HYSTART_SAMPLES: u32 = 8;
 const TRAIN_GAP: f64 = 0.002;
@@ -33,7 +36,7 @@ pub(super) struct Cubic {
 struct Round {
     until: u64,
     began: f64,
-    /// When its train of acknowledgements was last going on.
+    /// When the last acknowledgement of the round's train came.
     train_at: f64,
     rtt: f64,
     samples: u32,
@@ -63,7 +66,7 @@ impl Cubic {
         if fresh_loss {
             self.on_loss();
         } else if recovering {
-            // The window has its new size; what is in flight comes down to it.
+            // The window has its new size; what is in flight shrinks to it.
         } else if self.cwnd < self.ssthresh {
             self.cwnd += acked.count;
             self.leave_slow_start(acked);
@@ -72,7 +75,8 @@ impl Cubic {
         }
     }
 
-    /// HyStart: a train of acknowledgements as long as half a round trip, or a round whose delay has grown.
+    /// Leaves slow start after a train of acknowledgements as long as half a round trip, or after a round
+    /// whose delay has grown (HyStart).
     fn leave_slow_start(&mut self, acked: &AckSummary) {
         if acked.delivered_at_send >= self.round.until {
             let (until, now) = (acked.delivered, acked.now);

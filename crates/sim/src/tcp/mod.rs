@@ -1,9 +1,9 @@
-//! Models of TCP as competitors: a bulk sender with selective acknowledgements, and what answers it.
+//! Models of TCP as competitors: a bulk sender with selective acknowledgements, and its receiver.
 //!
-//! Always true: a number is sent once. A lost segment counts as lost and a later number carries its bytes, so what arrives is
-//! goodput; order, the receive window and delayed acknowledgements are left out.
-//! From: RFC 6675 (three later ones have arrived), RFC 6298 (retransmission timeout), RFC 8985 (probe of the
-//! tail), RFC 9438, BBR v1 as in Linux 4.20.
+//! Always true: a number is sent once. If a segment is lost, a later number carries its bytes, so all that
+//! arrives is goodput. Order, the receive window and delayed acknowledgements are left out.
+//! From: RFC 6675 (a segment is lost when one three numbers later has arrived), RFC 6298 (retransmission
+//! timeout), RFC 8985 (tail loss probe), RFC 9438, BBR v1 as in Linux 4.20.
 
 mod bbr;
 mod cubic;
@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 /// Bytes of a segment on the wire, and of its payload.
 pub(crate) const WIRE: u32 = 1500;
 pub(crate) const PAYLOAD: u64 = 1448;
-/// A segment is lost when one so much later has arrived.
+/// A segment is lost when one this many numbers later has arrived.
 const REORDERING: u64 = 3;
-/// Linux sends no shorter retransmission timeout than this beyond the round trip.
+/// The seconds that Linux adds to the round trip at least before a retransmission timeout.
 const RTO_MIN: f64 = 0.2;
 
 /// Which congestion control a sender has.
@@ -27,7 +27,7 @@ enum CongestionControl {
     Bbr(Bbr),
 }
 
-/// What acknowledgements that came together say. Times in seconds.
+/// The summary of acknowledgements that came together. Times in seconds.
 #[derive(Debug, Clone, Copy)]
 struct AckSummary {
     now: f64,
@@ -37,7 +37,8 @@ struct AckSummary {
     rtt: f64,
     /// Delivery rate sample in segments a second.
     rate: f64,
-    /// All segments delivered so far, and as of the sending of the newest one acknowledged.
+    /// The number of segments delivered so far; `delivered_at_send` is that number when the newest
+    /// acknowledged one was sent.
     delivered: u64,
     delivered_at_send: u64,
 }
@@ -50,20 +51,20 @@ struct SentSegment {
     open: bool,
 }
 
-/// A sender of bulk data, or of so many segments.
+/// A sender of endless data, or of a number of segments.
 #[derive(Debug)]
 pub(crate) struct TcpSender {
     law: CongestionControl,
     segments: u64,
     sent: VecDeque<SentSegment>,
-    /// Number of the first of `sent`; the fate of all before is known.
+    /// The number of the first of `sent`; the fate of all before it is known.
     first: u64,
     highest: u64,
     in_flight: u64,
     delivered: u64,
     delivered_at: u64,
     recovery_until: u64,
-    /// What was sent behind the last segment, to hear of those before it.
+    /// The number of the tail loss probe, sent behind the last segment to find out about those before it.
     probe: Option<u64>,
     srtt: f64,
     heard_at: u64,
@@ -101,12 +102,12 @@ impl TcpSender {
         }
     }
 
-    /// It sends until so many segments have arrived.
+    /// Sends until this many segments have arrived.
     pub(crate) fn with_end(self, segments: u64) -> Self {
         TcpSender { segments, ..self }
     }
 
-    /// Whether the window, and what there is to send, let one more go.
+    /// Whether the window allows one more segment, and there is one to send.
     fn may_send(&self) -> bool {
         self.in_flight < self.cwnd() as u64 && self.delivered + self.in_flight < self.segments
     }
@@ -150,7 +151,7 @@ impl TcpSender {
             }
             self.highest = self.highest.max(number);
             if self.probe == Some(number) {
-                // It came so much later than the others that these are lost.
+                // The probe came so much later than the other segments that these are lost.
                 (self.probe, self.highest) = (None, self.highest.max(number + REORDERING));
             }
         }
@@ -190,7 +191,7 @@ impl TcpSender {
         self.first + self.sent.len() as u64
     }
 
-    /// Decides the fate of everything that enough later segments have overtaken.
+    /// Decides the fate of all segments that enough later ones have overtaken.
     fn find_lost(&mut self) -> u64 {
         let mut lost = 0;
         while let Some(front) = self.sent.front() {
@@ -215,8 +216,8 @@ impl TcpSender {
         [timeout, paced, self.probe_at()].into_iter().flatten().min()
     }
 
-    /// When the tail is probed: once all that is left is under way, and nothing has been heard for two round
-    /// trips.
+    /// When to send the tail loss probe: once all remaining segments are under way and nothing has been heard
+    /// for two round trips.
     fn probe_at(&self) -> Option<u64> {
         let is_tail = self.in_flight > 0 && self.delivered + self.in_flight >= self.segments;
         let may_probe = is_tail && self.probe.is_none() && self.srtt > 0.0;
@@ -240,7 +241,7 @@ impl TcpSender {
         while self.may_send() && (rate.is_none() || self.paced_until <= now as f64) {
             self.send_next(now, &mut put);
             if let Some(rate) = rate {
-                // A pause earns no more than a millisecond of credit.
+                // A pause earns at most a millisecond of credit.
                 self.paced_until = self.paced_until.max(now as f64 - 1e6) + 1e9 / rate.max(1.0);
             }
         }
@@ -272,7 +273,8 @@ impl TcpSender {
     }
 }
 
-/// Acknowledges once a turn, each number in three acknowledgements: what cumulative and selective ones do together.
+/// Acknowledges once a turn. Each number is in three acknowledgements, which models cumulative and selective
+/// ones together.
 #[derive(Debug, Default)]
 pub(crate) struct TcpReceiver {
     batches: VecDeque<Vec<u64>>,
@@ -286,7 +288,7 @@ impl TcpReceiver {
         self.fresh.push(number);
     }
 
-    /// The acknowledgement that this turn is to send.
+    /// The acknowledgement to send in this turn.
     pub(crate) fn ack(&mut self) -> Option<Vec<u64>> {
         if self.fresh.is_empty() {
             return None;
@@ -301,8 +303,8 @@ impl TcpReceiver {
 mod tests {
     use super::*;
 
-    /// Seconds until a receiver behind 50 ms has `segments`, of which the first sendings of `lost` never
-    /// arrive.
+    /// The seconds until a receiver over a round trip of 50 ms has `segments` segments. The first
+    /// transmissions of the numbers in `lost` never arrive.
     fn seconds(mut sender: TcpSender, segments: u64, lost: &[u64]) -> f64 {
         let mut receiver = TcpReceiver::default();
         let (mut under_way, mut acks) = (VecDeque::new(), VecDeque::new());
@@ -325,7 +327,7 @@ mod tests {
                     .for_each(|(_, numbers): (u64, Vec<u64>)| sender.handle_ack(now, &numbers));
             }
         }
-        panic!("it does not come to its end");
+        panic!("the transfer does not end");
     }
 
     #[test]
@@ -333,10 +335,10 @@ mod tests {
         for sender in [TcpSender::cubic, || TcpSender::bbr(1)] {
             let short = |lost: &[u64]| seconds(sender().with_end(10), 10, lost);
             assert!((0.02..0.03).contains(&short(&[])), "one way for ten segments at once");
-            // Two round trips of silence, one for the probe, one way for what it carries and what was lost
-            // beside it.
+            // Two round trips of silence, one for the probe, and half of one for the segments that replace it
+            // and the lost ones.
             assert!((0.15..0.32).contains(&short(&[9, 10])), "{}", short(&[9, 10]));
-            assert!(short(&[10]) < short(&[9, 10]), "the probe carries the last one itself");
+            assert!(short(&[10]) < short(&[9, 10]), "the probe itself replaces the last segment");
             assert!((0.07..0.2).contains(&seconds(sender().with_end(30), 30, &[])));
         }
     }

@@ -1,14 +1,14 @@
-//! The memory of one direction: frames in chunks, each frame there until its last piece is handed over.
+//! The memory of one direction: frames in chunks. A frame stays until its last piece is handed over.
 //!
-//! Always true: a frame lies in one piece and does not move; a chunk is used again when its last frame is gone, the one
-//! used last first, so that it is still in the cache; memory is taken only when more is under way than ever before.
-//! Frames are freed in any order.
+//! Always true: a frame lies in one piece and does not move; a chunk is used again when its last frame is
+//! gone, the most recently used first, as it may still be in the cache; new memory is taken only when more is
+//! under way than ever before. Frames are freed in any order.
 
 use std::collections::VecDeque;
 
 use crate::packet::{FRAME_MAX, FrameLayout};
 
-/// Holds 16 super-packets: what is left unused at its end is a sixteenth at most.
+/// A chunk holds 16 super-packets, so at most a sixteenth of it is left unused at its end.
 const CHUNK_LEN: usize = 1 << 20;
 /// Frames begin on cache lines.
 const ALIGN: usize = 64;
@@ -21,29 +21,29 @@ pub(crate) struct ArenaFrame {
     chunk: usize,
     start: usize,
     len: usize,
-    /// Pieces not yet handed over.
+    /// The number of pieces not yet handed over.
     live: u32,
     pub layout: FrameLayout,
-    /// Index of the host it goes to.
+    /// The index of the destination host.
     pub host: usize,
 }
 
-/// A part of the memory.
+/// One chunk of the memory.
 #[derive(Debug)]
 struct ArenaChunk {
     bytes: Box<[u8]>,
-    /// Frames that are in it.
+    /// The number of frames in it.
     live: u32,
 }
 
-/// The chunks. Names of frames count up and are never used twice.
+/// All chunks and frames. Frames are named by numbers that count up and are never used twice.
 #[derive(Debug)]
 pub(crate) struct Arena {
     chunks: Vec<ArenaChunk>,
     chunks_max: usize,
     /// Chunks without frames.
     unused: Vec<usize>,
-    /// The chunk that is being filled, and how far it is.
+    /// The chunk that is being filled, and the offset up to which it is filled.
     current: usize,
     head: usize,
     frames: VecDeque<ArenaFrame>,
@@ -51,7 +51,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// One that grows to `len` bytes at most.
+    /// An arena that grows to at most `len` bytes.
     pub(crate) fn new(len: usize) -> Arena {
         Arena {
             chunks: vec![ArenaChunk::new()],
@@ -64,7 +64,7 @@ impl Arena {
         }
     }
 
-    /// Room for the next frame; none while all memory is in use.
+    /// Room for the next frame; `None` while all memory is in use.
     pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
         if CHUNK_LEN - self.head < FRAME_MAX {
             self.current = self.next_chunk()?;
@@ -73,12 +73,13 @@ impl Arena {
         Some(&mut self.chunks[self.current].bytes[self.head..self.head + FRAME_MAX])
     }
 
-    /// What stands in the room's first `len` bytes.
+    /// The first `len` bytes of the room.
     pub(crate) fn incoming(&self, len: usize) -> &[u8] {
         &self.chunks[self.current].bytes[self.head..self.head + len]
     }
 
-    /// Keeps the frame that was read into the room, for `pieces` pieces.
+    /// Keeps the frame that was read into the room until `pieces` pieces are released. Returns the frame's
+    /// name.
     pub(crate) fn keep(&mut self, len: usize, layout: FrameLayout, host: usize, pieces: u32) -> u64 {
         debug_assert!(pieces > 0 && len <= FRAME_MAX, "a frame is kept for its pieces");
         let (chunk, start) = (self.current, self.head);
@@ -93,7 +94,7 @@ impl Arena {
         (frame, &self.chunks[frame.chunk].bytes[frame.start..frame.start + frame.len])
     }
 
-    /// `pieces` of a frame have been handed over.
+    /// Notes that `pieces` pieces of a frame have been handed over.
     pub(crate) fn release(&mut self, name: u64, pieces: u32) {
         let frame = &mut self.frames[(name - self.first) as usize];
         frame.live -= pieces;
@@ -152,7 +153,7 @@ mod tests {
     };
 
     proptest! {
-        /// Whatever the order of keeping and releasing, a frame's bytes are its own until it is released.
+        /// In any order of keeping and releasing, a frame's bytes are its own until it is released.
         #[test]
         fn frames_never_overlap(
             steps in prop::collection::vec((1_usize..FRAME_MAX, 0_usize..6, any::<prop::sample::Index>()), 1..400),

@@ -1,7 +1,7 @@
 //! The link on real packets: memory, devices, threads and clocks around the model.
 //!
 //! How to read it: `worker.rs` is one direction; `arena.rs` keeps its packets, `pending_pieces.rs` their
-//! order; `report.rs` is what comes out beside packets.
+//! order; `report.rs` has its figures.
 
 mod arena;
 mod pending_pieces;

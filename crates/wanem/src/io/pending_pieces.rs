@@ -6,19 +6,19 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::model::TrainPiece;
 use crate::settings::JitterOrder;
 
-/// A piece and the frame that it is of.
+/// A piece, and the frame that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingPiece {
     pub frame: u64,
     pub piece: TrainPiece,
 }
 
-/// Those that keep the order stand in a queue, which costs nothing; the others in a heap.
+/// Pieces that keep the order stand in a queue, which costs nothing; the others in a heap.
 #[derive(Debug)]
 pub(crate) struct PendingPieces {
     ordered: VecDeque<PendingPiece>,
     free: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    /// The entries of the heap, by the number that stands there.
+    /// The heap's entries, by their slot number.
     pieces: Vec<PendingPiece>,
     unused: Vec<u32>,
     serial: u64,
@@ -68,7 +68,7 @@ impl PendingPieces {
         Some(self.pieces[slot as usize])
     }
 
-    /// The next piece if it keeps the order and comes at the very time `due`.
+    /// The next piece, if it keeps the order and is due exactly at `due`.
     pub(crate) fn peek_beside(&self, due: u64) -> Option<&PendingPiece> {
         self.ordered.front().filter(|entry| entry.piece.due == due)
     }

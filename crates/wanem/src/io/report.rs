@@ -1,42 +1,43 @@
-//! What a direction has done, how well the emulator kept up, and whether a figure measured meanwhile counts.
+//! What a direction has done, how well the emulator kept up, and whether a figure that was measured meanwhile
+//! is valid.
 
 use serde::Serialize;
 
 use crate::model::DirectionCounters;
 
-/// Log2 of a lateness in microseconds; the last one takes the rest.
+/// The buckets of a lateness: its logarithm to base 2 in microseconds; the last one takes the rest.
 const BUCKETS: usize = 24;
-/// Later than this is late: half of what a round trip may be off by.
+/// A packet that is later than this is late: half of the error that a round trip may have.
 const LATE_NS: u64 = 1_000_000;
-/// More than this share of late packets spoils a figure.
+/// A larger share of late packets spoils a figure.
 const LATE_SHARE_MAX: f64 = 0.01;
-/// A worker that runs for more than this share of the time cannot keep up.
+/// A worker that runs for a larger share of the time cannot keep up.
 const CPU_SHARE_MAX: f64 = 0.97;
 
 /// Sums since the start of a direction. The worker publishes a copy now and then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DirectionTotals {
-    /// When it was published.
+    /// When the copy was published.
     pub at_ns: u64,
     pub counters: DirectionCounters,
     pub queue_ns: u64,
     pub delivered_packets: u64,
     pub delivered_bytes: u64,
-    /// Packets for nobody: multicast, unknown addresses. They are not part of the link.
+    /// Packets with no destination: multicast, unknown addresses. They do not count as the link's.
     pub unroutable: u64,
     pub faults: EmulatorFaults,
     pub lateness: Lateness,
     pub cpu_ns: u64,
 }
 
-/// What the emulator did wrong, in packets.
+/// Faults of the emulator, counted in packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct EmulatorFaults {
-    /// Sent by a host while the device's queue was full, because the emulator did not read in time.
+    /// Packets that a host sent while the device's queue was full, because the emulator did not read in time.
     pub device_full: u64,
-    /// No memory was left for packets under way.
+    /// Packets for which no memory was left.
     pub memory_full: u64,
-    /// The kernel did not take them on the far side.
+    /// Packets that the kernel refused on the far side.
     pub refused: u64,
 }
 
@@ -66,7 +67,7 @@ impl Lateness {
         self.packets.iter().sum()
     }
 
-    /// Upper bound of the bucket that holds the given share of the packets.
+    /// The upper bound of the bucket that holds this share of the packets.
     fn quantile_us(&self, share: f64) -> u64 {
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -83,30 +84,31 @@ impl Lateness {
 pub struct DirectionReport {
     /// Length of the interval.
     pub seconds: f64,
-    /// What the model counted; its `queue_max_ns` is since the start.
+    /// The model's counts; `queue_max_ns` is since the start.
     #[serde(flatten)]
     pub counters: DirectionCounters,
-    /// Bits a second that were handed over.
+    /// The bits a second that were handed over.
     pub rate_bps: f64,
     /// Wait before the bottleneck at the end of the interval.
     pub queue_ns: u64,
-    /// Packets to addresses that are no host of this link.
+    /// Packets to addresses that are not a host of this link.
     pub unroutable: u64,
     /// What the emulator did wrong.
     pub faults: EmulatorFaults,
     /// Mean lateness of the packets handed over.
     pub late_mean_us: f64,
-    /// Half of them were at most so late (a power of two).
+    /// Half of the packets were at most this late (a power of two).
     pub late_p50_us: u64,
-    /// 99 of 100.
+    /// 99 of 100 packets were at most this late.
     pub late_p99_us: u64,
-    /// All of them.
+    /// All packets were at most this late.
     pub late_max_us: u64,
-    /// How many were over 1 ms late, so that intervals can be added up.
+    /// The number of packets that were over 1 ms late, so that intervals can be added up.
     pub late_packets: u64,
     /// Share of a core that the worker used.
     pub cpu_share: f64,
-    /// Why the emulator was itself the bottleneck; empty when it was not. A figure measured while it was does not count.
+    /// Why the emulator itself was the bottleneck; empty if it was not. A figure that was measured meanwhile
+    /// is not valid.
     pub overloaded: Vec<&'static str>,
 }
 

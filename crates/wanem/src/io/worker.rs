@@ -1,8 +1,9 @@
-//! One direction at work: reads super-packets from the hosts of one side, asks the model, hands pieces to the other.
+//! One running direction: reads super-packets from the hosts of one side, asks the model, and hands pieces to
+//! the other side.
 //!
-//! Always true: a frame costs one read and, if nothing of it is lost, as many writes as it has slices; no packet costs
-//! a lock, nor an allocation once the link has been as full as it gets. The thread sleeps until a host sends, an order
-//! comes or a piece is due, and asks for the time once a round.
+//! Always true: a frame costs one read and, if nothing of it is lost, as many writes as it has slices; no
+//! packet costs a lock, nor an allocation once the link has been as full as it gets. The thread sleeps until
+//! a host sends, a command comes or a piece is due, and reads the clock once a round.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,23 +25,26 @@ use crate::packet::{
 use crate::settings::{DirectionProfile, JitterOrder, OversizePolicy};
 use crate::sys;
 
-/// Frames read before what is due is handed over: few, so that they are still in the cache then.
+/// The number of frames read before due pieces are handed over: few, so that they are still in the cache by
+/// then.
 const READ_ROUND: usize = 8;
-/// Pieces handed over before the hosts are looked at again: more than a round of reading brings, or they would pile up.
+/// The number of pieces handed over before the hosts are read again. It is more than a round of reading
+/// brings, or pieces would pile up.
 const DELIVER_ROUND: usize = 1024;
-/// Ranges of one joined hand-over; a super-packet has at most about 45 full packets.
+/// The most ranges that are handed over as one frame; a super-packet has at most about 45 full packets.
 const RANGES_MAX: usize = 48;
-/// A sleep shorter than this is spent waiting awake: going to sleep and waking up takes about as long.
+/// A shorter sleep is spent waiting awake: going to sleep and waking up takes about as long.
 const SPIN_NS: u64 = 8_000;
-/// At most so much of what a sleep is usually too long is taken off it in advance.
+/// Sleeps end late by some time as a rule; at most this much is taken off in advance.
 const OVERSLEEP_MAX_NS: u64 = 150_000;
-/// Longer than this between looking at the clock and reading a frame, a worker has stood still or had much to hand over.
+/// If more time passes between reading the clock and reading a frame, the worker has stood still or had much
+/// to hand over.
 const STOOD_STILL_NS: u64 = 300_000;
-/// How often the sums are published, and the longest sleep.
+/// How often the sums are published; `SLEEP_MAX_NS` is the longest sleep.
 const PUBLISH_NS: u64 = 20_000_000;
 const SLEEP_MAX_NS: u64 = 100_000_000;
 
-/// What a worker is told while it runs.
+/// A command for a running worker.
 #[derive(Debug)]
 pub(crate) enum WorkerCommand {
     Change { profile: Box<DirectionProfile>, rtt_ns: u64 },
@@ -48,7 +52,7 @@ pub(crate) enum WorkerCommand {
     Stop,
 }
 
-/// The door between a worker and the rest.
+/// What a worker shares with other threads: commands in, sums out.
 #[derive(Debug)]
 pub(crate) struct WorkerMailbox {
     commands: Mutex<Vec<WorkerCommand>>,
@@ -67,7 +71,7 @@ impl WorkerMailbox {
     pub(crate) fn send(&self, command: WorkerCommand) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         self.is_full.store(true, Ordering::Release);
-        // A full counter rings as well.
+        // A counter that is full wakes the worker as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -110,11 +114,11 @@ pub(crate) struct LinkWorker {
     arena: Arena,
     waiting: PendingPieces,
     pieces: Vec<TrainPiece>,
-    /// Entries that are handed over as one.
+    /// Entries that are handed over as one frame.
     joined: Vec<PendingPiece>,
     mailbox: Arc<WorkerMailbox>,
     sums: DirectionTotals,
-    /// How much too long sleeps have been lately.
+    /// By how much recent sleeps have been too long.
     oversleep_ns: u64,
     /// When the last frames came.
     arrived_at: u64,
@@ -148,9 +152,10 @@ impl LinkWorker {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Works until it gets the command to stop.
     pub(crate) fn run(mut self) {
-        // Without these (the first needs root) sleeps are longer than asked, which is told as lateness.
+        // Without these calls (the first needs root), sleeps are longer than asked, which is reported as
+        // lateness.
         let _ = sys::prefer_this_thread();
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut woken_late_ns = 0;
@@ -184,7 +189,7 @@ impl LinkWorker {
         Ok(())
     }
 
-    /// Takes what the hosts have sent by `time`; says whether there was anything.
+    /// Reads what the hosts have sent by `time`; returns whether there was anything.
     fn read(&mut self, time: u64) -> bool {
         self.arrived_at = self.arrived_at.max(time);
         let mut any = false;
@@ -203,7 +208,7 @@ impl LinkWorker {
         any
     }
 
-    /// One frame, of which `len` bytes stand in the arena's room.
+    /// Handles one frame, whose `len` bytes stand in the arena's room.
     fn take(&mut self, time: u64, source: usize, len: usize) {
         let frame = self.arena.incoming(len);
         let host = destination(frame).and_then(|byte| self.to.index_of(byte));
@@ -225,7 +230,7 @@ impl LinkWorker {
         }
     }
 
-    /// The arena is full: what comes now is lost, and told as the emulator's fault.
+    /// The arena is full: drops the next frame, and counts it as the emulator's fault.
     #[cold]
     fn discard(&mut self, index: usize) -> bool {
         let mut scrap = vec![0; crate::packet::FRAME_MAX];
@@ -239,7 +244,7 @@ impl LinkWorker {
         }
     }
 
-    /// Hands over what is due; says whether there was anything.
+    /// Hands over pieces that are due; returns whether there were any.
     fn deliver(&mut self, time: u64) -> bool {
         let mut any = false;
         for _ in 0..DELIVER_ROUND {
@@ -289,12 +294,12 @@ impl LinkWorker {
         *self.mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = self.sums;
     }
 
-    /// Sleeps until there is something to do. If it was a host that sent, returns how long ago that will have been: it
-    /// takes as long to wake up for a packet as for a timer.
+    /// Sleeps until there is something to do. If a host has sent, returns how long ago that must have been:
+    /// waking up for a packet takes as long as for a timer.
     fn sleep(&mut self, time: u64) -> u64 {
         let until = self.waiting.next_due().unwrap_or(u64::MAX);
         let ns = until.saturating_sub(time).min(SLEEP_MAX_NS);
-        // Waking up early means to wait awake: only where that is a small part of the time.
+        // Waking up early means waiting awake, so it is done only if that is a small part of the sleep.
         let ns = if ns >= 4 * self.oversleep_ns { ns - self.oversleep_ns } else { ns };
         if ns < SPIN_NS {
             std::hint::spin_loop();
@@ -302,7 +307,7 @@ impl LinkWorker {
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: ns as i64 };
         let bell = PollFd::from_borrowed_fd(self.mailbox.bell.as_fd(), PollFlags::IN);
-        // One device is the common case and needs no allocation; several make a list each time they are idle.
+        // One device is the common case and needs no allocation; several need a list at each sleep.
         let woken = match &self.from.devices[..] {
             [device] => poll(&mut [bell, PollFd::new(device, PollFlags::IN)], Some(&timeout)),
             devices => {
@@ -321,9 +326,9 @@ impl LinkWorker {
     }
 }
 
-/// When a frame arrived that has been read at `read_at`. It came by then, and as a rule just after `looked_at`, when the clock was
-/// read last; but where the thread has stood still in between it may have come at the end of that, and a link that is
-/// shorter than it was told to be is worse than one that is late.
+/// The arrival time of a frame that was read at `read_at`. It came by then, and as a rule just after
+/// `looked_at`, when the clock was last read. But if the thread has stood still in between, it may have come
+/// at the end of that time: a link that is shorter than configured is worse than one that is late.
 fn arrival(looked_at: u64, read_at: u64) -> u64 {
     if read_at.saturating_sub(looked_at) > STOOD_STILL_NS { read_at } else { looked_at }
 }
@@ -338,7 +343,8 @@ impl SideDevices {
     }
 }
 
-/// Whether `next` can follow `last` in one frame: datagrams of the same super-packet, none short before the end.
+/// Whether `next` can follow `last` in one frame: both are datagrams of the same super-packet, and only the
+/// last one is short.
 fn joins(arena: &Arena, last: &PendingPiece, next: &PendingPiece) -> bool {
     last.frame == next.frame
         && last.piece.order == JitterOrder::Kept
@@ -349,7 +355,7 @@ fn joins(arena: &Arena, last: &PendingPiece, next: &PendingPiece) -> bool {
         && arena.frame(next.frame).0.layout.kind == FrameKind::Udp
 }
 
-/// Writes pieces of one frame as one; returns packets and bytes of IP that it was.
+/// Writes pieces of one frame as one frame; returns their number of packets and bytes of IP.
 fn write(
     device: &OwnedFd,
     bytes: &[u8],
@@ -428,7 +434,7 @@ mod tests {
         let looked_at = 1_000_000_000;
         assert_eq!(arrival(looked_at, looked_at + 20_000), looked_at);
         assert_eq!(arrival(looked_at, looked_at + 32_000_000), looked_at + 32_000_000);
-        // A frame that woke the worker is dated back by what waking up takes.
+        // A frame that woke the worker is dated back by the time that waking up takes.
         assert_eq!(arrival(looked_at - OVERSLEEP_MAX_NS, looked_at), looked_at - OVERSLEEP_MAX_NS);
     }
 }

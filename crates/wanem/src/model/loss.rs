@@ -3,7 +3,7 @@
 use super::random::{EventDraw, XorShift64};
 use crate::settings::BurstLoss;
 
-/// The two states and the dice between them.
+/// The two states, and the chances to change between them.
 #[derive(Debug, Clone)]
 pub(super) struct GilbertLoss {
     bad: bool,
@@ -19,7 +19,7 @@ impl GilbertLoss {
         GilbertLoss { bad: false, enter: EventDraw::new(enter, random), leave }
     }
 
-    /// Whether this packet is lost; then the state moves on for the next one.
+    /// Whether this packet is lost. Also moves the state on for the next packet.
     pub(super) fn loses(&mut self, random: &mut XorShift64) -> bool {
         let lost = self.bad;
         self.bad = if lost { random.share() >= self.leave } else { self.enter.happens(random) };
@@ -46,7 +46,7 @@ mod tests {
             }
             let (got_share, got_len) =
                 (f64::from(lost) / f64::from(packets), f64::from(lost) / f64::from(bursts));
-            // Both vary with the number of bursts; this is four standard deviations and more.
+            // Both vary with the number of bursts; this allows more than four standard deviations.
             let allowed = 6.0 / f64::from(bursts).sqrt();
             assert!((got_share / share - 1.0).abs() < allowed, "{share}: {got_share}");
             assert!((got_len / burst_len - 1.0).abs() < allowed, "{burst_len}: {got_len}");

@@ -1,15 +1,15 @@
 //! One direction of a link without any I/O: what becomes of each packet, and when it arrives.
 //!
-//! How to read it: [`LinkModel::offer`] is asked about a train (the wire packets of one GSO super-packet, or
-//! a single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
-//! `queue.rs` is what happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the
-//! dice.
+//! How to read it: [`LinkModel::offer`] is called with each train that arrives (the wire packets of one GSO
+//! super-packet, or a single packet), and answers with pieces: runs of packets that travel on together.
+//! `queue.rs` is what happens up to the bottleneck, `loss.rs` and `delay.rs` what happens behind it;
+//! `random.rs` is the random generator.
 //!
-//! The queue holds no packets. At a known rate a packet's departure is known when it arrives, so a queue is
+//! The queue holds no packets. At a known rate, a packet's departure is known when it arrives, so a queue is
 //! one time: when the bottleneck will be free. Packets that wait while the rate is changed leave at the rate
-//! they came at.
+//! at which they came.
 //!
-//! Always true: the same seed, profile and offers give the same answers; time is an argument and never runs
+//! Always true: the same seed, profile and offers give the same answers; time is an argument and never goes
 //! back; each packet is judged by itself; pieces that keep the order have arrival times that never decrease.
 
 mod delay;
@@ -26,27 +26,27 @@ use loss::GilbertLoss;
 use queue::{Bottleneck, QueueVerdict, TokenBucket};
 use random::{EventDraw, XorShift64};
 
-/// Packets of a train that leave the bottleneck within this time travel as one piece: a receiver's interface
-/// gathers arrivals for about as long, and the rate of hand-overs stays in the thousands a second.
+/// Packets of a train that leave the bottleneck within this time travel as one piece. A receiver's interface
+/// gathers arrivals for about as long, and so there are only thousands of hand-overs a second.
 const SLICE_NS: u64 = 200_000;
 
-/// Above this share of losses the survivors of one slice arrive together.
+/// If a larger share is lost, the survivors of one slice arrive together.
 const BATCH_LOSS: f64 = 0.05;
 
-/// The wire packets of one super-packet; all have one length, only the last may be shorter.
+/// The wire packets of one super-packet. All have the same length, only the last one may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketTrain {
-    /// How many, at least one.
+    /// The number of packets, at least one.
     pub count: u32,
-    /// IP length of each but the last, in bytes.
+    /// The IP length of each packet but the last, in bytes.
     pub packet_len: u32,
-    /// IP length of the last.
+    /// The IP length of the last packet.
     pub last_len: u32,
-    /// Whether they may be marked with congestion experienced.
+    /// Whether the packets may be marked with "congestion experienced".
     pub ecn: Ecn,
 }
 
-/// The sender's word on ECN.
+/// Whether the sender supports ECN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
     /// Not-ECT: a packet can only be dropped.
@@ -60,13 +60,13 @@ pub enum Ecn {
 pub struct TrainPiece {
     /// Index of its first packet in the train.
     pub first: u32,
-    /// How many.
+    /// The number of packets.
     pub count: u32,
-    /// When it arrives, nanoseconds on the caller's clock.
+    /// When it arrives, in nanoseconds of the caller's clock.
     pub due: u64,
-    /// Whether congestion was experienced.
+    /// Whether it is marked with "congestion experienced".
     pub marked: bool,
-    /// Whether a bit is wrong; then it is a single packet.
+    /// Whether a bit is wrong; the piece is then a single packet.
     pub corrupt: bool,
     /// Whether it may arrive before pieces that were offered earlier.
     pub order: JitterOrder,
@@ -117,7 +117,7 @@ pub struct DirectionCounters {
     pub passed_packets: u64,
     /// Their bytes.
     pub passed_bytes: u64,
-    /// Those that did not.
+    /// Packets that did not get through.
     pub dropped: DropCounts,
     /// Packets marked with congestion experienced.
     pub marked: u64,
@@ -125,13 +125,13 @@ pub struct DirectionCounters {
     pub duplicated: u64,
     /// Packets with a wrong bit.
     pub corrupted: u64,
-    /// Packets made late.
+    /// Packets that were delayed to reorder them.
     pub reordered: u64,
     /// Longest wait before the bottleneck.
     pub queue_max_ns: u64,
 }
 
-/// What one packet gets.
+/// The fate of one packet.
 #[derive(Debug, Clone, Copy)]
 enum PacketFate {
     Dropped(DropCause),
@@ -152,16 +152,16 @@ pub struct LinkModel {
     duplicate: EventDraw,
     corrupt: EventDraw,
     reorder: EventDraw,
-    /// Where the delay moves by itself.
+    /// Set if the delay moves by itself.
     moving: Option<MovingDelay>,
     cut_until: u64,
-    /// Arrival of the last piece that keeps the order.
+    /// The arrival time of the last piece that keeps the order.
     last_due: u64,
     counters: DirectionCounters,
 }
 
 impl LinkModel {
-    /// One way of a link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
+    /// One direction of a link that behaves as `profile` says. An automatic queue is sized by `rtt_ns`.
     pub fn new(profile: &DirectionProfile, rtt_ns: u64, seed: u64, way: LinkDirection) -> LinkModel {
         let mut random = XorShift64::new(seed.wrapping_add(way as u64));
         LinkModel {
@@ -188,12 +188,12 @@ impl LinkModel {
         &self.counters
     }
 
-    /// Whether what survives of a slice arrives as one.
+    /// Whether the survivors of a slice arrive together.
     pub fn joins_survivors(&self) -> bool {
         self.profile.loss + self.profile.burst_loss.map_or(0.0, |burst| burst.share) > BATCH_LOSS
     }
 
-    /// What it is told to do.
+    /// The profile that is in force.
     pub fn profile(&self) -> &DirectionProfile {
         &self.profile
     }
@@ -203,7 +203,7 @@ impl LinkModel {
         self.bottleneck.wait_ns(now)
     }
 
-    /// Goes on as `profile` says; what is under way already is not touched.
+    /// Continues as `profile` says; packets that are under way are not affected.
     pub fn change(&mut self, profile: &DirectionProfile, rtt_ns: u64) {
         self.bottleneck.change(profile, rtt_ns);
         if profile.policer != self.profile.policer {
@@ -229,8 +229,8 @@ impl LinkModel {
         self.profile = profile.clone();
     }
 
-    /// Nothing came until `now`, perhaps: what moves by itself goes on meanwhile, and not all at once with
-    /// the next packet.
+    /// Says that the time is `now`, even if nothing has come. Motions advance meanwhile, and need not make up
+    /// for all of it with the next packet.
     pub fn pass_time(&mut self, now: u64) {
         self.bottleneck.pass_time(now);
         if let Some(moving) = &mut self.moving {
@@ -238,12 +238,12 @@ impl LinkModel {
         }
     }
 
-    /// Loses all that comes before `until`.
+    /// Drops all packets that come before `until`.
     pub fn cut(&mut self, until: u64) {
         self.cut_until = until;
     }
 
-    /// A train arrives; `pieces` (emptied first) gets what arrives of it and when.
+    /// A train arrives. Fills `pieces` (cleared first) with the packets that arrive and their times.
     pub fn offer(&mut self, now: u64, train: PacketTrain, pieces: &mut Vec<TrainPiece>) {
         pieces.clear();
         let mut slices = Slices::new(pieces, self.joins_survivors());
@@ -271,7 +271,7 @@ impl LinkModel {
         slices.close();
     }
 
-    /// Follows one packet along the link: the way in, the bottleneck, the way out.
+    /// Follows one packet along the link: in front of the bottleneck, through it, and behind it.
     fn judge(&mut self, now: u64, len: u32, ecn: Ecn) -> PacketFate {
         if now < self.cut_until {
             return PacketFate::Dropped(DropCause::Cut);
@@ -305,7 +305,8 @@ impl LinkModel {
         PacketFate::Passed { departs, due, marked, corrupt, order }
     }
 
-    /// When a packet of `now` arrives that leaves the bottleneck at `departs`; `None` if it falls into a gap.
+    /// When a packet that entered at `now` and leaves the bottleneck at `departs` arrives; `None` if it falls
+    /// into a gap.
     fn arrival(&mut self, now: u64, departs: u64) -> Option<(u64, JitterOrder)> {
         let mut due = departs + self.profile.delay_ns;
         let mut order = JitterOrder::Kept;
@@ -341,7 +342,7 @@ fn moving_delay(profile: &DirectionProfile, seed: u64, way: LinkDirection) -> Op
 }
 
 impl DirectionCounters {
-    /// What was counted after `before`; the longest wait stays that since the start.
+    /// The counts since `before`; the longest wait stays that since the start.
     pub(crate) fn since(&self, before: &DirectionCounters) -> DirectionCounters {
         let (now, then) = (&self.dropped, &before.dropped);
         DirectionCounters {
@@ -383,12 +384,12 @@ impl DropCounts {
     }
 }
 
-/// Gathers packets into pieces: neighbours that leave within one slice and share everything else.
+/// Gathers packets into pieces: neighbours that leave within one slice and have the same fate.
 struct Slices<'a> {
     pieces: &'a mut Vec<TrainPiece>,
-    /// All pieces of a slice arrive with its last.
+    /// Whether all pieces of a slice arrive with its last one.
     together: bool,
-    /// When the slice's first packet left, and which piece began it.
+    /// When the slice's first packet left, and the index of the slice's first piece.
     began: u64,
     first_piece: usize,
 }
@@ -431,7 +432,7 @@ impl<'a> Slices<'a> {
 }
 
 impl TrainPiece {
-    /// Whether `next` can travel as one with it.
+    /// Whether `next` can join this piece.
     fn takes(&self, next: &TrainPiece) -> bool {
         self.first + self.count == next.first
             && self.marked == next.marked

@@ -1,8 +1,8 @@
-//! What a packet meets before and at the bottleneck: a policer, a queue with a tail, CoDel, ECN, the rate.
+//! What a packet passes up to and in the bottleneck: a policer, a queue with a tail, CoDel, ECN, the rate.
 //!
 //! From: RFC 8289 section 5 for CoDel. Differs: the sojourn time is known on arrival (the queue is a time,
-//! see `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its
-//! `now`; the exception for a queue of less than one packet is not made.
+//! see `mod.rs`), so CoDel decides then, and takes the time at which the packet would leave the queue for its
+//! `now`. There is no exception for a queue of less than one packet.
 
 use farhaul_motion::{LinkDirection, RateMotion, ServiceCurve};
 
@@ -11,13 +11,13 @@ use crate::settings::{CodelSettings, DirectionProfile, Policer, QueueSettings};
 
 const AUTO_MIN_NS: u64 = 10_000_000;
 const AUTO_MAX_NS: u64 = 100_000_000;
-/// What a rate that moves remembers of the past, for packets that are looked at late.
+/// How much of the past a moving rate keeps, for packets that are handled late.
 const REMEMBERED_NS: u64 = 1_000_000_000;
 
-/// What becomes of a packet at the bottleneck.
+/// The fate of a packet at the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueVerdict {
-    /// Its last bit is through at this time.
+    /// Its last bit leaves the bottleneck at this time.
     Departs {
         at: u64,
         marked: bool,
@@ -31,18 +31,18 @@ pub(super) enum QueueVerdict {
 pub(super) struct Bottleneck {
     seed: u64,
     way: LinkDirection,
-    /// What the line is made of.
+    /// The settings from which `line` was made.
     rate: (Option<u64>, RateMotion),
     line: Option<BottleneckRate>,
-    /// At the whole rate, where that moves.
+    /// The longest wait; computed at the whole rate if the rate moves.
     wait_max_ns: u64,
     ecn_ns: Option<u64>,
     codel: Option<CodelState>,
-    /// When the last packet that was let in will be through.
+    /// When the last accepted packet will have left.
     free_at: u64,
 }
 
-/// What carries packets one after the other.
+/// The rate that carries packets one after another.
 #[derive(Debug)]
 enum BottleneckRate {
     Steady(FixedRate),
@@ -104,7 +104,7 @@ impl Bottleneck {
             return QueueVerdict::Departs { at: now, marked: false };
         };
         let wait = self.free_at.saturating_sub(now);
-        // A packet that finds the line free is always taken: the queue is for those that wait.
+        // A packet that finds the line free is always taken: the queue's limit is for packets that wait.
         if wait > 0 && !line.has_room(now, wait, len, self.wait_max_ns) {
             return QueueVerdict::TailDropped;
         }
@@ -123,7 +123,7 @@ impl Bottleneck {
 }
 
 impl BottleneckRate {
-    /// Whether one more packet fits behind those that take `wait`.
+    /// Whether one more packet fits behind those that take `wait` to leave.
     fn has_room(&mut self, now: u64, wait: u64, len: u32, wait_max_ns: u64) -> bool {
         match self {
             BottleneckRate::Steady(rate) => wait + rate.time_of(len) <= wait_max_ns,
@@ -134,7 +134,7 @@ impl BottleneckRate {
         }
     }
 
-    /// When a packet of `now` is through that begins to leave after `wait`.
+    /// When a packet that arrives at `now` and waits for `wait` has left.
     fn leaves(&mut self, now: u64, wait: u64, len: u32) -> u64 {
         match self {
             BottleneckRate::Steady(rate) => {
@@ -157,7 +157,7 @@ struct MovingRate {
 }
 
 impl MovingRate {
-    /// Bytes that are through after `wait`.
+    /// The bytes that leave within `wait`.
     fn queued(&mut self, now: u64, wait: u64) -> f64 {
         let since = now - *self.began.get_or_insert(now);
         self.service.by((since + wait) as f64) - self.service.by(since as f64)
@@ -175,7 +175,8 @@ impl MovingRate {
     }
 }
 
-/// Bits a second as time per packet, with the rest of each division carried to the next packet.
+/// A rate in bits a second as a time per packet; the remainder of each division is carried to the next
+/// packet.
 #[derive(Debug)]
 struct FixedRate {
     bps: u64,
@@ -222,7 +223,7 @@ impl TokenBucket {
 #[derive(Debug)]
 struct CodelState {
     codel: CodelSettings,
-    /// When the wait will have been above the target for an interval.
+    /// When the wait will have been above the target for a whole interval.
     above_since: Option<u64>,
     dropping: bool,
     drop_next: u64,
@@ -251,7 +252,7 @@ impl CodelState {
             return false;
         }
         self.dropping = true;
-        // A new round of dropping goes on where the last one stood, if that is not long ago.
+        // A new round of dropping continues where the last one stopped, if that was not long ago.
         let recent = now.saturating_sub(self.drop_next) < 16 * self.codel.interval_ns;
         let delta = self.count.saturating_sub(self.count_before);
         self.count = if recent && delta > 1 { delta } else { 1 };

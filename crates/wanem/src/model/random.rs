@@ -6,7 +6,7 @@ pub(crate) struct XorShift64(u64);
 
 impl XorShift64 {
     pub(crate) fn new(seed: u64) -> XorShift64 {
-        // splitmix64's finaliser: neighbouring seeds must not give neighbouring streams.
+        // The finaliser of splitmix64, as neighbouring seeds must not give similar streams.
         let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,8 +31,8 @@ impl XorShift64 {
     }
 }
 
-/// Independent events of one probability, drawn as the distance to the next one, so that a packet without an event
-/// costs one subtraction.
+/// Independent events of one probability, drawn as the distance to the next one, so that a packet without an
+/// event costs one subtraction.
 #[derive(Debug, Clone)]
 pub(crate) struct EventDraw {
     share: f64,

@@ -1,4 +1,4 @@
-//! The model under virtual time: rates, queues, loss, order, and that a seed gives one story.
+//! Tests of the model in virtual time: rates, queues, loss, order, and that a seed gives the same results.
 
 use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ fn loss_hits_single_packets_of_a_train_with_its_share() {
         let counters = model.counters();
         let lost = counters.dropped.loss as f64;
         assert_eq!(counters.packets, 1_000_000);
-        // 99 % of all runs lie within 2.58 standard deviations; this seed does.
+        // 99 % of all seeds lie within 2.58 standard deviations, and this one does.
         assert!((lost - 10_000.0).abs() < 2.58 * (1e6_f64 * 0.01 * 0.99).sqrt(), "{lost}");
         assert_eq!(counters.passed_packets + counters.dropped.loss, counters.packets);
     }
@@ -161,7 +161,7 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
     }
 }
 
-/// The simulator's link says the same of itself, so that what is met in one can be sought in the other.
+/// The simulator's link makes the same delays, so what is seen in one can be looked for in the other.
 #[test]
 fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
     for word in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
@@ -226,7 +226,7 @@ fn a_rate_that_moves_carries_what_it_can_and_no_more() {
         let mut model = model(&format!("rate=100m,rate-motion={word},queue=1s"));
         let mut service =
             ServiceCurve::new(&word.parse().unwrap(), 100_000_000, 1, LinkDirection::Forward).unwrap();
-        // Offered at the whole rate for ten seconds, so the queue never runs dry, and does run over.
+        // Packets come at the whole rate for ten seconds, so the queue never empties and sometimes overflows.
         let begin = 3600 * SECOND;
         let (mut left, mut pieces) = (0, Vec::new());
         for now in (0..10 * SECOND).step_by(1_200_000) {
@@ -281,9 +281,9 @@ fn changes_act_from_then_on_and_keep_the_order() {
 }
 
 proptest! {
-    /// Whatever the link does: each packet is in at most one piece (two when doubled), pieces that keep the
-    /// order come in order and never before propagation, counters add up, and the same seed tells the same
-    /// story.
+    /// Whatever the link does, each packet is in at most one piece (two if doubled), pieces that keep the
+    /// order come in order and never before the propagation delay, counters add up, and the same seed gives
+    /// the same results.
     #[test]
     fn pieces_are_a_true_account(
         seed: u64,
@@ -301,7 +301,7 @@ proptest! {
             "rate={rate},queue=20ms,rtt=4ms,loss={loss:.4},burst-loss={burst},duplicate={twice:.4},\
              corrupt={wrong:.4},reorder={late},jitter={jitter},rate-motion={motion}"
         );
-        // Only jitter around the delay makes it shorter.
+        // Only jitter around the delay can shorten it.
         let least = if jitter == "1ms" { MS } else { 2 * MS };
         let mut pair = [0, 1].map(|_| LinkModel::new(&profile(&text), 0, seed, LinkDirection::Back));
         let (mut now, mut last_due, mut pieces, mut again) = (0, 0, Vec::new(), Vec::new());

@@ -1,17 +1,18 @@
-//! The answer to a packet that is too long for the path: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big"
-//! (RFC 4443).
+//! The answer to a packet that is too long for the path: ICMP "fragmentation needed" (RFC 1191), ICMPv6
+//! "packet too big" (RFC 4443).
 
 use super::checksum::{add, fold, pseudo, write_ipv4};
 use super::{FrameLayout, HEADERS_MAX, VNET_LEN};
 
-/// As much of the offending packet goes back: enough for the ports and sequence number behind any header.
+/// The most bytes of the offending packet that are sent back: enough for the ports and sequence number behind
+/// any headers.
 const QUOTE_MAX: usize = 512;
 const PROTOCOL_ICMPV6: u8 = 58;
 
-/// Makes the frame that tells the sender of `frame` that only `mtu` bytes fit. `router` are the addresses that it comes
-/// from. `None` if the packet may be fragmented, which this link does not do, or is itself ICMPv6.
+/// Makes the frame that tells the sender of `frame` that only `mtu` bytes fit. It comes from the addresses in
+/// `router`. `None` if the packet may be fragmented, which this link does not do, or is itself ICMPv6.
 pub(crate) fn too_big(frame: &[u8], layout: &FrameLayout, mtu: u32, router: &Router) -> Option<Vec<u8>> {
-    // The quote is of the first wire packet, as a router would have seen it.
+    // The quoted packet is the first wire packet, as a router would have seen it.
     let mut headers = [0; HEADERS_MAX];
     let run = layout.run(0, 1, false);
     let headers_len = layout.write_headers(frame, run, &mut headers);
@@ -67,7 +68,7 @@ fn answer_v6(quote: &[u8], mtu: u32, router: &Router) -> Option<Vec<u8>> {
     packet[8..24].copy_from_slice(&router.v6);
     packet[24..40].copy_from_slice(&quote[8..24]);
     packet[40] = 2;
-    // No IPv6 link may be shorter than 1280 (RFC 8200 section 5); a smaller figure would be ignored.
+    // No IPv6 link may have an MTU below 1280 (RFC 8200 section 5); a smaller value would be ignored.
     packet[44..48].copy_from_slice(&mtu.max(1280).to_be_bytes());
     packet.extend_from_slice(quote);
     let sum = !fold(add(pseudo(&packet, PROTOCOL_ICMPV6, len), &packet[40..]));

@@ -1,12 +1,13 @@
 //! Frames as a TUN device with a vnet header moves them: one IP packet, or many as one GSO super-packet.
 //!
-//! How to read it: [`FrameLayout::read`] looks at a frame once; [`FrameLayout::train`] is what the model is
-//! told about it; `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a packet
-//! that is too long, `checksum.rs` counts.
+//! How to read it: [`FrameLayout::read`] parses a frame once; [`FrameLayout::train`] is what the model gets
+//! to know of it; `split.rs` makes the headers of any run of its packets. `icmp.rs` makes the answer to a
+//! packet that is too long, `checksum.rs` computes checksums.
 //!
-//! Always true: a frame is never changed in place and its payload never copied: a piece is a new header before ranges
-//! of the old payload. Checksums that the sending kernel left to its interface stay partial, with the pseudo header of
-//! the new length, so that the receiving kernel takes them as a real interface's verified ones.
+//! Always true: a frame is never changed in place and its payload never copied: a piece is a new header
+//! before ranges of the old payload. Checksums that the sending kernel left to its interface stay partial,
+//! with the pseudo header of the new length, so that the receiving kernel accepts them as verified by an
+//! interface.
 //!
 //! From: the virtio specification 1.2, 5.1.6 (the header is in native byte order here, as TUN has it).
 
@@ -43,22 +44,23 @@ pub(crate) enum FrameKind {
     Udp,
 }
 
-/// Where things are in a frame. Offsets count from the IP header, which stands behind the vnet header.
+/// The offsets of a frame's parts, from the IP header on, which stands behind the vnet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameLayout {
     pub kind: FrameKind,
-    /// IP packet length, of the super-packet as a whole.
+    /// The length of the IP packet or the whole super-packet.
     pub len: usize,
-    /// The transport header, and the payload behind it (of a single packet: what follows the IP header).
+    /// The offsets of the transport header and of the payload behind it (of a single packet: of what follows
+    /// the IP header).
     pub transport_at: usize,
     pub payload_at: usize,
-    /// Payload bytes of each packet but the last; all of it for a single packet.
+    /// The payload bytes of each packet but the last; all payload bytes of a single packet.
     pub gso_size: usize,
     pub ecn: Ecn,
 }
 
 impl FrameLayout {
-    /// `None` for what no kernel hands over.
+    /// Parses a frame; `None` if it is one that no kernel hands over.
     pub(crate) fn read(frame: &[u8]) -> Option<FrameLayout> {
         let (vnet, packet) = frame.split_at_checked(VNET_LEN)?;
         let ip_header_len = match packet.first()? >> 4 {
@@ -105,12 +107,12 @@ impl FrameLayout {
         is_sound.then_some(FrameLayout { kind, len, transport_at, payload_at, gso_size, ecn })
     }
 
-    /// Number of wire packets.
+    /// The number of wire packets.
     pub(crate) fn count(&self) -> usize {
         (self.len - self.payload_at).div_ceil(self.gso_size.max(1)).max(1)
     }
 
-    /// What the model has to know.
+    /// The description of the frame for the model.
     pub(crate) fn train(&self) -> PacketTrain {
         let count = self.count();
         let last_payload = self.len - self.payload_at - (count - 1) * self.gso_size;
@@ -123,7 +125,8 @@ impl FrameLayout {
     }
 }
 
-/// The last byte of the destination's address, by which a link finds the host; none for multicast and broadcast.
+/// The last byte of the destination address, by which a link finds the host; `None` for multicast and
+/// broadcast.
 pub(crate) fn destination(frame: &[u8]) -> Option<u8> {
     let packet = frame.get(VNET_LEN..)?;
     let address = match packet.first()? >> 4 {

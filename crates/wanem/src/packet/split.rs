@@ -1,7 +1,7 @@
-//! The headers of a run of a super-packet's packets, as segmentation offload would have written them.
+//! Makes the headers of a run of a super-packet's packets, as segmentation offload would have written them.
 //!
-//! From: what Linux does in tcp_gso_segment, __udp_gso_segment and inet_gso_segment: sequence numbers and IPv4
-//! identifications count on, FIN and PSH belong to the last segment, CWR to the first.
+//! From: what Linux does in tcp_gso_segment, __udp_gso_segment and inet_gso_segment: sequence numbers and
+//! IPv4 identifications count on, FIN and PSH belong to the last segment, CWR to the first.
 
 use std::ops::Range;
 
@@ -13,12 +13,13 @@ const PROTOCOL_UDP: u8 = 17;
 const TCP_FIN_PSH: u8 = 0x09;
 const TCP_CWR: u8 = 0x80;
 
-/// Packets that are handed over as one frame: `count` of them from `first` on, without gaps, or, of UDP, with gaps.
+/// Packets that are handed over as one frame: `count` of them from `first` on, without gaps; for UDP, gaps
+/// are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PacketRun {
     pub first: usize,
     pub count: usize,
-    /// Bytes of their payloads.
+    /// The bytes of their payloads.
     pub payload_len: usize,
     /// Whether the super-packet's last packet is among them.
     pub has_last: bool,
@@ -26,7 +27,7 @@ pub(crate) struct PacketRun {
 }
 
 impl FrameLayout {
-    /// Where the payloads of `count` packets from `first` on stand in the frame.
+    /// The range in the frame of the payloads of `count` packets from `first` on.
     pub(crate) fn payload(&self, first: usize, count: usize) -> Range<usize> {
         let begin = self.payload_at + first * self.gso_size;
         let end = (begin + count * self.gso_size).min(self.len);
@@ -97,14 +98,14 @@ fn write_ip(ip: &mut [u8], run: PacketRun, len: usize) {
     }
 }
 
-/// Completes the checksum of a single packet, so that the receiver checks it, and turns a bit over behind it.
+/// Completes the checksum of a single packet, so that the receiver checks it, and then flips a bit.
 pub(crate) fn corrupt(frame: &mut [u8]) {
     let (vnet, packet) = frame.split_at_mut(VNET_LEN);
     if vnet[0] & NEEDS_CSUM != 0 {
         let start = usize::from(u16::from_ne_bytes([vnet[6], vnet[7]]));
         let at = start + usize::from(u16::from_ne_bytes([vnet[8], vnet[9]]));
         if at + 2 <= packet.len() {
-            // The field holds the pseudo header's sum, so the sum over all is the whole one.
+            // The field holds the sum of the pseudo header, so the sum over everything is the complete one.
             let sum = match !fold(add(0, &packet[start..])) {
                 0 => 0xffff,
                 sum => sum,

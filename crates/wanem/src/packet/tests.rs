@@ -1,4 +1,4 @@
-//! Splitting against the naive way: cut the super-packet into wire packets one by one, and compare.
+//! Compares splitting with the naive way, which cuts a super-packet into its wire packets one by one.
 
 use proptest::prelude::*;
 
@@ -56,14 +56,14 @@ fn frame(kind: FrameKind, v6: bool, gso_size: usize, payload_len: usize, tcp_opt
     frame
 }
 
-/// One frame for a run, as it is written to the device.
+/// The frame of a run, as it is written to the device.
 fn hand_over(frame: &[u8], layout: &FrameLayout, first: usize, count: usize) -> Vec<u8> {
     let mut headers = [0; HEADERS_MAX];
     let len = layout.write_headers(frame, layout.run(first, count, false), &mut headers);
     [&headers[..len], &frame[layout.payload(first, count)]].concat()
 }
 
-/// Cuts a frame into its wire packets (without vnet headers, checksums complete), in the plainest way.
+/// Cuts a frame into its wire packets (without vnet headers, with complete checksums), in the simplest way.
 fn segment(frame: &[u8]) -> Vec<Vec<u8>> {
     let layout = FrameLayout::read(frame).expect("a sound frame");
     let packet = &frame[VNET_LEN..];
@@ -116,8 +116,8 @@ fn complete(frame: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
-    /// However a super-packet is cut into runs, the runs carry the wire packets that naive segmentation gives, with
-    /// correct checksums, each as a sound frame of its own.
+    /// However a super-packet is cut into runs, the runs carry the wire packets that naive segmentation
+    /// gives, with correct checksums, each as a sound frame of its own.
     #[test]
     fn runs_carry_what_naive_segmentation_gives(
         tcp: bool,
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// No bytes whatever make the reader panic.
+    /// No input makes the reader panic.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Some(layout) = FrameLayout::read(&bytes) {

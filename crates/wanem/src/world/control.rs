@@ -1,7 +1,8 @@
-//! A door into a lab that runs: change its links, read its statistics, come in.
+//! The control socket of a running lab: to change its links, read its statistics and enter its hosts.
 //!
-//! One JSON object and a line end each way. A lab listens at two sockets: an abstract one of the network that it was
-//! started in, which vanishes with it, and a file that its hosts see. Only the lab's own user is answered.
+//! One JSON object and a line end go each way. A lab listens on two sockets: an abstract one in the network
+//! that it was started in, which vanishes with it, and a file that its hosts see. It answers only its own
+//! user.
 
 use std::env;
 use std::fs;
@@ -29,22 +30,22 @@ use super::mounts::RUN_FOLDER;
 use super::user::keep_rights;
 use crate::{Error, settings, sys};
 
-/// Names the socket to processes on the hosts.
+/// The variable that names the socket to processes on the hosts.
 const VARIABLE: &str = "FARHAUL_LAB_CONTROL";
 const REQUEST_MAX: u64 = 64 << 10;
-/// One who asks and then says nothing does not keep the door.
+/// A client that connects and then sends nothing is dropped after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// User, pid, mounts, names, network.
+/// The number of namespaces of a host: user, pid, mounts, names, network.
 const SPACES: usize = 5;
 
-/// What is to change.
+/// A change of a lab's links.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabChange {
-    /// Which link, counted from 1; none: all.
+    /// The link, counted from 1; `None` for all.
     pub link: Option<usize>,
     /// Names and values as in [`crate::LinkSettings::set`].
     pub changes: Vec<(String, String)>,
-    /// How long nothing gets through, from now on.
+    /// How long, from now on, nothing gets through.
     pub cut: Option<String>,
 }
 
@@ -60,7 +61,7 @@ impl LabChange {
         let Some(text) = &self.cut else { return Ok(None) };
         settings::time(text)
             .map(Some)
-            .ok_or_else(|| Error::Usage(format!("'{text}' is no time for a cut; write 10s or 500ms")))
+            .ok_or_else(|| Error::Usage(format!("'{text}' is not a time for a cut; write 10s or 500ms")))
     }
 }
 
@@ -72,14 +73,14 @@ enum LabRequest {
     Enter { host: String },
 }
 
-/// What one who comes in gets to know.
+/// What a process that enters a host is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entrance {
-    /// Variables of the host's programs.
+    /// The environment variables of the host's programs.
     pub environment: Vec<(String, String)>,
 }
 
-/// The lab's side of the door.
+/// The lab's side of the control socket.
 pub struct LabControl {
     name: String,
 }
@@ -87,7 +88,7 @@ pub struct LabControl {
 type Environment = dyn Fn(HostId) -> Vec<(String, String)> + Send + Sync;
 
 impl LabControl {
-    /// Opens the door of `lab`, under `wanted` or the first free number.
+    /// Opens the control socket of `lab`, under the name `wanted` or the first free number.
     pub fn open(
         lab: Arc<Lab>,
         wanted: Option<&str>,
@@ -105,17 +106,18 @@ impl LabControl {
         Ok(LabControl { name })
     }
 
-    /// What the lab is called.
+    /// The lab's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The variable by which programs on the hosts find the door.
+    /// The variable by which programs on the hosts find the control socket.
     pub fn variable() -> (String, String) {
         (VARIABLE.into(), inside_path().to_string_lossy().into_owned())
     }
 
-    /// Changes the lab `name` (none: the one around this process, or the only one) and returns its new settings.
+    /// Changes the lab `name` (`None` is the one around this process, or the only one) and returns its new
+    /// settings.
     pub fn change(name: Option<&str>, change: LabChange) -> Result<Value, Error> {
         ask(name, &LabRequest::Set(change)).map(|(answer, _)| answer["links"].clone())
     }
@@ -125,7 +127,7 @@ impl LabControl {
         ask(name, &LabRequest::Stats).map(|(answer, _)| answer["links"].clone())
     }
 
-    /// Moves this process, which must have one thread, to a host of a lab. Its children will be there.
+    /// Moves this process, which must have one thread, to a host of a lab. Its children begin there.
     pub fn enter(name: Option<&str>, host: HostId) -> Result<Entrance, Error> {
         let failed = || Error::io(format!("cannot enter host {host}"));
         let (answer, spaces) = ask(name, &LabRequest::Enter { host: host.to_string() })?;
@@ -161,7 +163,7 @@ fn prefix() -> String {
     format!("farhaul-lab.{}.", geteuid().as_raw())
 }
 
-/// The labs of this user that run, by name.
+/// The names of this user's running labs.
 pub fn list_labs() -> Vec<String> {
     let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let mut names = names_in(&text, &format!("@{}", prefix()));
@@ -198,7 +200,7 @@ fn listen_outside(wanted: Option<&str>) -> Result<(String, UnixListener), Error>
 fn answer_all(listener: &UnixListener, lab: &Lab, environment: &Environment) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
-        // One who asks badly gets no answer, and the next one is asked in.
+        // A bad request gets no answer, and the next client is served.
         let _ = answer(&stream, lab, environment);
     }
 }
@@ -231,7 +233,7 @@ fn serve(text: &str, lab: &Lab, environment: &Environment) -> Result<(Vec<OwnedF
             let id: HostId = host.parse()?;
             let spaces =
                 lab.entrance(id).ok_or_else(|| Error::Usage(format!("this lab has no host {id}")))?;
-            let failed = || Error::io("cannot open the door");
+            let failed = || Error::io("cannot open the host's namespaces");
             let own = |kind: &str| fs::File::open(format!("/proc/self/ns/{kind}")).map(OwnedFd::from);
             let mut fds = vec![own("user").map_err(failed())?, own("pid").map_err(failed())?];
             for space in spaces {
@@ -252,7 +254,7 @@ fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result
     io::Write::write_all(&mut &*stream, &bytes[sent..])
 }
 
-/// Asks a lab and returns its answer, with the descriptors that came along.
+/// Sends a request to a lab; returns its answer and the descriptors that came with it.
 fn ask(name: Option<&str>, request: &LabRequest) -> Result<(Value, Vec<OwnedFd>), Error> {
     let stream = connect(name)?;
     let failed = || Error::io("the lab does not answer");

@@ -20,21 +20,21 @@ use crate::link::{LabLink, LinkEnd, LinkReport};
 use crate::packet::Router;
 use crate::{Error, LinkSettings, sys};
 
-/// Which end of the links.
+/// The side of the links that a host is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LabSide {
-    /// Where commands run.
+    /// The side on which commands run.
     A = 0,
-    /// Where servers are.
+    /// The side on which servers run.
     B = 1,
 }
 
 /// A host: `a`, `b`, `a2`, `b2` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId {
-    /// The side it is on.
+    /// Its side.
     pub side: LabSide,
-    /// Counted from 0.
+    /// Its number on this side, counted from 0.
     pub index: usize,
 }
 
@@ -49,7 +49,8 @@ impl FromStr for HostId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<HostId, Error> {
-        let wrong = || Error::Usage(format!("'{text}' is no host; there are a, b, a2, b2 and so on"));
+        let wrong =
+            || Error::Usage(format!("'{text}' is not a host; hosts are called a, b, a2, b2 and so on"));
         let text = text.strip_prefix("lab-").unwrap_or(text);
         let (side, rest) = match text.split_at_checked(1) {
             Some(("a", rest)) => (LabSide::A, rest),
@@ -69,11 +70,11 @@ struct HostNamespaces {
     net: OwnedFd,
     uts: OwnedFd,
     mounts: OwnedFd,
-    /// A device a link.
+    /// One device for each link.
     devices: Vec<Arc<OwnedFd>>,
 }
 
-/// A lab that stands.
+/// A running lab.
 pub struct Lab {
     hosts: Vec<HostNamespaces>,
     links: Vec<LabLink>,
@@ -85,15 +86,16 @@ pub struct Lab {
 pub struct LinkStatus {
     /// Counted from 1.
     pub link: usize,
-    /// What it is told to do now.
+    /// Its present settings.
     pub settings: LinkSettings,
-    /// What it did.
+    /// What it has done.
     #[serde(flatten)]
     pub report: LinkReport,
 }
 
 impl Lab {
-    /// Builds the lab. Has to be called in the namespaces that [`super::isolate`] made, and before mounts matter.
+    /// Builds the lab. Must be called in the namespaces that [`super::isolate`] has made, before anything
+    /// depends on mounts.
     pub fn build(plan: &LabPlan) -> Result<Lab, Error> {
         let settings = plan.checked()?;
         mounts::prepare()?;
@@ -119,7 +121,7 @@ impl Lab {
         self.hosts.iter().map(|host| host.id)
     }
 
-    /// Starts a program on a host. It begins in the folder that the command says, else in `/`.
+    /// Starts a program on a host, in the folder that the command names, or else in `/`.
     pub fn spawn(&self, host: HostId, command: &mut Command) -> io::Result<Child> {
         self.inside(host, || command.spawn())?
     }
@@ -129,12 +131,12 @@ impl Lab {
         self.inside(host, || mounts::show(file, over))?
     }
 
-    /// What each link does now.
+    /// The present settings of each link.
     pub fn settings(&self) -> Vec<LinkSettings> {
         self.links.iter().map(LabLink::settings).collect()
     }
 
-    /// Changes a link, counted from 1, or all.
+    /// Changes a link, counted from 1, or all links.
     pub fn change(&self, link: Option<usize>, changes: &[(String, String)]) -> Result<(), Error> {
         let mut changed = Vec::new();
         for link in self.chosen(link)? {
@@ -146,7 +148,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Loses all that is sent in the next `ns` nanoseconds.
+    /// Drops all packets that are sent in the next `ns` nanoseconds.
     pub fn cut(&self, link: Option<usize>, ns: u64) -> Result<(), Error> {
         self.chosen(link)?.iter().for_each(|link| link.cut(ns));
         Ok(())
@@ -167,7 +169,7 @@ impl Lab {
         states
     }
 
-    /// The namespaces of a host, for one who wants to come in: mounts, names, network.
+    /// The namespaces that a process needs to enter a host: mounts, names, network.
     pub(crate) fn entrance(&self, host: HostId) -> Option<[&OwnedFd; 3]> {
         self.find(host).map(|host| [&host.mounts, &host.uts, &host.net])
     }
@@ -206,7 +208,8 @@ impl Lab {
     fn inside<T: Send>(&self, host: HostId, act: impl FnOnce() -> T + Send) -> io::Result<T> {
         let host = self.find(host).ok_or_else(|| io::Error::other("no such host"))?;
         in_thread(move || {
-            // A thread that shares its folders with others cannot move into other mounts.
+            // A thread that shares its working directory with others cannot move into another mount
+            // namespace.
             sys::unshare(UnshareFlags::FS)?;
             enter(&host.mounts, &host.uts, &host.net)?;
             Ok(act())
@@ -270,13 +273,13 @@ fn make_device(id: HostId, link: usize, mtu: u32) -> Result<Arc<OwnedFd>, Error>
     Ok(Arc::new(fd))
 }
 
-/// Settings of the host's own network stack, as for long fat networks (fasterdata.es.net/host-tuning/linux).
+/// Sets up the host's own network stack as for long fat networks (fasterdata.es.net/host-tuning/linux).
 fn tune(settings: &[LinkSettings]) {
     let most = settings.iter().map(bdp_bytes).max().unwrap_or(0).saturating_mul(4).clamp(64 << 20, 1 << 30);
     let wanted = [
         ("ipv4/tcp_rmem", format!("4096 131072 {most}")),
         ("ipv4/tcp_wmem", format!("4096 65536 {most}")),
-        // One run does not go by what another has met.
+        // A connection does not use what an earlier one has measured.
         ("ipv4/tcp_no_metrics_save", "1".into()),
         ("ipv4/ping_group_range", "0 2147483647".into()),
         ("ipv6/conf/default/accept_dad", "0".into()),
@@ -284,13 +287,13 @@ fn tune(settings: &[LinkSettings]) {
         ("ipv6/conf/default/accept_ra", "0".into()),
     ];
     for (name, value) in wanted {
-        // What a kernel does not have it does not need.
+        // A kernel that lacks a setting does not need it.
         let _ = fs::write(format!("/proc/sys/net/{name}"), value);
     }
 }
 
-/// Sets the congestion control of the calling thread's network. A network other than the machine's own may take only some
-/// as its default, unless a route says so.
+/// Sets the congestion control in the calling thread's network namespace. A namespace other than the
+/// machine's own accepts only some algorithms as its default; for the others, the routes name them.
 fn choose_tcp(id: HostId, tcp: &str, links: usize) -> io::Result<()> {
     match fs::write("/proc/sys/net/ipv4/tcp_congestion_control", tcp) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -328,7 +331,7 @@ fn network_v6(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)
 }
 
-/// Bandwidth-delay product with a full queue; a link without a rate counts as one of 10 Gbit/s.
+/// The bandwidth-delay product with a full queue. A link without a rate counts as one of 10 Gbit/s.
 fn bdp_bytes(settings: &LinkSettings) -> u64 {
     let rate = settings.forward.whole_bps().into_iter().chain(settings.backward.whole_bps()).max();
     let rtt_ns = 2 * settings.rtt_ns().max(10_000_000);

@@ -12,10 +12,10 @@ use rustix::mount::{
 
 use crate::Error;
 
-/// What a lab keeps in memory: keys, sockets, logs, homes. It vanishes with the lab.
+/// The folder of what a lab keeps in memory: keys, sockets, logs, homes. It vanishes with the lab.
 pub const RUN_FOLDER: &str = "/run/farhaul-lab";
 
-/// Makes the lab's view of the file system; everything but /proc, /run and what is mounted later stays as it is.
+/// Makes the lab's view of the file system. Everything except /proc, /run and later mounts stays as it is.
 pub(crate) fn prepare() -> Result<(), Error> {
     let failed = |what: &str| Error::io(format!("cannot set up the lab's own view of {what}"));
     let own = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
@@ -26,8 +26,8 @@ pub(crate) fn prepare() -> Result<(), Error> {
     fs::create_dir_all(RUN_FOLDER).map_err(failed(RUN_FOLDER))
 }
 
-/// Puts a file system in memory over /run, with all that was there, so that there is a place for a new folder without
-/// making one on the user's disk.
+/// Puts a file system in memory over /run that shows everything that was there. A new folder can then be made
+/// in /run without touching the user's disk.
 fn mirror_run() -> io::Result<()> {
     let below = open("/run", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let entries: Vec<fs::DirEntry> = fs::read_dir("/run")?.flatten().collect();
@@ -40,7 +40,7 @@ fn mirror_run() -> io::Result<()> {
         }
         let (from, to) = (format!("/proc/self/fd/{}", below.as_raw_fd()), Path::new("/run").join(&name));
         let from = Path::new(&from).join(&name);
-        // What cannot be shown is missed only by those who need it.
+        // Entries that cannot be shown are missing, which matters only to programs that need them.
         let _ = match kind {
             Some(kind) if kind.is_dir() => {
                 fs::create_dir(&to).and_then(|()| Ok(mount_bind_recursive(&from, &to)?))

@@ -1,4 +1,4 @@
-//! What a lab is to be, and which addresses there are in it.
+//! The plan of a lab, and the addresses in it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use super::hosts::LabSide;
 use crate::{Error, LinkSettings};
 
-/// Hosts on one side; their addresses count up from these, so there must be room.
+/// The most hosts on one side; their addresses count up from `FIRST`, so there must be room.
 const HOSTS_MAX: usize = 64;
 const LINKS_MAX: usize = 16;
 const FIRST: [u8; 2] = [1, 101];
 const ROUTER: u8 = 254;
 
-/// A lab.
+/// The plan of a lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabPlan {
-    /// What it is called by those who want to change it.
+    /// The lab's name, for processes that want to change it.
     pub name: Option<String>,
-    /// Each link as `rtt=100ms,loss=1%`.
+    /// The settings of each link, as in `rtt=100ms,loss=1%`.
     pub links: Vec<String>,
-    /// Hosts on either side, 1 to 64; all of one side share the links.
+    /// The number of hosts on each side, 1 to 64; all hosts of a side share the links.
     pub hosts: usize,
     /// MTU of the hosts' interfaces, in bytes.
     pub mtu: u32,
-    /// Chooses which packets are lost.
+    /// The seed that chooses which packets are lost.
     pub seed: u64,
-    /// Congestion control of the hosts' TCP; none: the system's.
+    /// The congestion control of the hosts' TCP; `None` for the system's.
     pub tcp: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Default for LabPlan {
 }
 
 impl LabPlan {
-    /// The one place that judges a plan; returns what each link does.
+    /// Checks the plan, which only this function does; returns the settings of each link.
     pub fn checked(&self) -> Result<Vec<LinkSettings>, Error> {
         let bounds = [
             ("--hosts", self.hosts as u64, 1, HOSTS_MAX as u64),
@@ -52,7 +52,9 @@ impl LabPlan {
         }
         let is_plain = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if self.name.as_ref().is_some_and(|name| name.is_empty() || name.len() > 40 || !is_plain(name)) {
-            return Err(Error::Usage("the name of a lab is letters, digits and '-', at most 40".into()));
+            return Err(Error::Usage(
+                "a lab's name has only letters, digits and '-', and at most 40 characters".into(),
+            ));
         }
         let mut links = Vec::new();
         for text in &self.links {

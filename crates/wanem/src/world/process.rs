@@ -1,4 +1,4 @@
-//! Processes of a lab: who dies with whom, who hears which signal.
+//! Processes of a lab: which die together, and which signals they get.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,14 +15,16 @@ use rustix::process::{
 
 use crate::{Error, sys};
 
-/// What ties pid 1 of a lab to the process that started it: the end of a pipe, and a signal at that one's death.
+/// Ties pid 1 of a lab to the process that started it, by one end of a pipe and a signal at that process's
+/// death.
 #[derive(Debug)]
 pub struct Leash {
     pipe: OwnedFd,
 }
 
 impl Leash {
-    /// Makes the pipe. The holder keeps the writing end until it dies; the child gets the number.
+    /// Makes the pipe. The starting process keeps the writing end until it dies; the child gets the number of
+    /// the reading end.
     pub fn make() -> Result<(PipeWriter, PipeReader, i32), Error> {
         let failed = || Error::io("cannot make a pipe");
         let (reader, writer) = io::pipe().map_err(failed())?;
@@ -31,18 +33,19 @@ impl Leash {
         Ok((writer, reader, number))
     }
 
-    /// The other end: from now on this process dies with the one that started it.
+    /// Takes the reading end: from now on, this process dies with the one that started it.
     pub fn take(number: i32) -> Result<Leash, Error> {
         let failed = || Error::io("this verb is for farhaul itself");
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| failed()(error.into()))?;
-        // Opening it anew needs no trust in the number: what is no descriptor gives an error.
+        // Opening it by its path needs no trust in the number: a number that is not a descriptor gives an
+        // error.
         let path = format!("/proc/self/fd/{number}");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let pipe = open(path, flags, Mode::empty()).map_err(|error| failed()(error.into()))?;
         sys::close_on_exec(number).map_err(failed())?;
         let leash = Leash { pipe };
         if leash.is_cut() {
-            // It died before the signal was set.
+            // The starting process died before the signal was set.
             return Err(failed()(io::ErrorKind::BrokenPipe.into()));
         }
         Ok(leash)
@@ -61,7 +64,7 @@ impl Leash {
 pub struct Signals(());
 
 impl Signals {
-    /// From now on they are remembered in place of ending the process.
+    /// From now on, these signals are remembered instead of ending the process.
     pub fn catch() -> Result<Signals, Error> {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
             sys::catch(signal).map_err(Error::io("cannot watch for signals"))?;
@@ -69,19 +72,20 @@ impl Signals {
         Ok(Signals(()))
     }
 
-    /// Whether one came, since the last call, that asks for an end wherever it comes from; a terminal's keys do not.
+    /// Whether a signal has come since the last call that asks for an end, whatever its source. A terminal's
+    /// keys do not count.
     pub fn wants_end(&self) -> bool {
         matches!(self.take(), Some(libc::SIGTERM | libc::SIGHUP))
     }
 
-    /// One that came since the last call.
+    /// A signal that has come since the last call.
     pub fn take(&self) -> Option<i32> {
         sys::take_caught()
     }
 }
 
-/// Waits for the second process of a lab and returns its exit code, as a shell would tell it. Requests to end are passed
-/// on; what a terminal sends has reached it already.
+/// Waits for the second process of a lab and returns its exit code as a shell would. Requests to end are
+/// passed on; signals of a terminal reach the process by themselves.
 pub fn wait_for_child(child: &mut Child, signals: &Signals) -> Result<u8, Error> {
     let pid = Pid::from_child(child);
     loop {
@@ -89,7 +93,7 @@ pub fn wait_for_child(child: &mut Child, signals: &Signals) -> Result<u8, Error>
             return Ok(code(status));
         }
         if signals.wants_end() {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -103,10 +107,10 @@ fn wait_a_while(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
     child.try_wait().map_err(failed())
 }
 
-/// All that pid 1 has to collect when it ends, its own children and those that lost their parents.
+/// The processes that pid 1 has to collect when they end: its own children, and orphans.
 #[derive(Debug)]
 pub struct Orphans {
-    /// The one whose end is waited for.
+    /// The process whose end is waited for.
     main: Option<OwnedFd>,
 }
 
@@ -114,19 +118,20 @@ impl Orphans {
     /// Watches the process `pid`.
     pub fn of(pid: u32) -> Orphans {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        // One that has ended already is collected at once.
+        // A process that has ended already is collected at once.
         Orphans { main: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) }
     }
 
-    /// Sends it SIGTERM.
+    /// Sends SIGTERM to the watched process.
     pub fn ask_to_end(&self) {
         if let Some(main) = &self.main {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = pidfd_send_signal(main, Signal::TERM);
         }
     }
 
-    /// Sleeps until it has ended, a signal comes or the time is over; returns all processes that have ended.
+    /// Sleeps until the watched process has ended, a signal comes or the time is over. Returns all processes
+    /// that have ended.
     pub fn collect(&self, time: Duration) -> Vec<(u32, ExitStatus)> {
         match &self.main {
             Some(main) => sleep_on(main, time),
@@ -148,7 +153,7 @@ pub(crate) fn sleep_on(fd: &OwnedFd, time: Duration) {
     let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout));
 }
 
-/// The exit code, or 128 and the signal.
+/// The exit code, or 128 plus the signal's number.
 pub(crate) fn code(status: ExitStatus) -> u8 {
     let signal = status.signal().map(|signal| 128 + signal);
     status.code().or(signal).map_or(u8::MAX, |code| code as u8)

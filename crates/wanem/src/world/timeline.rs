@@ -1,4 +1,5 @@
-//! A script of changes: `[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"}, {"at": "30s", "link": 2, "rate": "1g"}]`.
+//! A script of changes: `[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"}, {"at": "30s", "link": 2,
+//! "rate": "1g"}]`.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,14 @@ use super::control::LabChange;
 use super::hosts::Lab;
 use crate::{Error, LinkSettings, settings};
 
-/// Changes and when they are made, in order.
+/// Changes and their times, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
     steps: Vec<(Duration, LabChange)>,
 }
 
 impl Timeline {
-    /// Reads and judges a script.
+    /// Parses and checks a script.
     pub fn parse(text: &str) -> Result<Timeline, Error> {
         let wrong = |reason: String| Error::Usage(format!("the timeline cannot be used: {reason}"));
         let steps: Vec<serde_json::Map<String, Value>> =
@@ -28,8 +29,8 @@ impl Timeline {
         Ok(Timeline { steps: read })
     }
 
-    /// Makes the changes at their times, counted from now, and returns after the last one. A change that cannot be made
-    /// is told to `complain`.
+    /// Makes the changes at their times, counted from now, and returns after the last one. Calls `complain`
+    /// for a change that cannot be made.
     pub fn run(self, lab: &Lab, complain: impl Fn(Error)) {
         let begin = Instant::now();
         for (at, change) in self.steps {
@@ -62,7 +63,7 @@ fn read_step(step: serde_json::Map<String, Value>) -> Result<(Duration, LabChang
 }
 
 impl LabChange {
-    /// Judges the words without a lab.
+    /// Checks the change without a lab.
     pub fn check(&self) -> Result<(), Error> {
         let mut tried = LinkSettings::default();
         self.changes.iter().try_for_each(|(name, value)| tried.set(name, value))?;

@@ -1,4 +1,4 @@
-//! Rights: namespaces as root, or in a user namespace where the kernel lets anyone have one.
+//! Privileges: namespaces as root, or in a user namespace if the kernel lets every user have one.
 
 use std::fs;
 use std::io;
@@ -15,8 +15,8 @@ const HINT: &str = "run it as root, or let users have namespaces: sysctl user.ma
 also kernel.unprivileged_userns_clone=1, on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; in a container, \
 give it CAP_SYS_ADMIN";
 
-/// Gives the processes that are started from now on pid, mount and IPC namespaces of their own, in which they may make
-/// networks. Has to be called while the process has one thread.
+/// Gives processes that are started from now on pid, mount and IPC namespaces of their own, in which they may
+/// make networks. Must be called while the process has one thread.
 pub fn isolate() -> Result<(), Error> {
     let flags = UnshareFlags::NEWPID | UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
     if geteuid().is_root() && sys::unshare(flags).is_ok() {
@@ -29,7 +29,7 @@ pub fn isolate() -> Result<(), Error> {
     };
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare(flags | UnshareFlags::NEWUSER).map_err(missing)?;
-    // The user stays the same one, so that files, ssh and sshd work as they do outside.
+    // The user id stays the same, so that files, ssh and sshd work as they do outside.
     let map = |file: &str, text: &str| fs::write(format!("/proc/self/{file}"), text);
     map("uid_map", &format!("{user} {user} 1"))
         .and_then(|()| map("setgroups", "deny"))
@@ -38,7 +38,7 @@ pub fn isolate() -> Result<(), Error> {
         .map_err(missing)
 }
 
-/// Lets programs that are started keep the rights over the new namespaces, which only root would keep by itself.
+/// Lets started programs keep the capabilities over the new namespaces, which only root would keep by itself.
 pub(super) fn keep_rights() -> io::Result<()> {
     let own = capabilities(None)?;
     set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own })?;

@@ -1,40 +1,42 @@
-//! Whether what is lost is lost because of us: tests after an excess of loss, dips now and then, and what a
-//! confirmed overflow teaches about the buffer.
+//! Finds out whether we cause the losses: by tests after an excess of loss, and by dips now and then. Also
+//! keeps what a confirmed overflow shows about the buffer.
 //!
-//! Always true: the window is cut for long only when less was lost at less; the path's own loss rises only by
-//! what was lost while the queue was far from its longest.
+//! Always true: the window is cut for long only if less was lost when less was sent; only losses while the
+//! queue was far from its longest raise the path's own loss.
 
 use super::super::loss::LossCount;
 use super::{FairLaw, Probe, QUEUE_SEEN, RateLimits, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// Loss is judged over a quarter of so many packets on near paths.
+/// On near paths, loss is judged over a quarter of this many packets.
 const NEAR_SAMPLE: f64 = 8000.0;
-/// Less excess loss than this says nothing on near paths.
+/// On near paths, an excess of loss below this says nothing.
 const NEAR_EXCESS: f64 = 0.1;
-/// An overflow is remembered so long.
+/// How long an overflow is remembered.
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
-/// Fewer packets say nothing about the path.
+/// The fewest packets that say something about the path's loss.
 const LEARN_MIN: f64 = 20.0;
-/// More arrivals than these tell whether less is lost at less.
+/// A test without a visible queue counts by itself if more packets than this arrive; otherwise a dip decides.
 const UNSURE: f64 = 200.0;
-/// A dip lasts until so many packets have been sent.
+/// The number of packets that a dip sends.
 const DIP_PACKETS: f64 = 40.0;
-/// A dip that has moved the path's own loss down so far is followed by another one soon.
+/// A dip that lowers the path's own loss by more than this is soon followed by another one.
 const DIP_AGAIN: f64 = 0.03;
-/// A test has seen enough with so many packets, and takes no longer, however few they are.
+/// A test ends after this many packets. With fewer, it ends after `TEST_MIN` seconds or `TEST_ROUNDS` round
+/// trips, whichever is longer.
 const ENOUGH: f64 = 20_000.0;
 const TEST_MIN: f64 = 0.5;
 const TEST_ROUNDS: f64 = 20.0;
-/// What feedback may be late, and the shortest reordering window: matters on short paths only.
+/// The delay of feedback and the shortest reordering window, in seconds; this matters on short paths only.
 const FEEDBACK: f64 = 0.002;
 
-/// What was sent while it was looked at whether loss is our doing.
+/// Packets that were sent while we examine whether we cause the losses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LossSample {
     all: LossCount,
-    /// What of it was sent in a calm: with the queue far from its longest, which is where a buffer overflows.
+    /// The part of them that was sent in a calm: with the queue far from its longest, at which a buffer
+    /// overflows.
     calm: LossCount,
 }
 
@@ -47,14 +49,14 @@ impl LossSample {
     }
 }
 
-/// After a cut: whether what was lost was lost because of us.
+/// A test after a cut: it shows whether we caused the losses before the cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OverflowTest {
-    /// Packets that were sent after the cut are reported from then on.
+    /// From this time on, reports are about packets sent after the cut.
     counts_from: Timestamp,
     sample: LossSample,
-    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue
-    /// before the first of cuts that follow each other.
+    /// The state before the cut: the losses, the believed loss of the path, and window, rate and queue before
+    /// the first of several cuts in a row.
     before: LossCount,
     own: f64,
     pub(super) window: f64,
@@ -63,25 +65,25 @@ pub(super) struct OverflowTest {
     queue_since: f64,
 }
 
-/// A round trip sent below the delivered rate: nothing lost in it is our own doing.
+/// A time in which we send below the delivery rate: no loss in it is our own doing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RateDip {
     pub(super) until: Timestamp,
     counts_from: Timestamp,
     counts_until: Timestamp,
     sample: LossSample,
-    /// The pace, until the dip has been sent.
+    /// The pace while the dip is sent.
     pub(super) rate: f64,
-    /// The test that it is to decide.
+    /// The test that this dip decides.
     unsure: Option<OverflowTest>,
 }
 
-/// What a confirmed overflow has taught about the buffer.
+/// What a confirmed overflow has shown about the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShallowBuffer {
     /// The queue at which it overflowed.
     pub(super) queue: f64,
-    /// No larger window until then, and slowly larger ones from then on.
+    /// The largest window until `hold_until`; after that it grows slowly.
     pub(super) window: f64,
     pub(super) hold_until: Timestamp,
     hold_rounds: f64,
@@ -89,7 +91,7 @@ pub(super) struct ShallowBuffer {
 }
 
 impl FairLaw {
-    /// Goes on with a test or a dip, or begins one, while delay or a held rate guides the window.
+    /// Continues a test or a dip, or begins one, while delay or a held rate guides the window.
     pub(super) fn step_losses(
         &mut self,
         now: Timestamp,
@@ -105,16 +107,18 @@ impl FairLaw {
         }
         let (standing, is_near) = (self.path.standing(), self.is_near());
         if let Some(shallow) = self.shallow.as_mut().filter(|_| !is_near) {
-            // A buffer is as deep as the queue that stands in it. On near paths it may stand in a receiver.
+            // A buffer is at least as deep as the queue that stands in it. On near paths the queue may stand
+            // in the receiver.
             shallow.queue = shallow.queue.max(standing);
         }
         self.step_dip(now, count, !is_trial);
         if let Some(Probe::Test(test)) = self.probe {
             return self.step_test(now, test, count, limits);
         }
-        // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
+        // On near paths an end may stand still for many round trips; reports of losses and arrivals then come
+        // in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
-        // Without a rate there is nothing to go back to.
+        // The window of a test is computed from the rate.
         if self.probe.is_none()
             && self.rates.round > 0.0
             && let Some(before) = self.loss.judge(packets)
@@ -131,7 +135,7 @@ impl FairLaw {
         let to_tell = self.loss.packets_to_tell(test.before.share() - self.loss.own());
         let enough = to_tell.max(self.window / self.path.packet()).min(ENOUGH);
         let most = TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
-        // A dip that began before it may have explained what was lost.
+        // A dip that began before the test may have explained the losses.
         let is_explained = self.loss.own() > test.own && !self.loss.is_excess(test.before);
         let is_over = (now - test.counts_from).as_secs_f64() > most;
         if test.sample.all.all < enough && !is_over && !is_explained {
@@ -142,8 +146,7 @@ impl FairLaw {
         }
     }
 
-    /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on
-    /// from.
+    /// Sends less for a round, to see whether less is lost. `earlier` is the test that this one continues.
     fn begin_test(&mut self, now: Timestamp, before: LossCount, earlier: Option<&OverflowTest>) {
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
         let mut test = OverflowTest {
@@ -173,7 +176,7 @@ impl FairLaw {
         self.loss.restart();
         let low = (0.6 * test.queue).max(QUEUE_SEEN);
         let was_low = self.is_near() || test.queue_since < low;
-        // Without a queue to see, chance is likelier than a buffer too short for one.
+        // If no queue was visible, chance is likelier than a buffer too short to show one.
         let is_unseen = was_low && test.queue < QUEUE_SEEN;
         let is_chance = is_unseen && !self.loss.is_less(seen, test.before);
         if is_chance {
@@ -182,12 +185,11 @@ impl FairLaw {
             return;
         }
         if self.loss.is_excess(seen) && self.loss.is_less(seen, test.before) {
-            // What falls with what is sent is not the path's own: less is sent still.
+            // Loss that falls when less is sent is not the path's own, so send even less.
             return self.begin_test(now, seen, Some(test));
         }
         if was_low {
-            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm
-            // it.
+            // We sent less than arrived, and there was no queue: we caused no loss. A dip is to confirm that.
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
             if is_unseen {
                 self.learn_unseen(now, test);
@@ -195,12 +197,11 @@ impl FairLaw {
                 self.learn(&test.sample);
             }
         }
-        // A busy receiver drops a little now and then, which is no reason to leave a near path's own
-        // backpressure.
+        // A busy receiver drops a few packets now and then. That is no reason to begin pacing on a near path.
         let was_unpaced = self.is_near() && self.shallow.is_none();
         let slight = was_unpaced && test.before.share() < self.loss.own() + NEAR_EXCESS;
         if slight || !self.loss.is_excess(test.before) {
-            // What was tried beyond what arrives is not tried again at once.
+            // A window beyond what has arrived is not tried again at once.
             let proven = 1.1 * test.rate / (1.0 - self.loss.own()) * self.path.base()
                 + goal * test.rate
                 + SLACK * self.path.packet();
@@ -209,19 +210,20 @@ impl FairLaw {
             return;
         }
         if !was_low && self.loss.is_excess(seen) {
-            // Others keep the queue from emptying.
+            // Other senders keep the queue from emptying.
             return self.learn(&test.sample);
         }
         self.window = self.window.max(0.95 * self.carried(test)).min(test.window);
         self.on_overflow(now, test);
     }
 
-    /// What arrived while the buffer was full is what the path carries, unless an end stood still just then.
+    /// The bytes in flight that the path carries. The rate that arrived while the buffer was full shows it,
+    /// unless an end stood still just then: so the present rate counts if it is higher.
     fn carried(&self, test: &OverflowTest) -> f64 {
         test.rate.max(self.rates.round) / (1.0 - self.loss.own()) * self.path.base()
     }
 
-    /// What was lost before the test was lost because of us.
+    /// We caused the losses before the test: keeps what that shows about the buffer.
     fn on_overflow(&mut self, now: Timestamp, test: &OverflowTest) {
         let again =
             self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
@@ -235,9 +237,9 @@ impl FairLaw {
         });
     }
 
-    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a
-    /// calm: in a full buffer that others share, what is lost does not show whose doing it was, and eight
-    /// transfers taught each other a loss of 80 %.
+    /// Lowers the path's own loss by all that was sent, but raises it only by what was sent in a calm. In a
+    /// full buffer that several transfers share, losses do not show who caused them, and the transfers would
+    /// teach each other ever higher losses.
     fn learn(&mut self, sample: &LossSample) {
         let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };
         if seen.all >= LEARN_MIN {
@@ -245,9 +247,9 @@ impl FairLaw {
         }
     }
 
-    /// A test sends what arrives and what the path is believed to lose, which behind a policer is what made
-    /// it lose: only a dip, which sends less than arrives, tells. Behind policers of 5 to 20 Mbit/s transfers
-    /// taught themselves a loss of 50 %, at five times their rate.
+    /// A test sends what arrives plus what the path is believed to lose. Behind a policer, this surplus is
+    /// what gets lost, so the test would confirm any belief. Only a dip, which sends less than arrives,
+    /// decides.
     fn learn_unseen(&mut self, now: Timestamp, test: &OverflowTest) {
         let seen = test.sample.all;
         if self.is_unpaced() || seen.all - seen.lost > UNSURE {
@@ -257,7 +259,8 @@ impl FairLaw {
         }
     }
 
-    /// Goes on with a dip, or begins one that is due. A trial would take it for somebody who takes our rate.
+    /// Continues a dip, or begins one that is due. A trial begins none: it would take the dip for a
+    /// competitor that takes our rate.
     pub(super) fn step_dip(&mut self, now: Timestamp, count: LossCount, may_begin: bool) {
         let due = *self.dip_due.get_or_insert(now);
         if let Some(mut dip) = self.dip.take() {
@@ -279,12 +282,12 @@ impl FairLaw {
     fn begin_dip(&mut self, now: Timestamp) {
         let round = self.path.round_trip();
         let rate = (1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round;
-        // Where hardly anything arrives, as in a black hole for long datagrams, there is nothing to go below.
+        // If hardly anything arrives, as when the path swallows long datagrams, the rate cannot go lower.
         if rate * round < self.path.packet() {
             return;
         }
         self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
-        // Where few packets are in flight it takes longer to see enough of them.
+        // With few packets in flight, it takes longer to see enough of them.
         let rounds = (DIP_PACKETS * self.path.packet() / (rate * round)).clamp(1.0, 8.0);
         self.dip = Some(RateDip {
             until: now + seconds(rounds * round),

@@ -1,5 +1,5 @@
-//! Somebody beside us that fills the buffer: noticed by a queue that nobody of our kind would keep, answered
-//! by competing, and left alone again when a trial shows that it has gone.
+//! A competitor that fills the buffer. It is noticed by a queue that no sender of our kind would keep; we
+//! compete with it, until a trial shows that it has gone.
 
 use super::super::loss::LossCount;
 use super::super::virtual_cubic::VirtualCubic;
@@ -8,47 +8,48 @@ use super::{FairLaw, FeedbackReport, PhaseEnd, RateLimits, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as
-/// one.
+/// A standing queue of this many targets is a competitor's: eight senders of our kind queue only about twice
+/// as long as one.
 const FILLED: f64 = 3.0;
-/// What is left of the rate after yielding for so long, beside a competitor.
+/// A sender that is left with less than this part of its rate, after yielding for `YIELDS_ROUNDS`, is beside
+/// a competitor.
 const STARVED: f64 = 0.4;
 const YIELDS_ROUNDS: f64 = 100.0;
-/// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just
-/// cut leaves some.
+/// Time with a queue no longer than we aim at counts this many times against the time of yielding: a Cubic
+/// leaves such times after each cut.
 const RESTS: f64 = 4.0;
-/// What is left of the rate when somebody else has taken some of it.
+/// A sender that is left with less than this part of its rate has lost some of it to somebody.
 const TAKEN: f64 = 0.9;
-/// For so many round trips beside somebody, half of the rate is held: a BBR that has lost its rate does not
-/// come back to it.
+/// For this many round trips beside a competitor, half of the rate is held: a BBR that loses its rate
+/// meanwhile does not take it back.
 const HELD_ROUNDS: f64 = 6.0;
-/// How often it is tried whether the other one has gone.
+/// The time between two trials whether the competitor has gone.
 const TRIAL_EVERY: Duration = Duration::from_secs(8);
 
-/// What speaks for a competitor, while delay guides the window.
+/// Signs of a competitor, while delay guides the window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CompetitorSuspicion {
-    /// The queue has been too long since, and the rate then.
+    /// Since when the queue has been too long, and our rate at that time.
     filled: Option<(Timestamp, f64)>,
-    /// For how many seconds the queue has been longer than we aim at, and the rate before.
+    /// The seconds for which the queue has been longer than we aim at, and our rate before.
     yielded: f64,
     yielding_from: f64,
 }
 
-/// Beside a competitor.
+/// The state while we compete.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CompetePhase {
     pub(super) cubic: VirtualCubic,
-    /// The rate that is held until the first cut, and in the first round trips.
+    /// The rate that is held until the first cut; `held_first` is the one for the first round trips.
     held: f64,
     held_first: f64,
     began: Timestamp,
     tried_at: Timestamp,
-    /// The queue has been empty since.
+    /// Since when the queue has been empty.
     empty_since: Option<Timestamp>,
 }
 
-/// Delay guides the window again, to see whether the competitor has gone.
+/// The state of a trial: delay guides the window again, to see whether the competitor has gone.
 #[derive(Debug)]
 pub(super) struct CompetitorTrial {
     pub(super) compete: CompetePhase,
@@ -59,7 +60,7 @@ pub(super) struct CompetitorTrial {
 }
 
 impl FairLaw {
-    /// Whether the queue is one that nobody of our kind would keep.
+    /// Looks for a queue that no sender of our kind would keep.
     pub(super) fn look_for_competitor(
         &mut self,
         now: Timestamp,
@@ -68,15 +69,15 @@ impl FairLaw {
         limits: &RateLimits,
     ) -> Option<PhaseEnd> {
         let (standing, goal) = (self.path.standing(), self.goal(now, limits));
-        // While rates and queue are those of a step, or the queue may be none, they say nothing of others.
+        // During a step, or while the delay may be no queue, rates and delay say nothing about others.
         let is_unknown = now < self.deaf.rates || self.is_doubtful(now, delay);
         if limits.scavenger || self.is_near() || is_unknown || self.saturated_at.is_none() {
             return None;
         }
         let (rate, round) = (self.rates.round, self.path.round_trip());
         let suspicion = &mut delay.suspicion;
-        // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever
-        // yields is beside a competitor.
+        // Senders of our kind with equal rates aim at equal queues, so a sender that only ever yields is
+        // beside a competitor.
         suspicion.yielded = (suspicion.yielded + if standing < goal { -RESTS * dt } else { dt }).max(0.0);
         if suspicion.yielded == 0.0 || suspicion.yielding_from < rate {
             (suspicion.yielded, suspicion.yielding_from) = (0.0, rate);
@@ -91,17 +92,18 @@ impl FairLaw {
             return None;
         }
         let (since, before) = *suspicion.filled.get_or_insert((now, rate));
-        // Who yields alone keeps his rate while the queue drains.
+        // A sender that is alone keeps its rate while it yields and the queue drains.
         let is_taken = rate < TAKEN * before && (now - since).as_secs_f64() > (12.0 * round).max(1.0);
         is_taken.then(|| self.meet(now, delay, limits))
     }
 
-    /// Somebody else is there: we take half of the rate that was ours, or the link's as far as it is known.
+    /// Begins to compete: with half of the rate that was ours, or half of the link's, as far as that is
+    /// known.
     pub(super) fn meet(&mut self, now: Timestamp, delay: &DelayPhase, limits: &RateLimits) -> PhaseEnd {
         let round = self.path.base() + self.path.standing();
         let half = limits.weight / (limits.weight + 1.0);
         let held = (half * self.best.max(delay.suspicion.yielding_from)).max(self.window / round);
-        // A newcomer beside somebody who fills the link has never had its rate.
+        // A newcomer beside a sender that fills the link has never had the link's rate.
         let held_first = held.max(half * self.train_rate);
         self.window = held_first * round;
         let cubic = VirtualCubic::new(now, self.window / self.path.packet(), limits.weight);
@@ -144,7 +146,7 @@ impl FairLaw {
         } else if report.saturated && now >= self.deaf.loss {
             self.window = packet * cubic.grow(now, window, report.delivered as f64 / packet);
             if cubic.cut_at().is_none() {
-                // Who has not lost anything yet grows fast: keeps the rate beside him.
+                // A competitor that has not lost anything yet grows fast, so hold our rate beside it.
                 let is_first = (now - compete.began).as_secs_f64() < HELD_ROUNDS * round;
                 let held = if is_first { compete.held_first } else { compete.held };
                 self.window = self.window.max(held * (self.path.base() + self.path.standing()));

@@ -1,40 +1,42 @@
-//! The queue guides the window: by how far it is from the target, faster where the link is idle, and no
-//! further than more in flight has brought more.
+//! The queue guides the window: the window moves by how far the queue is from the target, grows faster where
+//! the link is idle, and stops growing once more in flight does not bring more.
 
 use super::competitor::CompetitorSuspicion;
 use super::queue_probe::LevelQueue;
 use super::{FairLaw, NEAR, Probe, QUEUE_SEEN, RateLimits, SLACK, WINDOW_INITIAL, seconds};
 use crate::time::Timestamp;
 
-/// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
+/// The gain per round trip. A control loop with one round trip of delay and two of measuring oscillates above
+/// it.
 const GAIN: f64 = 0.35;
-/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is
-/// gone again.
+/// The round trips after a scavenger's fast growth within which the queue that it has made shows and goes
+/// away again.
 const OWN_QUEUE_ROUNDS: f64 = 8.0;
-/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On
-/// a far one it stands still for longer, and loses little: what `low` may begin with is a small part of what
-/// it has in flight.)
+/// For how many seconds the link must be idle before a scavenger believes that it is free. A BBR on a near
+/// path pauses for less to measure the base round trip, which leaves the link idle. (On a far path a BBR
+/// pauses for longer, but loses little: what `low` begins with is a small part of what the BBR has in
+/// flight.)
 const PROBE_RTT: f64 = 0.25;
 
-/// What is known while the queue guides the window.
+/// The state while the queue guides the window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DelayPhase {
-    /// What the start had in flight beyond the window is still on its way.
+    /// What the start had in flight beyond the window, while it drains.
     pub(super) overshoot: Option<Overshoot>,
-    /// The queue has been empty since, although we send all that we may.
+    /// Since when the queue has been empty, although we send all that we may.
     idle_since: Option<Timestamp>,
-    /// Until then a scavenger's queue is its own.
+    /// Until this time, a scavenger takes the queue for its own.
     own_queue_until: Timestamp,
-    /// When the queue was seen empty, or made so.
+    /// When the queue was last empty, by itself or after a drain.
     empty_at: Option<Timestamp>,
     pub(super) level: Option<LevelQueue>,
-    /// A queue that has moved, and when it is looked at whether it is back.
+    /// A queue that a step has moved, and when to look whether it is back.
     pub(super) moved: Option<(f64, Timestamp)>,
     pub(super) suspicion: CompetitorSuspicion,
 }
 
-/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say
-/// nothing about now.
+/// An excess in flight that drains while less is sent. Its packets waited in the queue, and their round
+/// trips, which are reported later, say nothing about the present.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Overshoot {
     pace: f64,
@@ -42,14 +44,15 @@ pub(super) struct Overshoot {
 }
 
 impl Overshoot {
-    /// Bytes a second, while it drains.
+    /// The pace in bytes a second, while the excess drains.
     pub(super) fn pace(self, now: Timestamp) -> Option<f64> {
         (now < self.until).then_some(self.pace)
     }
 }
 
 impl DelayPhase {
-    /// Sends nothing for a time rather than a little less for a long one.
+    /// Drains what the start sent too much: by sending almost nothing for a short time, rather than a little
+    /// less for a long one.
     pub(super) fn after_start(now: Timestamp, in_flight: f64, window: f64, base: f64) -> DelayPhase {
         let excess = in_flight - window;
         let drains = base.max(excess / (0.9 * window) * base);
@@ -57,7 +60,7 @@ impl DelayPhase {
         DelayPhase { overshoot: (excess > 0.0).then_some(overshoot), ..DelayPhase::default() }
     }
 
-    /// Round trips for which the queue has been empty although we send all that we may.
+    /// The number of round trips for which the queue has been empty although we send all that we may.
     fn idle_rounds(&mut self, now: Timestamp, idle: bool, round: f64) -> f64 {
         if !idle {
             self.idle_since = None;
@@ -81,7 +84,7 @@ impl FairLaw {
             delay.overshoot = None;
         }
         if now < self.deaf.window || self.is_probing() {
-            // A queue that is empty because we send less shows no idle link.
+            // A queue that is empty because we send less does not show an idle link.
             delay.idle_since = delay.idle_since.map(|since| since + seconds(dt));
             return;
         }
@@ -89,18 +92,18 @@ impl FairLaw {
         let part = (dt / round).min(1.0);
         let saturated = self.is_saturated(now);
         let idle = delay.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth
-        // of the link.
+        // A scavenger yields twice as fast, but only from three targets on: near the target, the queue of a
+        // scavenger that is alone would swing around it and leave the link idle at times.
         let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {
             let was_seen = self.shallow.is_none_or(|shallow| shallow.window.is_infinite());
             if limits.scavenger && was_seen && idle * round > PROBE_RTT {
-                // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
+                // The sender that the scavenger gave way to has ended. As in a start, it may send what any
+                // buffer takes.
                 self.window = self.window.max(WINDOW_INITIAL as f64);
             }
-            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds
-            // it.
+            // As a rule, others caused the overflow that a scavenger has seen; if not, `growth_max` holds it.
             let may_run = limits.scavenger || self.shallow.is_none();
             let runs = idle > 6.5 && may_run;
             if limits.scavenger && runs {
@@ -115,8 +118,9 @@ impl FairLaw {
         let before = self.window;
         self.window *= (grow * part).exp();
         if limits.scavenger && now < delay.own_queue_until {
-            // A queue tells late that it is gone. What arrives is then what the link carries; beside others
-            // it falls with their queue.
+            // Reports show late that a queue has gone, so the window stays at what the delivery rate needs.
+            // If the scavenger is alone, that is what the link carries; beside others it falls as their queue
+            // grows.
             self.window = self.window.max(self.pipe().min(before));
         }
         if standing < goal && !limits.scavenger {
@@ -127,18 +131,18 @@ impl FairLaw {
         }
     }
 
-    /// More in flight must have brought more before even more is tried; and what has overflowed is tried
-    /// again only slowly.
+    /// The largest window to grow to: more in flight must have brought more before even more is tried, and a
+    /// window that has overflowed a buffer is tried again only slowly.
     fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &RateLimits) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
-            // So long it takes until a queue shows that this growth has made: it must find room in a short
-            // buffer.
+            // It takes this long until the queue shows that this growth makes, so the growth must fit into a
+            // short buffer.
             ..=5.5 if limits.scavenger => 1.03,
             ..=5.5 => 1.1,
             _ => 2.0,
         };
-        // And in half of a buffer that has overflowed it finds room at any time.
+        // The growth must also fit into half of a buffer that has overflowed.
         let room = self.shallow.filter(|shallow| shallow.queue > QUEUE_SEEN);
         let factor = room.map_or(factor, |shallow| factor.min(1.0 + 0.5 * shallow.queue / self.path.base()));
         let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
@@ -148,7 +152,7 @@ impl FairLaw {
     }
 
     /// Empties the queue for a moment if it has not been empty for long, so that the base round trip stays
-    /// honest.
+    /// correct.
     fn refresh_base(&mut self, now: Timestamp, delay: &mut DelayPhase, standing: f64, goal: f64) {
         let empty_at = *delay.empty_at.get_or_insert(now);
         if let Some(Probe::Drain(until)) = self.probe {

@@ -1,5 +1,5 @@
-//! A queue that nothing moves is none: the path has become longer, or its shortest round trip was told too
-//! short.
+//! A standing delay that does not react to what we send is no queue: the path has become longer, or its base
+//! round trip was measured too short.
 //!
 //! ```text
 //! doubt:  the least round trip has stayed within S = T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
@@ -8,77 +8,79 @@
 //! newcomer, real:  W as when the queue became level;  if 0.8 q is back 2.5 round trips later, somebody fills the buffer
 //! ```
 //!
-//! with T for the largest rate of the last while. A real queue falls by half of our part of what is under
-//! way, less what whoever fills it adds in one round trip. Without this, whoever yields to such a queue
-//! believes that he is beside a competitor, and keeps B for as long as he competes with it: a path of 50 ms
-//! that was taken for one of 45 ms stayed at a twentieth of its rate. Somebody who was there first and fills
-//! the buffer keeps the queue as it is. A newcomer, who has never seen the path without him, takes it for the
-//! base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a
-//! queue that one of them has made by its start does not come back.
-//! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is
-//! one.
+//! T is the target for the best rate of late. A real queue falls by half of our part of what is in flight,
+//! less what a competitor adds in one round trip. Without this step, a sender that yields to such a delay
+//! would believe that it is beside a competitor, and would not learn the true B as long as it competes.
+//!
+//! A competitor that was there first and fills the buffer keeps the queue as it is. A newcomer, which has
+//! never seen the path without that queue, takes it for a part of the base round trip, and yields to what the
+//! competitor adds. Beside transfers of our kind, a level queue is at rest, and a queue that one of them has
+//! made in its start does not come back.
+//! From: BBR's ProbeRTT (send less, to see the round trip without a queue), used to ask whether there is a
+//! queue.
 
 use super::delay::DelayPhase;
 use super::{CompetitorTrial, FairLaw, FeedbackReport, Phase, PhaseEnd, Probe, RateLimits, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// A queue longer than so many targets is doubted.
+/// A queue longer than this many targets is doubted.
 const LONG: f64 = 1.1;
-/// It is level if it moves by no more than this part of a target, and jitter.
+/// A queue is level if it moves by no more than this part of a target, plus jitter.
 const LEVEL: f64 = 0.25;
 const LEVEL_ROUNDS: f64 = 4.0;
-/// Nobody is met before it is known whether a queue is one that has not moved for so long; but it may be too
-/// long for W to fall.
+/// While a queue has been level for this many round trips, no competitor is assumed, as the delay may be no
+/// queue. The range ends in case W never falls enough for a step.
 const DOUBT_ROUNDS: std::ops::Range<f64> = 2.0..30.0;
-/// What is left of the window by then, at most.
+/// A step begins only if the window has fallen below this part of what it was.
 const FALLEN: f64 = 0.9;
-/// What is sent in the step, and for how long. What is told from 1.6 round trips on was sent in it, and the
-/// least of half a round trip has then forgotten what was before; what arrives has got over it after another
-/// one.
+/// A step sends this part of the window, for `STEP_ROUNDS`. From 1.6 round trips on, reports are about
+/// packets of the step, and the least delay of half a round trip no longer covers earlier ones. The delivery
+/// rate has recovered after `ECHO_ROUNDS`.
 const STEP: f64 = 0.5;
 const STEP_ROUNDS: f64 = 1.5;
 const COUNTS_ROUNDS: std::ops::Range<f64> = 1.6..2.5;
 const ECHO_ROUNDS: f64 = 3.7;
 /// A real queue falls by more than this part of itself.
 const MOVED: f64 = 0.125;
-/// One that did move is not doubted again for so long.
+/// A queue that did move is not doubted again for this long.
 const TRUST: Duration = Duration::from_secs(20);
 
-/// For so many round trips after the start we are a newcomer. Later, transfers of our kind meet one another
-/// so now and then.
+/// For this many round trips after the start we are a newcomer. Later, transfers of our kind may make a queue
+/// that comes back.
 const NEWCOMER_ROUNDS: f64 = 50.0;
-/// What of the queue is back, so many round trips after the step has told, if somebody keeps it.
+/// A competitor fills the buffer if this part of the queue is back, `BACK_ROUNDS` round trips after the end
+/// of the step.
 const BACK: f64 = 0.8;
 const BACK_ROUNDS: f64 = 2.5;
 
-/// When a queue may be doubted.
+/// The times that decide whether a queue may be doubted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QueueProbeTimer {
     trusted_until: Timestamp,
     newcomer_until: Timestamp,
 }
 
-/// Round trips that have stayed as they are.
+/// A time in which round trips have stayed the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LevelQueue {
     since: Timestamp,
     least: f64,
     most: f64,
-    /// The window when it began.
+    /// The window when this time began.
     window: f64,
 }
 
-/// Less is sent for a moment.
+/// A step: less is sent for a moment, to see whether the queue falls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueProbe {
     counts_from: Timestamp,
     until: Timestamp,
     counts_until: Timestamp,
-    /// The least round trip before, and since it can have fallen.
+    /// The least round trip before the step; `since` is the least one that it can have changed.
     before: f64,
     since: Option<f64>,
-    /// Falling by more than this shows a queue.
+    /// A fall by more than this shows a real queue.
     moved: f64,
     window: f64,
     began: Timestamp,
@@ -108,7 +110,7 @@ impl QueueProbe {
 }
 
 impl FairLaw {
-    /// What was seen of the queue says nothing any more.
+    /// Forgets what was seen of the queue: it no longer holds.
     pub(super) fn forget_level(&mut self) {
         if matches!(self.probe, Some(Probe::Step(_))) {
             self.probe = None;
@@ -118,13 +120,13 @@ impl FairLaw {
         }
     }
 
-    /// The queue is one.
+    /// The queue is known to be real.
     pub(super) fn trust_queue(&mut self, now: Timestamp) {
         self.forget_level();
         self.doubt.trusted_until = now + TRUST;
     }
 
-    /// Whether the queue that stands may be none.
+    /// Whether the standing delay may be no queue.
     pub(super) fn is_doubtful(&self, now: Timestamp, delay: &DelayPhase) -> bool {
         now >= self.doubt.trusted_until && DOUBT_ROUNDS.contains(&self.level_rounds(now, delay))
     }
@@ -134,7 +136,7 @@ impl FairLaw {
         delay.level.map_or(0.0, |level| (now - level.since).as_secs_f64() / round)
     }
 
-    /// Looks whether the queue that stands is one.
+    /// Examines whether the standing delay is a queue.
     pub(super) fn step_doubt(
         &mut self,
         now: Timestamp,
@@ -143,7 +145,7 @@ impl FairLaw {
         limits: &RateLimits,
     ) -> Option<PhaseEnd> {
         let is_deaf = now < self.deaf.loss.max(self.deaf.window);
-        // At a fixed rate or below the floor, a step would send no less.
+        // At a fixed rate or below the floor, a step would not send less.
         let is_held = limits.fixed || STEP * self.window < limits.floor * self.path.round_trip();
         let is_busy = self.probe.is_some_and(|probe| !matches!(probe, Probe::Step(_)));
         if limits.scavenger || self.is_near() || is_deaf || is_held || is_busy {
@@ -192,7 +194,7 @@ impl FairLaw {
 
     fn end_step(&mut self, now: Timestamp, step: &QueueProbe, delay: &mut DelayPhase) -> Option<PhaseEnd> {
         (self.probe, delay.level, delay.moved) = (None, None, None);
-        // With nothing to send, a step sends no less.
+        // If there was little to send, the step did not send less.
         let was_sent = self.saturated_at.is_some_and(|at| at > step.began);
         let since = step.since.filter(|_| was_sent)?;
         self.window = self.window.max(step.window);
@@ -208,9 +210,9 @@ impl FairLaw {
         self.path.rebase(now, longer);
         self.queue.peak = (self.queue.peak - longer).max(0.0);
         self.queue.of_late = (self.queue.of_late - longer).max(0.0);
-        // What was taken for as deep as the queue that stood in it is not known.
+        // A buffer that was believed as deep as this delay is not known any more.
         self.shallow = self.shallow.filter(|shallow| shallow.queue < longer);
-        // There was no competitor: what was yielded was yielded to nobody.
+        // The delay was no competitor's: we yielded to nobody.
         Some(PhaseEnd::Alone)
     }
 }

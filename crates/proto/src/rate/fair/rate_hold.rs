@@ -1,5 +1,5 @@
-//! Delay that moves by itself is no queue of ours: where it does, a rate that the path has shown is held
-//! while it arrives.
+//! Delay that moves by itself is no queue of ours. On such a path, a rate that the path has shown before is
+//! held, as long as it arrives.
 //!
 //! ```text
 //! noisy:  d > 0.27 T,  d the deviation of the round trips within a round, over 25 rounds
@@ -7,48 +7,50 @@
 //!         than before by T + 2 s, with s the deviation of rounds' means
 //! hold:   1.05 R and 0.95 R for two rounds each;  f = (what arrived of the one - of the other) / 0.1 R
 //!         R = R (1 + 0.1 (f - 1/2)),  R = 0.96 R while round trips are longer than at the trial by T + 2 s
-//! end:    0.93 R has not arrived, or it is noisy no more
+//! end:    0.93 R has not arrived, or delay is no longer noisy
 //! ```
 //!
 //! A queue that somebody makes changes little within a round: d is 0.02 to 0.07 T beside TCP, 0.2 to 0.3 with
-//! eight of ours, and more where delay itself moves. Whether it is a queue all the same, the trial tells:
+//! eight of ours, and more where delay moves by itself. The trial shows whether there is a queue after all:
 //! more than the link carries does not arrive.
-//! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses,
-//! and whether what arrives follows them.
+//! From: BBR (the best rate of late, and a window for it); PCC Vivace and Nimbus (SIGCOMM 2022): pulses, and
+//! a look at whether what arrives follows them.
 
 use super::{FairLaw, PhaseEnd, RateLimits, seconds};
 use crate::time::Timestamp;
 
-/// It is noisy above this part of the target, and no more below that one; a round counts as no more than so
-/// much of it.
+/// Delay is noisy above this part of the target, and no longer noisy below `QUIET`. A single round counts as
+/// at most `NOISE_MOST` of the target.
 const NOISY: f64 = 0.27;
 const QUIET: f64 = 0.2;
 const NOISE_MOST: f64 = 0.7;
-/// A round's part of the mean noise, and after how many rounds it is known.
+/// The weight of a round in the mean noise; the mean is known after `NOISE_ROUNDS`.
 const NOISE_GAIN: f64 = 0.04;
 const NOISE_ROUNDS: usize = 16;
-/// Rounds whose means are remembered.
+/// The number of rounds whose means are kept.
 const MEANS: usize = 8;
-/// Whoever has more than this part of the best rate needs no trial.
+/// A transfer that has more than this part of its best rate needs no trial.
 const STARVED: f64 = 0.97;
 const TRIAL_ROUNDS: f64 = 6.0;
-/// What arrives of a rate that is tried or held.
+/// The part of a tried rate that must arrive; `SHORT` is the part of a held one.
 const PROVEN: f64 = 0.95;
 const SHORT: f64 = 0.93;
-/// So many deviations, and a target, may round trips be longer.
+/// Round trips may be longer than before by a target and this many deviations. If they are longer still,
+/// `DRIFT_CUT` is the part of the rate that is left.
 const LONGER: f64 = 2.0;
 const DRIFT_CUT: f64 = 0.96;
-/// After a trial in vain, the next one waits for so many rounds, and for twice as long each time, up to so
-/// many seconds.
+/// After a trial in vain, the next one waits for this many rounds, and twice as long each time, up to
+/// `WAIT_MOST` seconds.
 const WAIT_ROUNDS: f64 = 10.0;
 const WAIT_MOST: f64 = 20.0;
-/// A pulse: how far up and down, for how many rounds, and what is learned from a pair.
+/// A pulse goes up and down by this part of the rate, for `PULSE_ROUNDS` each. `FOLLOW_GAIN` is the weight of
+/// a pair of pulses, and `FOLLOW_STEP` the part by which one changes the rate.
 const PULSE: f64 = 0.05;
 const PULSE_ROUNDS: f64 = 2.0;
 const FOLLOW_GAIN: f64 = 0.4;
 const FOLLOW_STEP: f64 = 0.1;
 
-/// What is known of delay that moves.
+/// What is known of delay that moves by itself.
 #[derive(Debug, Default)]
 pub(super) struct DelayNoise {
     watch: RoundTripRounds,
@@ -64,19 +66,19 @@ enum HoldStage {
     Down,
 }
 
-/// A rate that is held although round trips are longer than the queue may be.
+/// A rate that is held, although round trips are longer than the queue may be.
 #[derive(Debug)]
 pub(super) struct RateHold {
     rate: f64,
     stage: HoldStage,
     began: Timestamp,
-    /// The window before.
+    /// The window before the trial.
     window: f64,
-    /// The mean round trip before the trial, and when it was over.
+    /// The mean round trip before the trial; from its end on, the one at its end.
     level: f64,
-    /// What arrived of the last pulse up.
+    /// What arrived of the last upward pulse.
     up: Option<f64>,
-    /// By how much what arrives follows what is sent, smoothed.
+    /// How far what arrives follows what is sent, smoothed.
     follow: f64,
 }
 
@@ -85,7 +87,7 @@ impl RateHold {
         if self.stage == HoldStage::Trial { "holding" } else { "hold" }
     }
 
-    /// What is sent, of the rate that is held.
+    /// The part of the held rate that is sent.
     fn part(&self) -> f64 {
         match self.stage {
             HoldStage::Trial => 1.0,
@@ -95,14 +97,14 @@ impl RateHold {
     }
 }
 
-/// Round trips, a round at a time.
+/// Statistics of the round trips of each round.
 #[derive(Debug, Clone, Copy, Default)]
 struct RoundTripRounds {
     sum: f64,
     squares: f64,
     count: f64,
     began: Timestamp,
-    /// The means of the last rounds, the newest first, and of how many rounds.
+    /// The means of the last rounds, the newest first. `rounds` counts all rounds.
     means: [f64; MEANS],
     rounds: usize,
     /// The mean deviation within a round.
@@ -111,7 +113,7 @@ struct RoundTripRounds {
 
 impl RoundTripRounds {
     /// Takes a round trip. `most` is the largest deviation that a round may count as: a queue that grows fast
-    /// is no noise.
+    /// is not noise.
     fn sample(&mut self, now: Timestamp, rtt: f64, round: f64, most: f64) {
         if (now - self.began).as_secs_f64() >= round && self.count > 0.0 {
             let mean = self.sum / self.count;
@@ -131,30 +133,30 @@ impl RoundTripRounds {
         self.rounds.min(MEANS)
     }
 
-    /// The mean of so many rounds.
+    /// The mean of the last `of` rounds.
     fn mean(&self, of: usize) -> f64 {
         let of = of.min(self.known()).max(1);
         self.means[..of].iter().sum::<f64>() / of as f64
     }
 
-    /// The deviation of a round's mean, as its steps show it: a drift adds little.
+    /// The deviation of a round's mean, computed from the steps between rounds: a drift adds little.
     fn deviation(&self) -> f64 {
         if self.known() < 3 {
             return 0.0;
         }
         let steps = self.means[..self.known()].windows(2).map(|pair| (pair[0] - pair[1]).abs());
-        // Of a normal distribution: half the root of pi, by the mean step.
+        // For a normal distribution, it is half the root of pi times the mean step.
         0.89 * steps.sum::<f64>() / (self.known() - 1) as f64
     }
 
-    /// By so much longer may a mean be.
+    /// By how much a mean round trip may be longer than before.
     fn most(&self, goal: f64) -> f64 {
         goal + LONGER * self.deviation()
     }
 }
 
 impl DelayNoise {
-    /// The start is over: what it has seen tells of itself.
+    /// Forgets the round trips of the start, which caused their delays itself.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.watch = RoundTripRounds { began: now, ..RoundTripRounds::default() };
     }
@@ -192,7 +194,7 @@ impl FairLaw {
         })
     }
 
-    /// Sends what is held, however long the queue seems to be.
+    /// Sends the held rate, however long the queue seems to be.
     pub(super) fn step_hold(
         &mut self,
         now: Timestamp,
@@ -247,7 +249,7 @@ impl FairLaw {
         None
     }
 
-    /// Whether the path carries the rate that is tried, once it is known.
+    /// Whether the path carries the tried rate; `None` while that is not known.
     fn is_carried(&self, hold: &RateHold, rounds: f64, goal: f64) -> Option<bool> {
         let watch = &self.moving.watch;
         let longer = self.path.propagation() + self.path.standing() - hold.level;
@@ -258,7 +260,7 @@ impl FairLaw {
         (rounds >= TRIAL_ROUNDS).then_some(!is_longer && self.rates.four >= PROVEN * hold.rate)
     }
 
-    /// A pair of pulses has arrived, the upper one with the rate `up`.
+    /// Adjusts the rate after a pair of pulses; `up` is what arrived of the upper one.
     fn follow(&self, hold: &mut RateHold, up: f64, goal: f64) {
         let follow = (up - self.rates.two) / (2.0 * PULSE * hold.rate);
         hold.follow += FOLLOW_GAIN * (follow.clamp(-0.5, 1.5) - hold.follow);
@@ -278,7 +280,8 @@ mod tests {
     const ROUND: f64 = 0.1;
     const GOAL: f64 = 0.002;
 
-    /// Sixteen round trips a round, `rtt` by round and by number in it, in seconds.
+    /// Takes sixteen round trips a round. `rtt` gives their length in seconds, by round and by number in the
+    /// round.
     fn watched(rounds: usize, rtt: impl Fn(usize, usize) -> f64) -> RoundTripRounds {
         let mut watch = RoundTripRounds::default();
         for sample in 0..16 * rounds + 1 {

@@ -1,4 +1,4 @@
-//! The options of the verbs that ask a service, about jobs, history, tokens, watched folders, its store.
+//! The options of the verbs that ask a service: about jobs, history, tokens, watched folders and its store.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -446,8 +446,8 @@ pub struct WatchAddArgs {
     /// Also send files and directories whose names begin with a dot
     #[arg(long)]
     pub hidden: bool,
-    /// What to do with a source file once it is synced at the destination: leave, marker (put a file with
-    /// .farhaul-done in its name beside it), move:DIR, delete
+    /// What to do with a source file once it is synced at the destination: leave, marker (put
+    /// FILE.farhaul-done beside it), move:DIR, delete
     #[arg(long, value_name = "WHAT", default_value = "leave")]
     pub after: String,
     /// Label for the jobs, a name and a value of your choice; may be repeated

@@ -59,12 +59,47 @@ pub enum ExitCode {
     Protocol = 8,
     /// A fault of this host or of Farhaul itself.
     Internal = 9,
-    /// Nothing failed; some source files had gone when they were to be read.
-    Vanished = 11,
     /// All content arrived; modes, times or attributes of some entries could not be set.
     Metadata = 10,
+    /// Nothing failed; some source files had gone when they were to be read.
+    Vanished = 11,
     /// Stopped by the user.
     Interrupted = 130,
+}
+
+impl ExitCode {
+    pub const ALL: [ExitCode; 13] = [
+        ExitCode::Ok,
+        ExitCode::SomeFailed,
+        ExitCode::Usage,
+        ExitCode::Connect,
+        ExitCode::Auth,
+        ExitCode::Incompatible,
+        ExitCode::Files,
+        ExitCode::Lost,
+        ExitCode::Protocol,
+        ExitCode::Internal,
+        ExitCode::Metadata,
+        ExitCode::Vanished,
+        ExitCode::Interrupted,
+    ];
+
+    /// The one that has this number.
+    pub fn of(number: u8) -> Option<ExitCode> {
+        ExitCode::ALL.into_iter().find(|code| *code as u8 == number)
+    }
+
+    /// Of how two pieces of work have ended, the one that tells more: a failure, then what has vanished, then metadata
+    /// that could not be set; of two failures the first.
+    pub fn worse(self, other: ExitCode) -> ExitCode {
+        let weight = |code| match code {
+            ExitCode::Ok => 0,
+            ExitCode::Metadata => 1,
+            ExitCode::Vanished => 2,
+            _ => 3,
+        };
+        if weight(other) > weight(self) { other } else { self }
+    }
 }
 
 impl Error {

@@ -81,14 +81,14 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "URL", help_heading = JOB)]
     pub webhook: Option<String>,
     /// Repeat the job: start each run this long after the start of the one before
-    #[arg(long, value_name = "TIME", conflicts_with = "cron", help_heading = JOB)]
+    #[arg(long, value_name = "TIME", conflicts_with = "cron", group = "repetition", help_heading = JOB)]
     pub every: Option<JobSpan>,
     /// Repeat the job at the times of a cron expression such as '30 22 * * 1-5'
-    #[arg(long, value_name = "EXPRESSION", help_heading = JOB)]
+    #[arg(long, value_name = "EXPRESSION", group = "repetition", help_heading = JOB)]
     pub cron: Option<String>,
     /// Time zone of --cron, and of --finish-by in a job that repeats, such as Europe/Zurich [default: the
     /// service's]
-    #[arg(long, value_name = "ZONE", help_heading = JOB)]
+    #[arg(long, value_name = "ZONE", requires = "repetition", help_heading = JOB)]
     pub time_zone: Option<String>,
     /// Log in to the other host with this identity of the service's configuration
     #[arg(long, value_name = "NAME", help_heading = JOB)]

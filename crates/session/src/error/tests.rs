@@ -272,3 +272,17 @@ fn the_page_has_the_lists() {
         "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it"
     );
 }
+
+#[test]
+fn of_two_exit_codes_a_failure_stays_and_metadata_gives_way() {
+    for code in ExitCode::ALL {
+        assert_eq!(ExitCode::of(code as u8), Some(code));
+        assert_eq!(ExitCode::Ok.worse(code), code);
+        assert_eq!(code.worse(ExitCode::Ok), code);
+    }
+    assert_eq!(ExitCode::of(12), None);
+    assert_eq!(ExitCode::Metadata.worse(ExitCode::Vanished), ExitCode::Vanished);
+    assert_eq!(ExitCode::Vanished.worse(ExitCode::Metadata), ExitCode::Vanished);
+    assert_eq!(ExitCode::Vanished.worse(ExitCode::SomeFailed), ExitCode::SomeFailed);
+    assert_eq!(ExitCode::Lost.worse(ExitCode::SomeFailed), ExitCode::Lost);
+}

@@ -264,7 +264,7 @@ pub(super) fn wait_for(
     quiet: bool,
 ) -> Result<ExitCode, Error> {
     let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
-    let mut worst = 0_u8;
+    let mut worst = ExitCode::Ok;
     let look = |left: &BTreeMap<String, ()>| -> Result<(u64, Vec<(String, Value)>), Error> {
         let last = client.last_event()?;
         let mut over = Vec::new();
@@ -282,8 +282,7 @@ pub(super) fn wait_for(
         let (last, over) = looked;
         for (id, job) in over {
             left.remove(&id);
-            let code = exit_code(&job);
-            worst = if worst == 0 { code } else { worst };
+            worst = worst.worse(exit_code(&job));
             match json {
                 true => printer::json(&job)?,
                 false if !quiet => printer::line(&format!("{id}: {}", ended(&job))),
@@ -291,7 +290,7 @@ pub(super) fn wait_for(
             }
         }
         if left.is_empty() {
-            return Ok(named(worst));
+            return Ok(worst);
         }
         // Events since `last`, which is older than the answers, so none is missed.
         let has_ended = client.events("/events", Some(last), |told| {
@@ -328,35 +327,38 @@ fn ended(job: &Value) -> String {
 }
 
 /// Returns the exit code that `farhaul cp` would have ended with.
-fn exit_code(job: &Value) -> u8 {
-    let of_error = job["error"]["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
+fn exit_code(job: &Value) -> ExitCode {
+    let number = job["error"]["exit_code"].as_u64().and_then(|number| u8::try_from(number).ok());
+    let of_error = |otherwise| number.map_or(otherwise, |number| ExitCode::of(number).unwrap_or(ExitCode::Internal));
     match JobState::of_name(text(&job["state"])) {
-        // All content has arrived; the error may be about metadata.
-        Some(JobState::Done) => of_error.unwrap_or(ExitCode::Ok as u8),
-        Some(JobState::PartlyFailed) => ExitCode::SomeFailed as u8,
-        Some(JobState::Cancelled) => ExitCode::Interrupted as u8,
-        _ => of_error.unwrap_or(ExitCode::Internal as u8),
+        // All content has arrived; the error may be about metadata, or about files that had gone.
+        Some(JobState::Done) => of_error(ExitCode::Ok),
+        Some(JobState::PartlyFailed) => ExitCode::SomeFailed,
+        Some(JobState::Cancelled) => ExitCode::Interrupted,
+        _ => of_error(ExitCode::Internal),
     }
-}
-
-fn named(code: u8) -> ExitCode {
-    let all = [
-        ExitCode::Ok,
-        ExitCode::SomeFailed,
-        ExitCode::Usage,
-        ExitCode::Connect,
-        ExitCode::Auth,
-        ExitCode::Incompatible,
-        ExitCode::Files,
-        ExitCode::Lost,
-        ExitCode::Protocol,
-        ExitCode::Metadata,
-        ExitCode::Interrupted,
-    ];
-    all.into_iter().find(|one| *one as u8 == code).unwrap_or(ExitCode::Internal)
 }
 
 /// A list of jobs for scripts.
 pub(super) fn as_list(jobs: &[Value]) -> Value {
     json!(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_ends_as_the_copy_would_have_ended() {
+        let job = |state: &str, code: Option<u8>| json!({"state": state, "error": {"exit_code": code}});
+        assert_eq!(exit_code(&job("done", None)), ExitCode::Ok);
+        for code in [ExitCode::Metadata, ExitCode::Vanished] {
+            assert_eq!(exit_code(&job("done", Some(code as u8))), code);
+        }
+        assert_eq!(exit_code(&job("partly_failed", Some(1))), ExitCode::SomeFailed);
+        assert_eq!(exit_code(&job("failed", Some(ExitCode::Lost as u8))), ExitCode::Lost);
+        // A newer service may know a code that this program does not know.
+        assert_eq!(exit_code(&job("failed", Some(99))), ExitCode::Internal);
+        assert_eq!(exit_code(&job("cancelled", None)), ExitCode::Interrupted);
+    }
 }

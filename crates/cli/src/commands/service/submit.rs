@@ -182,6 +182,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_time_zone_without_a_repetition_is_refused() {
+        let job = ["zero:1", "null:", "--time-zone", "UTC"];
+        assert!(submit(&job).unwrap_err().contains("--every"), "{:?}", submit(&job));
+        for repetition in [["--every", "1h"], ["--cron", "30 22 * * *"]] {
+            let spec = submit(&[job.as_slice(), &repetition].concat()).unwrap();
+            assert_eq!(spec.repeat.unwrap().time_zone.as_deref(), Some("UTC"));
+        }
+    }
+
     /// An option that is added to cp or sync needs a rule in the service's table that says who may ask for it
     /// in a job.
     #[test]

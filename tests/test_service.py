@@ -126,7 +126,7 @@ def test_a_second_service_does_not_take_the_first_ones_place(service):
     argv = ["farhaul", "serve", "--listen", "[::]:34999", "--root", daemon.root, "--authorized-keys", daemon.keys,
             "--identity", daemon.identity, "--state", service.state]
     done = service.host.run(argv)
-    assert done.returncode != 0 and b"has the state directory" in done.stderr, done
+    assert done.returncode != 0 and b"already uses the state directory" in done.stderr, done
     assert service.run("jobs") == "no jobs\n"
 
 

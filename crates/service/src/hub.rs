@@ -24,7 +24,7 @@ pub(crate) struct News {
     pub(crate) body: NewsBody,
 }
 
-/// What happened; texts are JSON.
+/// The content of an event; texts are JSON.
 #[derive(Debug)]
 pub(crate) enum NewsBody {
     /// A job is new or has changed.
@@ -80,7 +80,7 @@ impl NewsBody {
 pub(crate) struct HubRead {
     /// The next event, if there is one yet.
     pub(crate) news: Option<Arc<News>>,
-    /// Whether events between the reader's last one and this one are lost.
+    /// True if events between the reader's last one and this one are lost.
     pub(crate) has_gap: bool,
 }
 
@@ -121,7 +121,7 @@ impl Hub {
         self.newest.send_replace(id);
     }
 
-    /// Whether anybody reads. Without readers, nobody needs to make events that only readers need.
+    /// True if anybody reads. Without readers, nobody needs to make events that only readers need.
     pub(crate) fn has_readers(&self) -> bool {
         self.readers() > 0
     }

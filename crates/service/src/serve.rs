@@ -200,7 +200,7 @@ fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// What a reload needs.
+/// Reloads the configuration.
 struct Reloader {
     sources: ConfigSources,
     now: Mutex<Config>,

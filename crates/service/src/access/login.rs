@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 const SECRET: usize = 32;
 const SECRET_CHARS: usize = 43;
 
-/// What a secret is for: the same secret has another hash for each use.
+/// The use of a secret: the same secret has another hash for each use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SecretUse {
     /// A cookie holds it.

@@ -1,4 +1,4 @@
-//! Who may do what: a caller is judged once a request, in one place.
+//! Decides who may do what: a caller is judged once a request, in one place.
 //!
 //! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] says which files the caller
 //! may have moved; `token.rs` makes tokens and recognizes them, `login.rs` does the same for what a browser
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 
 use crate::job::{OptionRule, UsedOption};
 
-/// What a caller may do.
+/// A scope allows a caller one kind of thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -73,7 +73,7 @@ pub struct CallerReach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobPlaces(pub(crate) Vec<LocationSpec>);
 
-/// Who asks.
+/// The caller of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// `local` for the service's own user, otherwise `token:ID`.
@@ -84,7 +84,7 @@ pub(crate) struct Caller {
     pub(crate) address: Option<IpAddr>,
 }
 
-/// What a caller wants to do, as far as rights depend on it.
+/// The thing that a caller wants to do, as far as rights depend on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallerDeed<'a> {
     /// Needs a scope; the caller's reach does not matter.
@@ -110,7 +110,7 @@ impl Caller {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
     }
 
-    /// Whether the caller may do this. No other function judges it.
+    /// An error if the caller may not do this. No other function judges it.
     pub(crate) fn may(&self, deed: CallerDeed<'_>) -> Result<(), Error> {
         let (CallerDeed::Any(scope) | CallerDeed::At(scope, _) | CallerDeed::With(scope, ..)) = deed;
         if !self.has(scope) {
@@ -138,12 +138,12 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may see every job.
+    /// True if the caller may see every job.
     pub(crate) fn sees_all(&self) -> bool {
         self.has(Scope::Read) && self.reach.local.is_none() && self.reach.peers.is_none()
     }
 
-    /// Whether the caller may see jobs at these locations.
+    /// True if the caller may see jobs at these locations.
     pub(crate) fn sees(&self, places: &JobPlaces) -> bool {
         self.may(CallerDeed::At(Scope::Read, places)).is_ok()
     }
@@ -170,7 +170,7 @@ impl CallerReach {
         Ok(())
     }
 
-    /// Whether anything at this peer is within reach; `peer` is its name as jobs show it.
+    /// True if anything at this peer is within reach; `peer` is its name as jobs show it.
     pub(crate) fn knows(&self, peer: &str) -> bool {
         let Some(peers) = &self.peers else { return true };
         let names = match LocationSpec::parse_host(peer.as_ref()) {

@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What every token begins with.
+/// The text that every token begins with.
 const MARK: &str = "fhp_";
 /// How long the secret is, and the checksum, in bytes.
 const SECRET: usize = 32;

@@ -77,7 +77,7 @@ async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// Whether a reader may still read.
+/// Checks whether a reader may still read.
 struct ReadPermission {
     proof: CallerProof,
     withdrawn: watch::Receiver<u64>,
@@ -85,7 +85,7 @@ struct ReadPermission {
 }
 
 impl ReadPermission {
-    /// Whether what the reader has shown is still valid. Asks the store when a token or log-in was withdrawn,
+    /// True if what the reader has shown is still valid. Asks the store when a token or log-in was withdrawn,
     /// and every [`LOOK_EVERY`].
     async fn holds(&mut self, node: &Arc<Node>) -> bool {
         let is_other = self.withdrawn.has_changed().unwrap_or(true);

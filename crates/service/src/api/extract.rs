@@ -25,7 +25,7 @@ use crate::access::{Caller, CallerDeed, Scope};
 use crate::node::Node;
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
-/// What all handlers share.
+/// The state that all handlers share.
 #[derive(Clone)]
 pub(crate) struct App {
     node: Arc<Node>,
@@ -213,7 +213,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// What a kind of request needs.
+/// The requirement of a kind of request.
 pub(crate) trait Requirement {
     /// The scope without which the caller gets 403; `None` if every known caller may.
     const SCOPE: Option<Scope>;

@@ -1,4 +1,4 @@
-//! What holds for all requests: the names by which the node may be called, and how much callers may ask. Both
+//! Rules for all requests: the names by which the node may be called, and how much callers may ask. Both
 //! can change while requests are served.
 
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ impl Gate {
         self.own.write().in_any_case().push(name);
     }
 
-    /// Whether a `Host` header, with a port or without, names this node.
+    /// True if a `Host` header, with a port or without, names this node.
     pub(crate) fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,

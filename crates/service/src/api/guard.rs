@@ -1,5 +1,5 @@
-//! What is refused before any handler sees it: requests for other names, requests of other sites' pages,
-//! tokens in addresses.
+//! Refuses some requests before any handler sees them: requests for other names, requests of other sites'
+//! pages, tokens in addresses.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ struct RecordQuery {
     job: Option<String>,
     /// The other host, as records show it.
     peer: Option<String>,
-    /// Who submitted the job.
+    /// The caller that submitted the job.
     owner: Option<String>,
     /// States, separated by commas.
     state: Option<String>,
@@ -62,7 +62,7 @@ struct RecordQuery {
     since: Option<String>,
     /// Ended before this moment.
     until: Option<String>,
-    /// Whether to count all matching records, too.
+    /// True to count all matching records, too.
     count: bool,
     /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
@@ -102,7 +102,7 @@ struct Records {
     count: Option<u64>,
 }
 
-/// Whether the caller may see a record: it must be allowed to see the job, or everything.
+/// True if the caller may see a record: it must be allowed to see the job, or everything.
 fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
     let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
     match job {
@@ -287,12 +287,12 @@ fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> 
     })
 }
 
-/// What to sum up, and how.
+/// The sums to compute.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct UsageQuery {
-    /// What to sum by: `peer`, `user`, `day`, or `label:NAME`.
+    /// The key to sum by: `peer`, `user`, `day`, or `label:NAME`.
     by: String,
     /// Ended at or after this moment (RFC 3339).
     #[serde(default)]

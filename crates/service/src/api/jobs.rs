@@ -79,7 +79,7 @@ struct JobQuery {
     label: Option<String>,
     /// The other host, as jobs show it.
     peer: Option<String>,
-    /// Who submitted it.
+    /// The caller that submitted it.
     owner: Option<String>,
     /// A part of a source, the destination or a label.
     text: Option<String>,
@@ -88,7 +88,7 @@ struct JobQuery {
     /// `newest` by default; `queue` lists the jobs that are not over, in the order in which they start.
     #[param(inline)]
     order: Order,
-    /// Whether to count the jobs of each state, too.
+    /// True to count the jobs of each state, too.
     counts: bool,
     /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
@@ -322,7 +322,7 @@ struct Log {
     lines: Vec<LogLine>,
 }
 
-/// What has happened to a job, oldest first.
+/// The log of a job, oldest line first.
 #[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), LogQuery),
     responses((status = 200, description = "A page of lines", body = Log)))]
 async fn lines(
@@ -344,7 +344,7 @@ async fn lines(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FileQuery {
-    /// What became of the entries: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated
+    /// Results of the entries: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated
     /// by commas.
     result: Option<String>,
     /// The run; the last one by default.
@@ -366,7 +366,7 @@ struct FileList {
     next_cursor: Option<u64>,
 }
 
-/// What became of each entry of a job.
+/// Lists what became of each entry of a job.
 #[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), FileQuery),
     responses((status = 200, description = "A page of entries", body = FileList)))]
 async fn files(

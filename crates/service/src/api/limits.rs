@@ -113,7 +113,8 @@ impl RequestLimits {
         Ok(())
     }
 
-    /// Whether this address may show another token; no, if it has shown too many wrong ones.
+    /// An error if this address has shown too many wrong tokens; it says after how many seconds it may show
+    /// another one.
     pub(crate) fn may_show_token(&self, address: Option<IpAddr>) -> Result<(), u64> {
         self.may_show_token_at(address, Instant::now())
     }

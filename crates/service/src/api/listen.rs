@@ -75,7 +75,7 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
     Ok(Arc::new(config))
 }
 
-/// What is served at an address.
+/// The part of the API that is served at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressScope {
     /// The whole API.

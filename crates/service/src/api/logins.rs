@@ -26,7 +26,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(create_code))
 }
 
-/// What somebody logs in with: give one of the two.
+/// The token or code to log in with: give one of the two.
 #[derive(Deserialize, ToSchema)]
 struct LoginWish {
     /// The token.
@@ -49,7 +49,7 @@ enum KnownBy {
     Login,
 }
 
-/// Who a caller is.
+/// The identity of a caller.
 #[derive(Debug, Serialize, ToSchema)]
 struct CallerView {
     /// `local` for the service's own user, otherwise `token:ID`.
@@ -127,14 +127,14 @@ async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, forget)]).into_response())
 }
 
-/// Who makes this request.
+/// Says who makes this request.
 #[utoipa::path(get, path = "/me", tag = "log-ins",
     responses((status = 200, description = "The caller", body = CallerView)))]
 async fn me(may: May<ToBeKnown>) -> Json<CallerView> {
     Json(CallerView::from(may.who))
 }
 
-/// What a one-time code allows.
+/// The one-time code to make.
 #[derive(Debug, Deserialize, ToSchema)]
 struct CodeWish {
     /// The scopes of the log-in that the code makes.

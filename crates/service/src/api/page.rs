@@ -15,7 +15,7 @@ pub(super) fn router() -> Router<App> {
     Router::new().route("/", get(page)).route("/{file}", get(page)).route("/assets/{file}", get(page))
 }
 
-/// Whether a path belongs to the page, and not to the API.
+/// True if a path belongs to the page, and not to the API.
 pub(super) fn is_of_page(uri: &Uri) -> bool {
     let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or_default();
     first != "api" && first != "metrics"

@@ -17,14 +17,14 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What happened, where, and what to do.
+    /// One line that says what happened, and where.
     pub detail: String,
     /// The code, such as `FH-NOT-NOW`.
     pub code: String,
-    /// What to do.
+    /// A hint on what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Whether the same request may work later although nobody has changed anything.
+    /// True if the same request may work later although nobody has changed anything.
     pub retryable: bool,
 }
 

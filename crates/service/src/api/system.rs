@@ -54,14 +54,14 @@ struct Health {
     jobs: std::collections::BTreeMap<&'static str, u64>,
 }
 
-/// Whether the process answers.
+/// Checks whether the process answers.
 #[utoipa::path(get, path = "/health/live", tag = "node", responses((status = 204, description = "It answers")))]
 async fn live(_: May<ToRead>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// Whether the node takes new jobs and begins them. A node that is shutting down, or whose disk is full,
-/// answers 503.
+/// Checks whether the node takes new jobs and begins them. A node that is shutting down, or whose disk is
+/// full, answers 503.
 #[utoipa::path(get, path = "/health/ready", tag = "node",
     responses((status = 200, description = "It takes jobs", body = Health)))]
 async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
@@ -81,7 +81,7 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
     health.await.map(Json)
 }
 
-/// What the interfaces, processors, disks and sensors of the node's host have counted so far. Rates are the
+/// The counts of the interfaces, processors, disks and sensors of the node's host so far. Rates are the
 /// differences between two answers.
 #[utoipa::path(get, path = "/host", tag = "node",
     responses((status = 200, description = "The counts", body = HostView)))]

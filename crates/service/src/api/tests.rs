@@ -834,7 +834,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
         answer
     };
     assert_eq!(ask("usual", &usual).await.0, StatusCode::CREATED);
-    // What somebody could try with an option under these rules, out of the token's reach.
+    // Values that somebody could try for an option under these rules, out of the token's reach.
     let attempts = |field: &str| match field {
         "sources" => {
             vec![json!(["/etc/passwd"]), json!([own("x"), own("../b")]), json!(["fh://hpc/incoming/b"])]

@@ -103,7 +103,7 @@ struct Files {
     next_cursor: Option<String>,
 }
 
-/// What became of each file of a watched folder.
+/// Lists what became of each file of a watched folder.
 #[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), WatchedFileQuery),
     responses((status = 200, description = "A page of files", body = Files)))]
 async fn files(

@@ -31,7 +31,7 @@ pub enum AuditOutcome {
     Failed,
 }
 
-/// Who did what.
+/// The content of a line: who did what.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditEntry<'a> {
     /// The caller: a local user, a token's name or a key's fingerprint.

@@ -31,7 +31,7 @@ pub use line::{AuditEntry, AuditOutcome};
 /// How long after it was written a line is on the disk, at the latest.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether each line has the digest of the line before it.
+/// Tells whether each line has the digest of the line before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
     /// Lines have it.
@@ -63,7 +63,7 @@ struct Writer {
     chain: Chain,
     /// The digest of the last line, for the chain.
     previous: Option<blake3::Hash>,
-    /// Whether the file ends within a line: a full disk has cut it off, or somebody else has.
+    /// True if the file ends within a line: a full disk has cut it off, or somebody else has.
     is_torn: bool,
     /// How many lines were lost since the last one was written.
     lost_now: u64,
@@ -145,7 +145,7 @@ impl Audit {
             .map_err(|error| Error::with_source(Code::of_files(&error), "cannot sync the audit log", error))
     }
 
-    /// Whether the following lines are chained.
+    /// Sets whether the following lines are chained.
     pub fn set_chain(&self, chain: Chain) {
         self.shared.writer.lock().in_any_case().chain = chain;
     }

@@ -43,7 +43,7 @@ struct LiveCap {
 #[derive(Debug)]
 struct Seat {
     subject: CapSubject,
-    /// Whether the address of its host was looked up, with success or not.
+    /// True if the address of its host was looked up, with success or not.
     is_looked_up: bool,
     places: WeakCapMemberships,
 }
@@ -176,7 +176,7 @@ impl Tree {
         });
     }
 
-    /// Whether the cap of a session may depend on the address of its far end.
+    /// True if the cap of a session may depend on the address of its far end.
     fn needs_address(&self) -> bool {
         self.caps.values().any(|cap| !cap.networks.is_empty())
     }

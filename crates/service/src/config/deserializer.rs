@@ -90,7 +90,7 @@ impl de::Error for Misfit {
     }
 }
 
-/// What was noted while reading.
+/// Notes that are made while reading.
 #[derive(Debug, Default)]
 pub(crate) struct ReadingNotes {
     /// Keys that no struct has.

@@ -89,7 +89,7 @@ pub(super) fn fault_of(config: &Config, path: &Path, what: &str) -> Option<Strin
     })
 }
 
-/// Whether a path lies below the root, by its name or after links are resolved.
+/// True if a path lies below the root, by its name or after links are resolved.
 pub(crate) fn lies_in(path: &Path, root: &Path) -> bool {
     path.starts_with(root) || leads_to(path).starts_with(leads_to(root))
 }

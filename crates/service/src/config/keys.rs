@@ -34,7 +34,7 @@ pub struct ConfigKey {
 pub struct Section {
     /// The table's name.
     pub name: &'static str,
-    /// Whether there may be any number of these tables, each with a name of its own.
+    /// True if there may be any number of these tables, each with a name of its own.
     pub is_named: bool,
     /// One line of help.
     pub help: &'static str,

@@ -1,4 +1,4 @@
-//! What must hold between keys, and which values make no sense although their types allow them.
+//! The rules between keys, and for values that make no sense although their types allow them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -15,7 +15,7 @@ use super::keys::{ConfigKey, SCHEMA, Section};
 use super::layer::{ValueOrigin, shown_key};
 use super::sources::LoadedConfig;
 
-/// Whether origins are shown behind the values.
+/// Tells whether origins are shown behind the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origins {
     /// With `# /etc/farhaul/farhaul.toml:14` behind each value.

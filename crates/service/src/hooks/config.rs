@@ -76,7 +76,7 @@ fn limit_s() -> u32 {
     LIMIT_S
 }
 
-/// Whether the labels of a job fit those that a hook asks for.
+/// True if the labels of a job fit those that a hook asks for.
 pub(super) fn chooses(wanted: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(name, wanted)| labels.get(name).is_some_and(|value| wanted == "*" || wanted == value))
 }
@@ -92,7 +92,7 @@ impl Hook {
         Duration::from_secs(self.limit_s.into())
     }
 
-    /// Whether the hook is for a job with these labels.
+    /// True if the hook is for a job with these labels.
     pub fn is_for(&self, labels: &BTreeMap<String, String>) -> bool {
         chooses(&self.labels, labels)
     }

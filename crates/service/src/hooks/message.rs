@@ -18,7 +18,7 @@ pub const MESSAGE_SCHEMA: u32 = 1;
 pub struct HookMessage {
     /// [`MESSAGE_SCHEMA`].
     pub schema: u32,
-    /// What has happened.
+    /// The event.
     pub event: HookMoment,
     /// The id of the message. It stays the same when the message is delivered again, and no other message has
     /// it.
@@ -27,7 +27,7 @@ pub struct HookMessage {
     pub at_ms: i64,
     /// The job that it is about.
     pub job: JobWords,
-    /// What became of files; only for `file`.
+    /// The results of files; only for `file`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileWords>,
     /// Why the run failed: for `fail`, and for `post` if some files failed.
@@ -59,7 +59,7 @@ pub struct JobWords {
     pub failed: u64,
 }
 
-/// What became of a file.
+/// The result of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileResult {
@@ -80,7 +80,7 @@ pub struct FileWords {
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// What became of it.
+    /// The result.
     pub result: FileResult,
     /// Its digest, with the algorithm, as in the manifest: `blake3-tree-1MiB:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct FileWords {
 pub struct ErrorWords {
     /// The code, such as `FH-NO-SPACE`.
     pub code: String,
-    /// What happened, and where.
+    /// A line that says what happened, and where.
     pub what: String,
 }
 

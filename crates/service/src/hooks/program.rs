@@ -58,9 +58,9 @@ pub struct ProgramEnd {
     pub status: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether it was killed because it ran longer than its limit.
+    /// True if it was killed because it ran longer than its limit.
     pub timed_out: bool,
-    /// Whether it was killed because somebody asked for it ([`ProgramStop`]).
+    /// True if it was killed because somebody asked for it ([`ProgramStop`]).
     pub stopped: bool,
     /// The last bytes of its standard output and standard error, in the order in which they came.
     pub output: Vec<u8>,
@@ -71,7 +71,7 @@ pub struct ProgramEnd {
 }
 
 impl ProgramEnd {
-    /// Whether it exited with 0 by itself.
+    /// True if it exited with 0 by itself.
     pub fn is_success(&self) -> bool {
         self.status == Some(0) && !self.timed_out && !self.stopped
     }
@@ -374,7 +374,7 @@ impl RunningProgram {
         PollResult { ended: process && self.has_ended(), writable, readable, stopped }
     }
 
-    /// Whether the program has ended. Does not reap it.
+    /// True if the program has ended. Does not reap it.
     fn has_ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(waitid(WaitId::Pid(self.group), look), Ok(None) | Err(Errno::INTR))
@@ -412,7 +412,7 @@ impl RunningProgram {
     }
 }
 
-/// What `poll` has found.
+/// The result of `poll`.
 struct PollResult {
     ended: bool,
     writable: bool,

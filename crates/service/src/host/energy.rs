@@ -113,7 +113,7 @@ pub(super) fn energy(root: &Path) -> Vec<Energy> {
     zones.iter().filter_map(read).collect()
 }
 
-/// Whether some counters of energy exist but cannot be read. Kernels let only root read them, since they
+/// True if some counters of energy exist but cannot be read. Kernels let only root read them, since they
 /// could be used to guess keys.
 pub(super) fn is_hidden(root: &Path) -> bool {
     let zones = files::entries(&root.join("sys/class/powercap"));

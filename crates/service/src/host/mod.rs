@@ -45,7 +45,7 @@ pub struct HostView {
     pub temperatures: Vec<Temperature>,
     /// Energy used, by part of the host.
     pub energy: Vec<Energy>,
-    /// Whether there are counters of energy that the user of the node may not read.
+    /// True if there are counters of energy that the user of the node may not read.
     pub energy_is_hidden: bool,
     /// Power used now, where a sensor measures it.
     pub power: Vec<Power>,

@@ -12,9 +12,9 @@ use super::files;
 pub struct InterfaceView {
     /// Its name, such as `eth0`.
     pub name: String,
-    /// Whether it is up and has a link.
+    /// True if it is up and has a link.
     pub is_up: bool,
-    /// Whether it is a device of its own, and not made of others (a bridge, a tunnel, a bond).
+    /// True if it is a device of its own, and not made of others (a bridge, a tunnel, a bond).
     pub is_physical: bool,
     /// Its nominal speed in bits per second; null if the kernel does not know it.
     pub speed_bps: Option<u64>,

@@ -25,7 +25,7 @@ pub struct DiskView {
     pub written_bytes: u64,
     /// Seconds in which it worked on at least one request.
     pub busy_s: f64,
-    /// Whether it is made of other disks, which count the same bytes: a RAID, a mapping.
+    /// True if it is made of other disks, which count the same bytes: a RAID, a mapping.
     pub is_made_of_others: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<FileSystemSiz
     sized.collect()
 }
 
-/// Whether a file system lies on a disk of this host. Only these are asked for their size, as a server of
+/// True if a file system lies on a disk of this host. Only these are asked for their size, as a server of
 /// another host may not answer.
 fn is_of_interest(file_system: &str) -> bool {
     ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "ntfs3"]

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 /// Why an attempt failed, for people and for programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobFailure {
-    /// What happened, and where, in one line.
+    /// One line that says what happened, and where.
     #[serde(default)]
     pub text: String,
     /// The code, such as `FH-NO-SPACE`.
@@ -16,9 +16,9 @@ pub struct JobFailure {
     pub blame: String,
     /// The exit code that `farhaul cp` would have had.
     pub exit_code: u8,
-    /// Whether another attempt may work although nobody has changed anything.
+    /// True if another attempt may work although nobody has changed anything.
     pub retryable: bool,
-    /// What to do.
+    /// A hint on what to do.
     pub hint: Option<String>,
     /// How the far end has broken the protocol; or, according to the far end, how this end has.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
-//! Who may use which option in a job: one rule for each option of `farhaul cp` and `farhaul sync`, and for
-//! each field of a job's document.
+//! The rules on who may use which option in a job: one for each option of `farhaul cp` and `farhaul sync`,
+//! and for each field of a job's document.
 //!
 //! How to read it: [`JOB_OPTIONS`] is the table. `farhaul submit` refuses options that are not for jobs by
 //! it, [`JobSpec::checked`] judges fields by it, and `access` finds in it what a caller needs for a field.
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::JobSpec;
 
-/// Who may use an option in a job.
+/// The rule on who may use an option in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionRule {
     /// Everybody who may submit jobs.
@@ -37,9 +37,9 @@ pub struct JobOption {
     pub flags: &'static [&'static str],
     /// Its fields in the document, with names joined by dots.
     pub fields: &'static [&'static str],
-    /// Who may use it.
+    /// The rule on who may use it.
     pub rule: OptionRule,
-    /// What to do instead, if it is not for a job.
+    /// A hint on what to do instead, if it is not for a job.
     pub instead: &'static str,
 }
 
@@ -126,7 +126,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
         rule: OptionRule::Terminal,
         instead: "set the field receipt of the job",
     },
-    // What a sync does beyond a copy.
+    // Options that a sync has beyond those of a copy.
     row(&["--checksum"], &["options.sync.checksum"], OptionRule::Anyone),
     row(&["--detect-renames"], &["options.sync.detect_renames"], OptionRule::Anyone),
     row(

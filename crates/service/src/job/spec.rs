@@ -51,7 +51,7 @@ pub struct JobSpec {
     /// The version of this schema: 1.
     #[schema(minimum = 1, maximum = 1)]
     pub schema: u32,
-    /// Whether it is a copy or a sync; a copy by default.
+    /// The kind: a copy or a sync. Default copy.
     #[serde(default)]
     pub kind: JobKind,
     /// The locations that content comes from: absolute paths on the node's host, `[user@]host:path` over SSH,
@@ -96,7 +96,7 @@ pub struct JobSpec {
     /// The key that a daemon at the far end must have: `SHA256:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Whether both ends sign a receipt for what has arrived.
+    /// True if both ends sign a receipt for what has arrived.
     #[serde(default)]
     pub receipt: bool,
 }
@@ -158,10 +158,10 @@ pub struct JobOptions {
     /// Lists of directories, each on a device of its own. A location in one of them is spread over all
     /// directories of its list.
     pub spread: Vec<Vec<String>>,
-    /// What a sync does beyond a copy. Only for the kind `sync`.
+    /// Options that a sync has beyond those of a copy. Only for the kind `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncOptions>,
-    /// Whether to decide and list only, and change nothing.
+    /// True to decide and list only, and to change nothing.
     pub dry_run: bool,
 }
 
@@ -188,7 +188,7 @@ pub struct SelectRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub age_max: Option<JobSpan>,
-    /// Whether to leave out the content of directories on which something is mounted. The directories
+    /// True to leave out the content of directories on which something is mounted. The directories
     /// themselves are taken.
     pub one_file_system: bool,
 }

@@ -82,7 +82,7 @@ impl JobState {
         JobState::Cancelled,
     ];
 
-    /// Whether the job stays in this state by itself.
+    /// True if the job stays in this state by itself.
     pub fn is_final(self) -> bool {
         matches!(self, JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled)
     }

@@ -1,4 +1,4 @@
-//! What the kernel says about this process, read from /proc. A value that it does not provide is left out.
+//! Figures of this process, read from /proc. A value that it does not provide is left out.
 
 use std::fs;
 

@@ -73,7 +73,7 @@ impl DirectionLabel {
     }
 }
 
-/// Who began a transfer.
+/// The side that began a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum OriginLabel {
     /// A job of this node.

@@ -31,7 +31,7 @@ pub struct EntryView {
 pub struct DirectoryView {
     /// The entries, sorted by name.
     pub files: Vec<EntryView>,
-    /// Whether there are more entries than are listed.
+    /// True if there are more entries than are listed.
     pub is_cut: bool,
 }
 

@@ -31,9 +31,9 @@ pub(super) struct HookFeed {
     batcher: HookBatcher<Item>,
     read_to: u64,
     ready: VecDeque<HookBatch<Item>>,
-    /// Whether a batch is being stored, delivered, or noted as delivered.
+    /// True if a batch is being stored, delivered, or noted as delivered.
     pub(super) is_busy: bool,
-    /// Whether that batch was stored by an earlier process.
+    /// True if that batch was stored by an earlier process.
     pub(super) is_recovering: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct HookBatchPart {
     pub(super) to_fix: Option<u64>,
 }
 
-/// What to do with a feed now.
+/// The next step of a feed.
 pub(super) enum FeedStep {
     Tell(HookBatchPart),
     /// Everything was delivered.

@@ -33,7 +33,7 @@ pub(crate) enum CallerProof {
     Login([u8; 32]),
 }
 
-/// Who a caller is.
+/// The identity of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallerIdentity {
     /// The caller, without an address.
@@ -120,7 +120,7 @@ fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
 }
 
 impl Node {
-    /// Who the caller with this proof is now.
+    /// Finds the identity of the caller with this proof, as things are now.
     pub(crate) fn who(&self, proof: CallerProof) -> LoginResult {
         let now_ms = self.clock.now_ms();
         match proof {

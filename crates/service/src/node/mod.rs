@@ -82,7 +82,7 @@ pub(crate) struct Node {
     pub(crate) live_caps: LiveCaps,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
-    /// Whether the service is ending, so that no job begins any more.
+    /// True if the service is ending, so that no job begins any more.
     draining: AtomicBool,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     /// The highest position of any job. It is changed under the lock of the jobs; a new job gets a higher
@@ -124,7 +124,7 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Whether to look at its transfer more often than at others now.
+    /// True if its transfer should be looked at more often than at others now.
     fn is_close(&self) -> bool {
         self.transfer.as_ref().is_some_and(|transfer| transfer.is_close(self.row.finish_by_ms.is_some()))
     }
@@ -216,7 +216,7 @@ impl Node {
         self.jobs.lock().in_any_case()
     }
 
-    /// Whether the conductor was awake recently.
+    /// True if the conductor was awake recently.
     pub(crate) fn moves(&self) -> bool {
         let asleep_s = self.clock.since_boot().as_secs().saturating_sub(self.awake_s.load(Relaxed));
         asleep_s <= 3 * conductor::CLOCK_EVERY.as_secs()

@@ -137,7 +137,7 @@ impl Node {
 }
 
 impl super::PeerSettings {
-    /// Whether the table is for the host of this name.
+    /// True if the table is for the host of this name.
     fn is(&self, name: &str) -> bool {
         host_of(name).is_some_and(|(host, port, _)| self.host.fits(&host, port))
     }

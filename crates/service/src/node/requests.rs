@@ -513,12 +513,12 @@ impl Node {
     }
 }
 
-/// Whether the caller may see a job.
+/// True if the caller may see a job.
 fn sees(caller: &Caller, row: &JobRow) -> bool {
     caller.sees_all() || places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places))
 }
 
-/// Whether a job matches a filter, by the same conditions as in the store.
+/// True if a job matches a filter, by the same conditions as in the store.
 fn fits(wanted: &jobs::JobFilter, row: &JobRow) -> bool {
     let has_label = |(name, value): &(String, String)| row.spec.labels.0.get(name) == Some(value);
     let has_text = |text: &String| {

@@ -32,7 +32,7 @@ pub struct NodeSettings {
     pub retry: RetryRule,
     /// How much of the past is kept.
     pub kept: RetentionRules,
-    /// Whether the curves of runs are kept.
+    /// True if the curves of runs are kept.
     pub curves: bool,
     /// How many seconds a log-in with a browser lasts.
     pub login_s: u64,

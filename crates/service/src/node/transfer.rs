@@ -169,7 +169,7 @@ impl JobTransfer {
         self.stop.is_some()
     }
 
-    /// Whether to look at it more often than at others now.
+    /// True if it should be looked at more often than at others now.
     pub(super) fn is_close(&self, has_deadline: bool) -> bool {
         let is_recent = |at: Instant| at.elapsed() < CLOSE_LOOKS;
         has_deadline && is_recent(self.began) || self.steered.is_some_and(is_recent)

@@ -1,4 +1,4 @@
-//! What callers see of a job.
+//! The view of a job that callers get.
 
 use farhaul_session::Snapshot;
 use farhaul_session::options::Policy;
@@ -20,13 +20,13 @@ pub struct JobView {
     /// Its id.
     #[schema(value_type = String)]
     pub id: JobId,
-    /// Whether it is a copy or a sync.
+    /// The kind: a copy or a sync.
     pub kind: JobKind,
-    /// Who submitted it: `local`, or `token:ID`.
+    /// The caller that submitted it: `local`, or `token:ID`.
     pub owner: String,
     /// Its state.
     pub state: JobState,
-    /// Whether the job is about to stop, but has not stopped yet.
+    /// True if the job is about to stop, but has not stopped yet.
     pub is_stopping: bool,
     /// The sources, as in its document.
     pub sources: Vec<String>,
@@ -54,7 +54,7 @@ pub struct JobView {
     /// The time by which the present run must be finished.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finish_by: Option<Timestamp>,
-    /// Whether it will be finished by then: `open` (not known yet), `makes` (it will) or `misses` (it will
+    /// The prospect of being finished by then: `open` (not known yet), `makes` (it will) or `misses` (it will
     /// not); null without such a time.
     pub prospect: Option<String>,
     /// The number of the present run, or of the last one.
@@ -89,7 +89,7 @@ pub struct JobProgress {
     pub files_total: u64,
     /// Files that are at the destination.
     pub files_done: u64,
-    /// Whether the totals are final.
+    /// True if the totals are final.
     pub totals_known: bool,
     /// Entries that have failed.
     pub failed: u64,
@@ -113,7 +113,7 @@ pub struct JobProgress {
     pub wire_bytes_sent: u64,
     /// `udp`, `tcp`, `ssh` or `local`; empty while there is no connection.
     pub transport: String,
-    /// What limits the rate, in words.
+    /// The thing that limits the rate, in words.
     pub limit: String,
     /// How many seconds it will still take, if known.
     pub seconds_left: Option<u64>,

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-/// What the page may load and do in a browser.
+/// The policy that says what the page may load and do in a browser.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -122,7 +122,7 @@ fn bytes(content: Cow<'static, [u8]>) -> Bytes {
     }
 }
 
-/// Whether a name can be one of the build: at most one directory deep, and not that of a compressed copy.
+/// True if a name can be one of the build: at most one directory deep, and not that of a compressed copy.
 fn is_name(name: &str) -> bool {
     let base = name.strip_prefix(ASSETS).unwrap_or(name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -130,7 +130,7 @@ fn is_name(name: &str) -> bool {
     !base.is_empty() && !base.starts_with('.') && base.bytes().all(is_plain) && !is_beside
 }
 
-/// Whether the browser accepts an encoding, by its `Accept-Encoding`.
+/// True if the browser accepts an encoding, by its `Accept-Encoding`.
 fn accepts(accepted: &str, encoding: &str) -> bool {
     accepted.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);

@@ -1,4 +1,4 @@
-//! Whether and when a failed attempt is followed by another one.
+//! Decides whether and when a failed attempt is followed by another one.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
     }
 }
 
-/// Whether another attempt may work although nobody has changed anything here. A fault of Farhaul would most
+/// True if another attempt may work although nobody has changed anything here. A fault of Farhaul would most
 /// likely occur again.
 fn may_mend(code: Code) -> bool {
     match code {

@@ -24,7 +24,7 @@ impl Default for JobSlots {
     }
 }
 
-/// What a running job is counted by.
+/// The peer and the owner that a running job is counted by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupant<'a> {
     /// `None` for a copy within this host.

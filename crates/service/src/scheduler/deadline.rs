@@ -51,7 +51,7 @@ pub(crate) struct DeadlinePlan {
     pub(crate) prospect: Prospect,
 }
 
-/// Whether it will be finished in time.
+/// The prospect of being finished in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prospect {
     /// It is not known yet.

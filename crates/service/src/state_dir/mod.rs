@@ -43,7 +43,7 @@ pub struct StateDir {
     _lock: File,
 }
 
-/// What a file system has left for this user.
+/// The space that a file system has left for this user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeSpace {
     /// Free bytes.

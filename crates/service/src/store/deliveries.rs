@@ -23,7 +23,7 @@ pub(crate) struct DeliveryRow {
     pub(crate) due_ms: i64,
 }
 
-/// What delivers the message.
+/// The kind of a delivery: what delivers the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryKind {
     Program,

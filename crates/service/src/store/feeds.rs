@@ -23,7 +23,7 @@ pub(crate) struct FeedRow {
     pub(crate) from_at: u64,
     /// The offset at which the batch that is being delivered ends.
     pub(crate) to_at: Option<u64>,
-    /// Whether the run is over, so that the manifest does not grow any more.
+    /// True if the run is over, so that the manifest does not grow any more.
     pub(crate) is_over: bool,
 }
 

@@ -49,7 +49,7 @@ pub struct HistoryRecord {
     pub loss_fraction: f64,
     /// Smoothed round trip at the end, in milliseconds.
     pub rtt_ms: f64,
-    /// What limited the rate, in words.
+    /// The thing that limited the rate, in words.
     pub verdict: String,
     /// The root of the digests' tree, in hex.
     pub tree_root: Option<String>,
@@ -206,7 +206,7 @@ pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Optio
     connection.prepare_cached(question)?.query_row([id], read).optional()
 }
 
-/// What usage is summed up by.
+/// The key that usage is summed up by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UsageKey {
     Peer,

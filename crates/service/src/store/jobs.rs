@@ -12,7 +12,7 @@ use farhaul_session::options::{Policy, RateOptions};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobRow {
     pub(crate) id: JobId,
-    /// Who submitted it.
+    /// The caller that submitted it.
     pub(crate) owner: String,
     pub(crate) spec: JobSpec,
     pub(crate) state: JobState,

@@ -79,7 +79,7 @@ pub(crate) struct Store {
 /// The state of the writing thread.
 #[derive(Debug, Default)]
 struct Health {
-    /// Whether the last change could not be made, and waits.
+    /// True if the last change could not be made, and waits.
     is_failing: AtomicBool,
     waiting: AtomicU64,
 }
@@ -181,7 +181,7 @@ impl Store {
         let _ = self.to_writer.send(Work::Then(Box::new(call)));
     }
 
-    /// Whether changes wait for room on the disk.
+    /// True if changes wait for room on the disk.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.is_failing.load(Relaxed)
     }
@@ -363,7 +363,7 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Whether the change itself is at fault, and not the disk or another process.
+/// True if the change itself is at fault, and not the disk or another process.
 fn is_fault_of_change(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),

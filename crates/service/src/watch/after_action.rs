@@ -55,7 +55,7 @@ impl Confirmation {
     }
 }
 
-/// What was done with a file.
+/// The action that was done on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterOutcome {
     /// Nothing, as nothing was asked for.

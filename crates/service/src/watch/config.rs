@@ -28,7 +28,7 @@ pub struct FolderWatch {
     /// Takes no files that match one of these patterns, and enters no directories that do.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether names that begin with a dot are taken, too.
+    /// True if names that begin with a dot are taken, too.
     #[serde(default)]
     pub hidden: bool,
     /// The action on a file that has arrived.

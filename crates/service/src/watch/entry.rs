@@ -30,7 +30,7 @@ impl WatchedName {
         }
     }
 
-    /// Whether it lies in this directory.
+    /// True if it lies in this directory.
     pub(super) fn is_below(&self, dir: &WatchedName) -> bool {
         dir.0.is_empty() || self.0.strip_prefix(&*dir.0).is_some_and(|rest| rest.starts_with(b"/"))
     }
@@ -87,7 +87,7 @@ impl FileVersion {
         }
     }
 
-    /// Whether it is the same file with the same content, as far as size and time can tell. Permissions or
+    /// True if it is the same file with the same content, as far as size and time can tell. Permissions or
     /// links may differ.
     pub fn is_same_content(&self, other: &FileVersion) -> bool {
         (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)

@@ -37,7 +37,7 @@ pub struct FolderMoment {
     pub unix_ms: i64,
 }
 
-/// Whether somebody has a file open for writing.
+/// Tells whether somebody has a file open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterPresence {
     /// It was not checked.
@@ -48,12 +48,12 @@ pub enum WriterPresence {
     Open,
 }
 
-/// What was seen of a file.
+/// The facts that were seen of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight {
     /// The version of the file.
     pub version: FileVersion,
-    /// Whether somebody has it open for writing.
+    /// Tells whether somebody has it open for writing.
     pub writer: WriterPresence,
 }
 
@@ -103,7 +103,7 @@ struct RestingFile {
     offer: TakeDecision,
 }
 
-/// Whether a waiting file is taken.
+/// The decision about taking a waiting file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TakeDecision {
     No,
@@ -114,7 +114,7 @@ enum TakeDecision {
 }
 
 impl Row {
-    /// Whether nobody has taken it.
+    /// True if nobody has taken it.
     fn is_free(&self) -> bool {
         matches!(self.status, FileStatus::New | FileStatus::Settling)
     }

@@ -40,14 +40,14 @@ impl NameFilter {
         Ok(NameFilter { filter, hidden: watch.hidden, moved })
     }
 
-    /// Whether a file is to be taken. For the directories above it, ask [`Self::enters`].
+    /// True if a file is to be taken. For the directories above it, ask [`Self::enters`].
     pub fn takes(&self, path: &[u8]) -> bool {
         let name = last(path);
         let is_ours = name.starts_with(b".") && OURS.iter().any(|end| name.ends_with(end));
         !is_ours && !name.ends_with(MARKER.as_bytes()) && self.shows(name) && !self.excludes(path, false)
     }
 
-    /// Whether a directory is looked into.
+    /// True if a directory is looked into.
     pub fn enters(&self, path: &[u8]) -> bool {
         self.moved.as_deref() != Some(path) && self.shows(last(path)) && !self.excludes(path, true)
     }

@@ -67,7 +67,7 @@ pub(super) fn look(root: impl AsFd, name: &WatchedName) -> io::Result<Option<Sta
     }
 }
 
-/// Whether the error means that the file does not exist, or is something else.
+/// True if the error means that the file does not exist, or is something else.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP];
     error.raw_os_error().is_some_and(|number| gone.contains(&Errno::from_raw_os_error(number)))
@@ -77,7 +77,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Whether other hosts may change files there, which the kernel does not report.
+/// True if other hosts may change files there, which the kernel does not report.
 pub(super) fn is_shared(directory: impl AsFd) -> bool {
     // The kernel's number has 32 bits, whatever the width and sign of the field.
     fstatfs(directory).is_ok_and(|found| SHARED.contains(&(found.f_type as u64 & 0xffff_ffff)))

@@ -190,7 +190,7 @@ impl Watcher {
         self.wake.clone()
     }
 
-    /// What is known about each file.
+    /// The facts that are known about each file.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }

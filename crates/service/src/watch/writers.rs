@@ -61,7 +61,7 @@ fn id(descriptor: &Path) -> Option<FileId> {
     is_file.then(|| (makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
-/// Whether the descriptor can be written to, by its flags as the kernel shows them.
+/// True if the descriptor can be written to, by its flags as the kernel shows them.
 fn writes(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     // If the flags are not known, this counts as a writer, and the file is looked at again.

@@ -107,7 +107,7 @@ fn wrong_files_and_what_is_said_of_them() {
                 "7: caps.a.parent: there is no [caps.b]",
             ],
         ),
-        // What must hold between keys.
+        // Rules between keys.
         (
             "[serve]\nlisten = []\nroot = \"/srv/d\"\n",
             &["2: serve.listen: is empty, but there is a root to serve"],

@@ -22,7 +22,7 @@ pub use times::{TimeZoneName, WeeklyWindow};
 pub(crate) trait TextValue: Sized + fmt::Display {
     /// The words for it in an error: "a rate such as \"2G\"".
     const EXPECTED: &'static str;
-    /// Whether the text may be a secret by mistake, so that errors must not repeat it.
+    /// True if the text may be a secret by mistake, so that errors must not repeat it.
     const IS_SECRET: bool = false;
 
     fn read(text: &str) -> Option<Self>;

@@ -49,7 +49,7 @@ impl HostPattern {
         HostPattern::read(text)
     }
 
-    /// Whether it fits a host at a port. A pattern without a port fits all ports.
+    /// True if it fits a host at a port. A pattern without a port fits all ports.
     pub fn fits(&self, host: &str, port: Option<u16>) -> bool {
         let with_port = |port: u16| match host.contains(':') && !host.starts_with('[') {
             true => format!("[{host}]:{port}"),
@@ -58,7 +58,7 @@ impl HostPattern {
         self.matches(host) || port.is_some_and(|port| self.matches(&with_port(port)))
     }
 
-    /// Whether it fits `host`, or `host:port`. Upper and lower case make no difference.
+    /// True if it fits `host`, or `host:port`. Upper and lower case make no difference.
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let mut parts = self.0.split('*');
@@ -84,7 +84,7 @@ impl TextValue for HostPattern {
 }
 
 impl NetworkValue {
-    /// Whether the network contains an address. An IPv4 address that is written as an IPv6 one counts as
+    /// True if the network contains an address. An IPv4 address that is written as an IPv6 one counts as
     /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let first = |bits: u32, width: u32, value: u128| match bits {

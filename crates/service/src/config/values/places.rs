@@ -25,7 +25,7 @@ pub enum SecretPlace {
     Credential(String),
 }
 
-/// What happens to a watched file once the receiver has confirmed that it is there and synced.
+/// The action on a watched file once the receiver has confirmed that it is there and synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterValue {
     /// It stays as it is.

@@ -145,7 +145,7 @@ pub struct AllowedNetwork {
 }
 
 impl AllowedNetwork {
-    /// Whether the network contains an address. An IPv4 network does not contain the IPv4 address inside an
+    /// True if the network contains an address. An IPv4 network does not contain the IPv4 address inside an
     /// IPv6 one.
     pub fn covers(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -225,7 +225,7 @@ impl OwnAddresses {
     }
 }
 
-/// Whether an address belongs to this host: sockets can be bound only at the host's own addresses.
+/// True if an address belongs to this host: sockets can be bound only at the host's own addresses.
 fn is_of_host(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }

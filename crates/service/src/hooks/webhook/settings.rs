@@ -57,7 +57,7 @@ fn ends() -> BTreeSet<HookMoment> {
 }
 
 impl Webhook {
-    /// Whether it is called at this moment for a job with these labels.
+    /// True if it is called at this moment for a job with these labels.
     pub fn is_for(&self, when: HookMoment, labels: &BTreeMap<String, String>) -> bool {
         self.on.contains(&when) && chooses(&self.labels, labels)
     }

@@ -21,7 +21,7 @@ pub struct WebhookUrl {
 }
 
 impl WebhookUrl {
-    /// Whether it is `https`.
+    /// True if it is `https`.
     pub fn is_tls(&self) -> bool {
         self.is_tls
     }

@@ -159,7 +159,7 @@ impl FolderThread {
         }
     }
 
-    /// Whether the folder lies within its owner's reach after links are resolved.
+    /// True if the folder lies within its owner's reach after links are resolved.
     fn is_within(&self) -> bool {
         self.row.spec.watch().is_ok_and(|watch| self.reaches(&watch.folder))
     }

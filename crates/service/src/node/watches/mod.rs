@@ -38,7 +38,7 @@ const CONFIGURATION: &str = "configuration";
 #[derive(Default)]
 pub(super) struct WatchTable {
     all: Mutex<BTreeMap<String, RunningWatch>>,
-    /// Whether the service is ending, so that no further watch begins.
+    /// True if the service is ending, so that no further watch begins.
     is_over: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ enum Order {
 pub struct WatchView {
     /// Its id.
     pub id: String,
-    /// Who made it: `local`, `token:ID`, or `configuration`. Its jobs have the same owner.
+    /// The caller that made it: `local`, `token:ID`, or `configuration`. Its jobs have the same owner.
     pub owner: String,
     /// When it was made.
     #[schema(value_type = String, format = DateTime)]

@@ -40,7 +40,7 @@ pub struct WatchSpec {
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub exclude: Vec<String>,
-    /// Whether names that begin with a dot are taken, too.
+    /// True if names that begin with a dot are taken, too.
     #[serde(default)]
     pub hidden: bool,
     /// The action on a file that has arrived.
@@ -129,7 +129,7 @@ impl WatchSpec {
         Ok(self)
     }
 
-    /// What to watch, and how.
+    /// The settings of the watched folder.
     pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
         use std::os::unix::ffi::OsStringExt as _;
         let bad = || Error::new(Code::BadLocation, format!("{}: this is not an escaped path", self.folder));

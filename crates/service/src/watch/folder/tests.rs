@@ -29,7 +29,7 @@ fn status(folder: &Folder) -> Option<FileStatus> {
     folder.entry(&name()).map(|entry| entry.status)
 }
 
-/// Whether the file is taken if these things are seen at these seconds, in this order.
+/// True if the file is taken if these things are seen at these seconds, in this order.
 fn is_taken(sights: &[(u64, i64, WriterPresence)]) -> bool {
     let mut folder = folder(vec![]);
     for (second, mtime, writer) in sights {
@@ -411,7 +411,7 @@ struct World {
     /// Files of which another version was seen since the last one was taken.
     other: BTreeSet<WatchedName>,
     jobs: Vec<(WatchedName, String)>,
-    /// Whether some offer was not answered.
+    /// True if some offer was not answered.
     unanswered: bool,
 }
 

@@ -28,7 +28,7 @@ impl Resolve for TestResolver {
     }
 }
 
-/// What a server does with each connection once it has read a request.
+/// The behaviour of a server on each connection, once it has read a request.
 #[derive(Clone, Copy)]
 enum Behaviour {
     /// Sends this answer, and closes.

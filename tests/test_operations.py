@@ -86,7 +86,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
     service.wait(running, waiting, after)
     record = next(record for record in service.json("history") if record["job"] == running)
     assert (record["state"], record["attempts"]) == ("done", 1), record
-    assert "started again" not in service.run("logs", running)
+    assert "was restarted" not in service.run("logs", running)
 
 
 @pytest.mark.parametrize("drain, again", [("0s", False), ("1s", False), ("1h", True)])
@@ -208,7 +208,7 @@ def test_metrics_have_addresses_of_their_own_with_the_rules_of_the_api(own_net):
     listen = '[metrics]\nlisten = ["[::]:34050"]\n'
     config.write_text(listen)
     checked = own_net.alpha.run(["farhaul", "config", "check", "--config", config])
-    assert checked.returncode == EXIT_USAGE and b"which needs tls_cert and tls_key of api" in checked.stdout, checked
+    assert checked.returncode == EXIT_USAGE and b"set tls_cert and tls_key of api" in checked.stdout, checked
     config.write_text(f'{listen}[api]\nhosts = ["alpha"]\ntls_cert = "{certificate}"\ntls_key = "{key}"\nmax_connections = 3\n')
     service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=["--config", config])
     token = service.run("token", "create", "--scope", "read").strip()

@@ -280,7 +280,7 @@ def test_a_configuration_is_read_anew_while_jobs_run(service):
     os.chmod(config, 0o600)
     import signal
     service.daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "read anew" in service.daemon.log_text(), what="it is read")
+    wait_until(lambda: "was reloaded" in service.daemon.log_text(), what="it is read")
     first, second = (service.submit("zero:", "null:", "--rate", "8M") for _ in range(2))
     wait_until(lambda: service.job(first)["state"] == "running", what="the first one runs")
     time.sleep(0.5)

@@ -84,7 +84,7 @@ pub(super) async fn no_route(uri: Uri) -> HandlerFailure {
 /// The answer if the path takes no request of this method.
 pub(super) async fn no_method(request: Request) -> HandlerFailure {
     let what = format!(
-        "{} takes no {}",
+        "{} does not take {}",
         farhaul_text::printable(request.uri().path().as_bytes(), 200),
         request.method()
     );

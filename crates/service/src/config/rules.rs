@@ -254,7 +254,7 @@ impl List {
             self.add(&["hooks", name, "args"], format!("has more than {ARGS_MAX}"));
         }
         if hook.args.iter().any(|word| word.contains('\0')) {
-            self.add(&["hooks", name, "args"], "has a NUL character, which ends a word");
+            self.add(&["hooks", name, "args"], "has a NUL character, which no argument can have");
         }
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
         self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
@@ -276,7 +276,7 @@ impl List {
         if let (AfterValue::Move(target), Some(path)) = (&watch.after, &watch.path)
             && target.as_path() == path.as_path()
         {
-            self.add(&["watch", name, "after"], "moves files to where they are");
+            self.add(&["watch", name, "after"], "moves files to the directory that they are in");
         }
     }
 

@@ -216,13 +216,13 @@ fn read_file(path: &Path) -> Result<Option<String>, String> {
     }
     if ![0, geteuid().as_raw()].contains(&meta.uid()) {
         return Err(
-            "it belongs to another user, who could have programs started; give it to root or to this user"
+            "it belongs to another user, who could have programs started: give it to root or to this user"
                 .into(),
         );
     }
     // A device, such as /dev/stdin, cannot be replaced by other users.
     if meta.is_file() && meta.mode() & 0o022 != 0 {
-        return Err("others may write it, and could have programs started; chmod go-w".into());
+        return Err("other users can write to it, and could have programs started: chmod go-w".into());
     }
     let mut bytes = Vec::new();
     file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(told)?;

@@ -208,7 +208,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[hooks.h]\non = \"post\"\nprogram = \"/p\"\nargs = [\"a\\u0000\"]\n",
-            &["4: hooks.h.args: has a NUL character, which ends a word"],
+            &["4: hooks.h.args: has a NUL character, which no argument can have"],
         ),
         (
             "[watch.w]\n",
@@ -222,7 +222,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nafter = \"move /a\"\n",
-            &["4: watch.w.after: moves files to where they are"],
+            &["4: watch.w.after: moves files to the directory that they are in"],
         ),
         (
             "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nsettle = \"0s\"\n",

@@ -371,7 +371,7 @@ impl JsonBody {
         let read = read.and_then(|read: T| reader.end().map(|()| read));
         if let (Ok(_), Some(path)) = (&read, unknown) {
             let path = farhaul_text::printable(path.as_bytes(), 80);
-            return Err(Error::new(Code::BadOption, format!("the body: there is no '{path}'")).into());
+            return Err(Error::new(Code::BadOption, format!("the body: there is no field '{path}'")).into());
         }
         read.map_err(|error| {
             let status = match error.classify() {

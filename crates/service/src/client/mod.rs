@@ -167,7 +167,7 @@ impl ServiceClient {
                 ControlFlow::Break(())
             },
         )?;
-        last.ok_or_else(|| no_service(&format!("the service at {} tells no events", self.address)))
+        last.ok_or_else(|| no_service(&format!("the service at {} sends no events", self.address)))
     }
 
     /// As [`ServiceClient::events`], and calls `opened` when the stream begins: from then on nothing is
@@ -280,7 +280,7 @@ impl ServiceClient {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Error> {
         let broke = |error: hyper::Error| {
-            no_service(&format!("the service at {} has hung up: {error}", self.address))
+            no_service(&format!("the service at {} has closed the connection: {error}", self.address))
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
         // The task ends with the response.
@@ -299,7 +299,7 @@ async fn whole(response: Response<Incoming>) -> Result<String, Error> {
         no_service(&format!("the service's answer has broken off: {error}"))
     };
     let bytes = body.collect().await.map_err(broke)?.to_bytes();
-    String::from_utf8(bytes.into()).map_err(|_| no_service("the service's answer is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| no_service("the service's answer is not text"))
 }
 
 /// The error that the service has answered with.

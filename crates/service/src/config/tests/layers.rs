@@ -95,7 +95,9 @@ fn a_file_that_others_could_change_is_refused() {
         let told = world.told(world.sources().load());
         let expected: &[&str] = match is_fine {
             true => &[],
-            false => &["etc/farhaul.toml: other users can write to it, and could have programs started: chmod go-w"],
+            false => &[
+                "etc/farhaul.toml: other users can write to it, and could have programs started: chmod go-w",
+            ],
         };
         assert_eq!(told, expected, "{mode:o}");
     }

@@ -65,7 +65,7 @@ def test_a_document_says_the_same_as_a_command_line(service):
     }
     id = service.submit("--spec", "-", "--wait", input=json.dumps(document).encode())
     assert [path.name for path in (service.far.root / "tree").iterdir()] == ["keep"], id
-    for wrong, part in [("{", "line 1"), ('{"schema": 1, "sources": ["/a"], "destination": "/b", "x": 1}', "there is no 'x'"),
+    for wrong, part in [("{", "line 1"), ('{"schema": 1, "sources": ["/a"], "destination": "/b", "x": 1}', "there is no field 'x'"),
                         ('{"schema": 9, "sources": ["/a"], "destination": "/b"}', "schema 9")]:
         service.run("submit", "--spec", "-", input=wrong.encode(), expect=EXIT_USAGE)
         assert part in service.stderr, service.stderr

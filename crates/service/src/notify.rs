@@ -101,7 +101,9 @@ impl Watchdog {
                     alive();
                     hangs = false;
                 } else if !std::mem::replace(&mut hangs, true) {
-                    tracing::error!("threads of the service hang: the service manager will restart it");
+                    tracing::error!(
+                        "threads of the service hang: the service manager is not told that it is alive"
+                    );
                 }
             }
         });

@@ -29,7 +29,9 @@ fn wrong_files_and_what_is_said_of_them() {
         ("[serve]\nread_only = \"yes\"\n", &["2: serve.read_only: expected true or false, found \"yes\""]),
         (
             "[serve]\nmax_rate = \"2X\"\n",
-            &["2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits per second), found \"2X\""],
+            &[
+                "2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits per second), found \"2X\"",
+            ],
         ),
         (
             "[serve]\nmax_rate = 2.5\n",

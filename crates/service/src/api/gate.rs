@@ -15,7 +15,7 @@ use crate::config::Config;
 pub(crate) struct Gate {
     /// Names that the configuration lists.
     hosts: RwLock<Vec<String>>,
-    /// Addresses that the node listens at.
+    /// `localhost`, and the addresses that the node listens at.
     own: RwLock<Vec<String>>,
     pub(crate) limits: RequestLimits,
     body_max: AtomicUsize,

@@ -73,7 +73,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
     status, problem = ready(service)
     assert (status, problem["code"]) == (503, "FH-BUSY") and "ending" in problem["detail"], problem
     told = manager.hear("STOPPING=1")
-    assert "EXTEND_TIMEOUT_USEC=60000000" in told and "waits for 1 job and 1 session of a client" in told, told
+    assert "EXTEND_TIMEOUT_USEC=60000000" in told and "waiting for 1 job and 1 session of a client" in told, told
     late = finish(client(service, "--busy-wait", "0", source, service.daemon.url("late", host="alpha")))
     assert late.code == EXIT_CONNECT and "is busy: the daemon is ending" in late.stderr, late
     # A job that is submitted now is kept for later, like one that waited.
@@ -86,7 +86,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
     service.wait(running, waiting, after)
     record = next(record for record in service.json("history") if record["job"] == running)
     assert (record["state"], record["attempts"]) == ("done", 1), record
-    assert "started again" not in service.run("logs", running)
+    assert "was restarted" not in service.run("logs", running)
 
 
 @pytest.mark.parametrize("drain, again", [("0s", False), ("1s", False), ("1h", True)])
@@ -141,9 +141,9 @@ def test_a_history_that_is_too_large_loses_its_oldest_records(own_net):
 def configured(service, text):
     """Gives the running service this configuration, and waits until it has read it."""
     service.config.write_text(text)
-    lines = service.daemon.log_text().count("the configuration was read anew")
+    lines = service.daemon.log_text().count("the configuration was reloaded")
     service.daemon.process.send_signal(signal.SIGHUP)
-    read = lambda: service.daemon.log_text().count("the configuration was read anew") > lines
+    read = lambda: service.daemon.log_text().count("the configuration was reloaded") > lines
     wait_until(read, 20, 0.05, "the configuration is read")
 
 
@@ -208,7 +208,7 @@ def test_metrics_have_addresses_of_their_own_with_the_rules_of_the_api(own_net):
     listen = '[metrics]\nlisten = ["[::]:34050"]\n'
     config.write_text(listen)
     checked = own_net.alpha.run(["farhaul", "config", "check", "--config", config])
-    assert checked.returncode == EXIT_USAGE and b"which needs tls_cert and tls_key of api" in checked.stdout, checked
+    assert checked.returncode == EXIT_USAGE and b"set tls_cert and tls_key of api" in checked.stdout, checked
     config.write_text(f'{listen}[api]\nhosts = ["alpha"]\ntls_cert = "{certificate}"\ntls_key = "{key}"\nmax_connections = 3\n')
     service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=["--config", config])
     token = service.run("token", "create", "--scope", "read").strip()
@@ -289,8 +289,8 @@ def test_sockets_of_the_service_manager_are_taken(own_net, user):
 
 
 @pytest.mark.parametrize("sockets, part", [
-    (["farhaul.socket=file:/dev/null"], "hands over farhaul.socket, which is no socket for that"),
-    (["web=tcp:[::]:34001"], "hands over web, which is no socket for that"),
+    (["farhaul.socket=file:/dev/null"], "passes a socket farhaul.socket, which is not of the kind for that name"),
+    (["web=tcp:[::]:34001"], "passes a socket web, which is not of the kind for that name"),
     (at("[::]:34001", "udp"), "UDP [::]:34001 was handed over without TCP"),
     ([*at("[::]:34001", "udp", "tcp"), *at("[::]:34002", "tcp")], "TCP [::]:34002 was handed over without UDP"),
     ([*at("[::]:34001", "udp", "tcp"), "metrics=tcp:[::]:34003"], "at [::]:34003 without TLS"),

@@ -66,7 +66,7 @@ def test_a_document_says_the_same_as_a_command_line(service):
     }
     id = service.submit("--spec", "-", "--wait", input=json.dumps(document).encode())
     assert [path.name for path in (service.far.root / "tree").iterdir()] == ["keep"], id
-    for wrong, part in [("{", "line 1"), ('{"schema": 1, "sources": ["/a"], "destination": "/b", "x": 1}', "there is no 'x'"),
+    for wrong, part in [("{", "line 1"), ('{"schema": 1, "sources": ["/a"], "destination": "/b", "x": 1}', "there is no field 'x'"),
                         ('{"schema": 9, "sources": ["/a"], "destination": "/b"}', "schema 9")]:
         service.run("submit", "--spec", "-", input=wrong.encode(), expect=EXIT_USAGE)
         assert part in service.stderr, service.stderr
@@ -127,7 +127,7 @@ def test_a_second_service_does_not_take_the_first_ones_place(service):
     argv = ["farhaul", "serve", "--listen", "[::]:34999", "--root", daemon.root, "--authorized-keys", daemon.keys,
             "--identity", daemon.identity, "--state", service.state]
     done = service.host.run(argv)
-    assert done.returncode != 0 and b"has the state directory" in done.stderr, done
+    assert done.returncode != 0 and b"already uses the state directory" in done.stderr, done
     assert service.run("jobs") == "no jobs\n"
 
 
@@ -281,7 +281,7 @@ def test_a_configuration_is_read_anew_while_jobs_run(service):
     os.chmod(config, 0o600)
     import signal
     service.daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "read anew" in service.daemon.log_text(), what="the configuration is read")
+    wait_until(lambda: "was reloaded" in service.daemon.log_text(), what="the configuration is read")
     first, second = (service.submit("zero:", "null:", "--rate", "8M") for _ in range(2))
     wait_until(lambda: service.job(first)["state"] == "running", what="the first job runs")
     time.sleep(0.5)

@@ -100,7 +100,7 @@ fn what_the_service_manager_hands_over_is_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let (code, stderr) = handed_over(folder.path(), "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=udp");
     assert!(
-        code == Some(2) && stderr.contains("hands over udp, which is no socket for that"),
+        code == Some(2) && stderr.contains("passes a socket udp, which is not of the kind for that name"),
         "{code:?} {stderr}"
     );
     for wrong in [

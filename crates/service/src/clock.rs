@@ -1,14 +1,14 @@
-//! The two clocks of the service: what people call the time, and what only goes forward.
+//! The two clocks of the service: the wall clock, and one that only goes forward.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// Where the time comes from.
+/// The clock of the service.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
-    /// A file with seconds to add to the host's clock, for tests; read at every look.
+    /// A file with seconds to add to the host's wall clock, for tests. It is read at each look.
     shift: Option<PathBuf>,
 }
 
@@ -18,25 +18,25 @@ impl Clock {
         Clock::default()
     }
 
-    /// The host's clock, set off by the number in this file.
+    /// The host's clock, shifted by the number of seconds in this file.
     pub fn shifted_by(file: PathBuf) -> Clock {
         Clock { shift: Some(file) }
     }
 
-    /// Milliseconds since 1970. It may jump.
+    /// Milliseconds since 1970 by the wall clock. It may jump.
     pub(crate) fn now_ms(&self) -> i64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         now.saturating_add(self.shift_ms())
     }
 
-    /// The same, as a time.
+    /// The wall clock's time as a timestamp.
     #[cfg(test)]
     pub(crate) fn now(&self) -> Timestamp {
         timestamp(self.now_ms())
     }
 
-    /// Since the host was started, time asleep included. It only goes forward.
+    /// The time since the host was started, including time asleep. It only goes forward.
     pub(crate) fn since_boot(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -50,23 +50,23 @@ impl Clock {
     }
 }
 
-/// The time of so many milliseconds since 1970.
+/// The timestamp that is this many milliseconds after 1970.
 pub(crate) fn timestamp(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// How far the wall clock was set since the last look.
+/// Finds by how much the wall clock was set between two looks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
-    /// What the one clock has beyond the other.
+    /// The wall clock's time less the time since boot, at the last step.
     ahead_ms: Option<i64>,
 }
 
-/// What is less is drift.
+/// A difference below this is drift and not a step.
 const STEP_MS: i64 = 2000;
 
 impl Steps {
-    /// Milliseconds by which the wall clock has jumped since it was last looked at; 0 for none.
+    /// By how many milliseconds the wall clock has jumped since the last look; 0 if it has not.
     pub(crate) fn look(&mut self, wall_ms: i64, since_boot: Duration) -> i64 {
         let boot_ms = i64::try_from(since_boot.as_millis()).unwrap_or(i64::MAX);
         let ahead_ms = wall_ms.saturating_sub(boot_ms);

@@ -1,6 +1,7 @@
-//! How the service ends: nothing begins any more, what runs has some time, and what is left stops so that it can go on later.
+//! The end of the service: no job begins any more, running jobs get some time, and what is left then stops in
+//! a way that it can go on later.
 //!
-//! Always true: the service manager knows by then that it ends, and for how long.
+//! Always true: the service manager knows that the service is ending, and until when to wait for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,17 +12,18 @@ use farhaul_handover::Held as _;
 use crate::node::{Node, STOP_TIME};
 use crate::notify::Manager;
 
-/// How often the manager hears how it stands.
+/// How often the service manager is told what the service waits for.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Until when it hears the next time, at the latest.
+/// When the service manager is told again, at the latest.
 const NEXT_TELLING: Duration = Duration::from_secs(60);
-/// What is left to do when all transfers have stopped: requests end, and what was done is written.
+/// How long the rest takes after all transfers have stopped: requests end, and the store is written.
 const REST_TIME: Duration = Duration::from_secs(30);
 
-/// The end of the service.
+/// Ends the service.
 pub(crate) struct Drain<T> {
     node: Arc<Node>,
-    /// How long what runs may take, as the configuration says by then.
+    /// How long running jobs and sessions may go on. It is asked when the end begins, as the configuration
+    /// may have changed.
     time: T,
     told: Mutex<Option<Instant>>,
 }
@@ -31,7 +33,7 @@ impl<T: Fn() -> Duration> Drain<T> {
         Drain { node, time, told: Mutex::default() }
     }
 
-    /// Tells the manager what is waited for, if it has not heard lately.
+    /// Tells the service manager what the service waits for, but at most every [`TELL_EVERY`].
     fn tell(&self, jobs: usize, sessions: usize) {
         let mut told = self.told.lock().in_any_case();
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
@@ -48,7 +50,7 @@ fn status(jobs: usize, sessions: usize) -> String {
     };
     let (jobs, sessions) =
         (count(jobs, "job", "jobs"), count(sessions, "session of a client", "sessions of clients"));
-    format!("ending: waits for {jobs} and {sessions}")
+    format!("ending: waiting for {jobs} and {sessions}")
 }
 
 impl<T: Fn() -> Duration + Send + Sync> ShutdownHook for Drain<T> {
@@ -77,8 +79,8 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_said_in_words() {
-        assert_eq!(status(1, 0), "ending: waits for 1 job and 0 sessions of clients");
-        assert_eq!(status(2, 1), "ending: waits for 2 jobs and 1 session of a client");
+        assert_eq!(status(1, 0), "ending: waiting for 1 job and 0 sessions of clients");
+        assert_eq!(status(2, 1), "ending: waiting for 2 jobs and 1 session of a client");
     }
 
     #[test]
@@ -88,7 +90,7 @@ mod tests {
         let allowed = Duration::from_secs(allowed.and_then(|seconds| seconds.parse().ok()).unwrap());
         let drain = crate::config::Config::default().serve.drain.0;
         assert!(allowed >= drain + STOP_TIME + REST_TIME, "{allowed:?}");
-        // Nor does it come to its end between two tellings.
+        // The time that was announced does not run out before the manager is told again.
         assert!(NEXT_TELLING > TELL_EVERY * 2);
     }
 }

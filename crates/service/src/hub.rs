@@ -1,7 +1,7 @@
-//! What is told to those who watch: a ring of the last things that have happened, from which every reader reads by himself.
+//! News for the API's event streams: a ring of the last events, from which each reader reads by itself.
 //!
-//! Always true: whoever tells never waits; a reader costs nothing but his own reading, however slow he is; one that has missed
-//! something hears that he has.
+//! Always true: the writer never waits; a slow reader costs no more than a fast one; a reader that has missed
+//! news is told so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,30 +12,30 @@ use tokio::sync::watch;
 use crate::access::{Caller, JobPlaces};
 use crate::job::JobId;
 
-/// Things that the ring holds, and their bytes.
+/// The most entries of the ring, and the most bytes of them.
 const ENTRIES_MAX: usize = 8192;
 const BYTES_MAX: usize = 8 << 20;
 
-/// One thing that has happened.
+/// One event.
 #[derive(Debug)]
 pub(crate) struct News {
-    /// Later ones have higher numbers.
+    /// Later events have higher ids.
     pub(crate) id: u64,
     pub(crate) body: NewsBody,
 }
 
-/// What has happened; texts are JSON.
+/// The content of an event; texts are JSON.
 #[derive(Debug)]
 pub(crate) enum NewsBody {
-    /// A job is another one than before, or new.
+    /// A job is new or has changed.
     Job { job: JobId, places: Arc<JobPlaces>, text: String },
-    /// A line of a job's log.
+    /// A new line in a job's log.
     Log { job: JobId, places: Arc<JobPlaces>, text: String },
-    /// How far those are that run, once a second.
+    /// How far the running transfers are, once a second.
     Progress(Vec<(JobId, Arc<JobPlaces>, String)>),
-    /// Something about a watched folder.
+    /// A watched folder has changed.
     Watch { places: Arc<JobPlaces>, text: String },
-    /// Something that is not about a job: a cap, a token, the service itself. Its kind and what it is.
+    /// Something that concerns no job: a cap, a token, the service itself. With its kind.
     Other { kind: &'static str, text: String },
 }
 
@@ -50,7 +50,8 @@ impl NewsBody {
         }
     }
 
-    /// The kind, and what of it the caller may see; nothing if that is none of it. With a job, only what is about that.
+    /// The kind of the event, and the part that the caller may see; `None` if that is nothing. With `only`,
+    /// events of other jobs are left out.
     pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(&'static str, String)> {
         let is_asked = |job: &JobId| only.is_none_or(|only| only == *job);
         match self {
@@ -58,7 +59,7 @@ impl NewsBody {
                 (is_asked(job) && caller.sees(places)).then(|| ("job", text.clone()))
             }
             NewsBody::Log { job, places, text } => {
-                // Lines are for who asks for this job: others would drown in them.
+                // Log lines go only to readers that ask for this job, as there are too many of them.
                 (only == Some(*job) && caller.sees(places)).then(|| ("log", text.clone()))
             }
             NewsBody::Progress(all) => {
@@ -74,16 +75,16 @@ impl NewsBody {
     }
 }
 
-/// What a reader gets.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) struct HubRead {
-    /// Nothing if there is none yet.
+    /// The next event, if there is one yet.
     pub(crate) news: Option<Arc<News>>,
-    /// Something between what the reader had and this is gone.
+    /// True if events between the reader's last one and this one are lost.
     pub(crate) has_gap: bool,
 }
 
-/// The ring.
+/// The ring, and its readers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
@@ -98,13 +99,13 @@ struct Ring {
 }
 
 impl Hub {
-    /// Numbers begin at `first`, which is higher than any that an earlier process has told: a time does.
+    /// Ids begin at `first`, which must be higher than any id of an earlier process. A time is.
     pub(crate) fn new(first: u64) -> Hub {
         let ring = Ring { news: VecDeque::new(), bytes: 0, next: first.max(1) };
         Hub { ring: Mutex::new(ring), newest: watch::Sender::new(first.max(1) - 1) }
     }
 
-    /// Tells something.
+    /// Adds an event and wakes the readers.
     pub(crate) fn tell(&self, body: NewsBody) {
         let mut ring = self.ring.lock().in_any_case();
         let id = ring.next;
@@ -120,27 +121,27 @@ impl Hub {
         self.newest.send_replace(id);
     }
 
-    /// Whether anybody reads: what only readers need is not made otherwise.
+    /// True if anybody reads. Without readers, nobody needs to make events that only readers need.
     pub(crate) fn has_readers(&self) -> bool {
         self.readers() > 0
     }
 
-    /// How many wait for news.
+    /// How many readers there are.
     pub(crate) fn readers(&self) -> usize {
         self.newest.receiver_count()
     }
 
-    /// To wait for news: its value is the number of the newest.
+    /// A receiver for waiting: its value is the id of the newest event.
     pub(crate) fn reader(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// What comes next behind number `after`. A reader takes one at a time: what it has taken and not yet sent is all that a slow
-    /// one holds besides its connection.
+    /// The event after id `after`. A reader takes one at a time, so that a slow reader holds only one event
+    /// that it has not sent.
     pub(crate) fn after(&self, after: u64) -> HubRead {
         let ring = self.ring.lock().in_any_case();
         let first = ring.next - ring.news.len() as u64;
-        // A number that was never told is of another process.
+        // An id that this ring never gave out is of another process.
         let has_gap = after + 1 < first || after >= ring.next;
         let from = if has_gap { first } else { after + 1 };
         let at = usize::try_from(from - first).unwrap_or(usize::MAX);
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(after(99), (Some(100), false));
         assert_eq!(after(105), (Some(106), false));
         assert_eq!(after(109), (None, false));
-        // Of an earlier process, and one that nobody has told.
+        // An id of an earlier process, and one that nobody has given out.
         assert_eq!([after(7), after(500)], [(Some(100), true); 2]);
         (0..2 * ENTRIES_MAX).for_each(|_| hub.tell(other("{}")));
         assert!(hub.after(109).has_gap);

@@ -1,7 +1,8 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
 //!
-//! How to read it: [`serve()`] is what `farhaul serve` calls, [`ServiceClient`] how the command line asks it. `job` says what a job is, `store`
-//! keeps it, `scheduler` decides about it, `node` does it, `access` says who may, `api` is how it is asked for.
+//! How to read it: [`serve()`] is what `farhaul serve` calls; the command line asks the service through a
+//! [`ServiceClient`]. `job` says what a job is, `store` keeps it, `scheduler` decides when it runs, `node`
+//! runs it, `access` says who may do what, `api` takes requests.
 #![forbid(unsafe_code)]
 
 mod access;

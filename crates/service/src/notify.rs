@@ -1,11 +1,12 @@
-//! What the service and its manager (systemd) tell each other: ready, reloading, stopping, the watchdog, and
-//! sockets that are handed over.
+//! Talks to the service manager (systemd): tells it that the service is ready, reloads or stops, feeds its
+//! watchdog, and takes over its sockets.
 //!
-//! How to read it: [`Manager`] says how things stand, [`Watchdog`] that threads move, [`PassedSockets`] sorts the
-//! sockets. The descriptors themselves are taken by `main`, before there are threads (`descriptors.rs` of the
-//! command line).
+//! How to read it: [`Manager`] reports the state of the service, [`Watchdog`] that its threads still move,
+//! [`PassedSockets`] sorts the sockets. `main` takes the descriptors themselves before there are threads
+//! (`descriptors.rs` of the command line).
 //!
-//! Always true: without a manager everything here does nothing; what cannot be said to it stops nothing.
+//! Always true: without a service manager nothing here does anything; a message that cannot be sent stops
+//! nothing.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -18,25 +19,25 @@ use farhaul::{Code, Error, escape};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use sd_notify::NotifyState;
 
-/// Characters of a status line that `systemctl status` shows.
+/// The most characters of the status line that `systemctl status` shows.
 const STATUS_MAX: usize = 200;
 
-/// The service manager, if one listens: `NOTIFY_SOCKET`.
+/// The service manager, if `NOTIFY_SOCKET` names one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manager;
 
 impl Manager {
-    /// The service can be used.
+    /// Reports that the service is ready.
     pub fn ready(self, status: &str) {
         self.say(&[NotifyState::Ready, NotifyState::Status(&line(status))]);
     }
 
-    /// What it does, for `systemctl status`.
+    /// Reports what the service does, for `systemctl status`.
     pub fn status(self, status: &str) {
         self.say(&[NotifyState::Status(&line(status))]);
     }
 
-    /// It reads its configuration anew; [`Manager::ready`] ends that.
+    /// Reports that the configuration is being reloaded; [`Manager::ready`] reports the end of that.
     pub fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.say(&[NotifyState::Reloading, now]),
@@ -44,7 +45,8 @@ impl Manager {
         }
     }
 
-    /// It ends; for a drain that takes longer than the unit allows, `limit` asks for more time.
+    /// Reports that the service is stopping. `limit` asks for more time, if a drain takes longer than the
+    /// unit allows.
     pub fn stopping(self, status: &str, limit: Option<Duration>) {
         let status = line(status);
         let mut states = vec![NotifyState::Stopping, NotifyState::Status(&status)];
@@ -55,17 +57,17 @@ impl Manager {
 
     fn say(self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states) {
-            tracing::warn!("cannot tell the service manager how it stands: {error}");
+            tracing::warn!("cannot report the state of the service to the service manager: {error}");
         }
     }
 }
 
-/// One line of printable text: what follows a line end would be another message.
+/// The status as one line of printable text: after a line end, another message would begin.
 fn line(status: &str) -> String {
     escape(status.as_bytes()).chars().take(STATUS_MAX).collect()
 }
 
-/// Tells the manager that the service lives, as long as it does.
+/// Tells the service manager at intervals that the service is alive, as long as it is.
 #[derive(Debug)]
 pub struct Watchdog {
     ending: Arc<(Mutex<bool>, Condvar)>,
@@ -73,9 +75,9 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// `None` if the manager does not ask for it. `moves` is asked at half of the manager's interval
-    /// (`WATCHDOG_USEC`) whether the service's threads move; what it says is passed on, so that a service
-    /// which hangs is started again.
+    /// Starts the watchdog; `None` if the service manager does not ask for one. At half of the manager's
+    /// interval (`WATCHDOG_USEC`) the watchdog calls `moves` to check whether the service's threads still
+    /// move. It reports only success, so that the manager restarts a service that hangs.
     pub fn start(moves: impl FnMut() -> bool + Send + 'static) -> Result<Option<Watchdog>, Error> {
         match sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) {
             Some(interval) => {
@@ -100,7 +102,7 @@ impl Watchdog {
                     hangs = false;
                 } else if !std::mem::replace(&mut hangs, true) {
                     tracing::error!(
-                        "threads of the service do not move; the service manager is not told that it lives"
+                        "threads of the service hang: the service manager is not told that it is alive"
                     );
                 }
             }
@@ -110,7 +112,7 @@ impl Watchdog {
     }
 }
 
-/// Waits for the interval, or for the end.
+/// Waits for the interval. Yields earlier, with true, if the watchdog ends.
 fn ends_within((ending, changed): &(Mutex<bool>, Condvar), interval: Duration) -> bool {
     let until = Instant::now() + interval;
     let mut is_ending = ending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,29 +131,29 @@ impl Drop for Watchdog {
         *self.ending.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.ending.1.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the liveness function was told when it happened.
+            // If `moves` has panicked, the panic was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// Sockets that the service manager holds and hands over.
+/// Sockets that the service manager has bound and passed on.
 #[derive(Debug, Default)]
 pub struct PassedSockets {
-    /// For sessions. Options of a socket (buffers, GRO) are to be set anew; datagrams of sessions before a
-    /// restart may wait in it.
+    /// For sessions. Socket options (buffers, GRO) have to be set again, and datagrams of sessions before the
+    /// restart may still wait in the queue.
     pub udp: Vec<UdpSocket>,
     /// For sessions.
     pub tcp: Vec<TcpListener>,
     /// For the API.
     pub api: Vec<UnixListener>,
-    /// For the API by TCP, which takes the name `api` (`FileDescriptorName=`).
+    /// For the API over TCP; the unit must call them `api` (`FileDescriptorName=`).
     pub api_tcp: Vec<TcpListener>,
-    /// For the metrics alone, which takes the name `metrics`.
+    /// For metrics only; the unit must call them `metrics`.
     pub metrics: Vec<TcpListener>,
 }
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DescriptorKind {
     Udp,
@@ -159,7 +161,7 @@ enum DescriptorKind {
     Unix,
 }
 
-/// What a descriptor is for.
+/// The purpose of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Udp,
@@ -170,8 +172,8 @@ enum Purpose {
 }
 
 impl PassedSockets {
-    /// Sorts descriptors by their names (`udp`, `tcp`, `api`, `metrics`) and by what they are. One whose name the unit
-    /// does not give is sorted by what it is alone.
+    /// Sorts descriptors by their names (`udp`, `tcp`, `api`, `metrics`) and kinds. A socket to which the
+    /// unit gives no name is sorted by its kind alone.
     pub fn sorted(descriptors: Vec<(String, OwnedFd)>) -> Result<PassedSockets, Error> {
         let mut passed = PassedSockets::default();
         for (name, descriptor) in descriptors {
@@ -179,10 +181,10 @@ impl PassedSockets {
                 let name = escape(name.as_bytes());
                 Error::new(
                     Code::BadConfig,
-                    format!("the service manager hands over {name}, which is no socket for that"),
+                    format!("the service manager passes a socket {name}, which is not of the kind for that name"),
                 )
                 .with_hint(
-                    "FileDescriptorName= is udp (ListenDatagram=), tcp, api or metrics (ListenStream=), or not given",
+                    "set FileDescriptorName= to udp (ListenDatagram=), tcp, api or metrics (ListenStream=), or leave it out",
                 )
             })?;
             match purpose {
@@ -198,7 +200,7 @@ impl PassedSockets {
 }
 
 fn purpose(name: &str, kind: DescriptorKind) -> Option<Purpose> {
-    // What systemd calls a socket whose unit gives no name.
+    // The names that systemd uses if the unit gives none.
     let is_nameless = name.is_empty() || name == "unknown" || name.ends_with(".socket");
     match (name, kind) {
         ("udp", DescriptorKind::Udp) => Some(Purpose::Udp),
@@ -213,7 +215,7 @@ fn purpose(name: &str, kind: DescriptorKind) -> Option<Purpose> {
     }
 }
 
-/// `None` for what is neither a listener nor a bound socket for datagrams.
+/// `None` if it is neither a listener nor a bound datagram socket.
 fn kind_of(descriptor: &OwnedFd) -> Option<DescriptorKind> {
     let family = sockopt::socket_domain(descriptor).ok()?;
     let kind = sockopt::socket_type(descriptor).ok()?;
@@ -235,7 +237,8 @@ mod tests {
 
     use super::*;
 
-    /// What a service does. It runs in a process of its own, whose environment the test sets.
+    /// Does what a service does. It runs in a process of its own, as the test sets the environment of the
+    /// process.
     #[test]
     #[ignore = "the other test starts it"]
     fn service() {
@@ -260,7 +263,7 @@ mod tests {
         wait_for(2);
         moves.store(false, SeqCst);
         let at = asked.load(SeqCst);
-        // One may have been asked before it changed.
+        // One call may have happened before the change.
         wait_for(at + 2);
         manager.status("hangs");
         wait_for(at + 4);
@@ -315,9 +318,9 @@ mod tests {
     fn without_a_manager_nothing_is_said() {
         let us = std::process::id().to_string();
         started("notify::tests::alone", &[]);
-        // The watchdog of another process.
+        // A watchdog that is meant for another process.
         started("notify::tests::alone", &[("WATCHDOG_USEC", "20000"), ("WATCHDOG_PID", &us)]);
-        // A manager that is gone.
+        // A service manager that has gone.
         started("notify::tests::alone", &[("NOTIFY_SOCKET", "/nonexistent/notify")]);
     }
 

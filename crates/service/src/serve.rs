@@ -1,7 +1,8 @@
-//! The whole service: the daemon's door, the jobs, the API, from beginning to end.
+//! The whole service from beginning to end: the daemon, the jobs, the API.
 //!
-//! What it is told is the configuration alone ([`LoadedConfig`]), whose values come from files, the environment and the command line. SIGHUP reads
-//! it anew: what can change while all goes on does, and for the rest a line says that it needs a restart.
+//! It is controlled by the configuration only ([`LoadedConfig`]), whose values come from files, the
+//! environment and the command line. SIGHUP reloads it: values that can change at run time do, and for each
+//! other one a line says that it needs a restart.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -28,24 +29,25 @@ use crate::node::{Conductor, Node, NodeSettings};
 use crate::notify::{Manager, PassedSockets, Watchdog};
 use crate::state_dir::{StateDir, StateSocket};
 
-/// What `farhaul serve` was told.
+/// The parameters of the service.
 pub struct ServiceConfig {
-    /// Where the configuration comes from, to be read anew.
+    /// Where the configuration comes from, for reloads.
     pub sources: ConfigSources,
-    /// What it was when it was read.
+    /// The configuration as it was read at the start.
     pub loaded: LoadedConfig,
-    /// Sockets that the service manager has bound; with some of a kind, the addresses of that kind do not count.
+    /// Sockets that the service manager has bound. If there are sockets for a purpose, the configured
+    /// addresses for it are not used.
     pub passed: PassedSockets,
-    /// Mode bits of group and others that nothing gets, which the process's own mask has, too.
+    /// Mode bits of group and others that new files do not get. The process's own umask has them, too.
     pub mask: u32,
-    /// What goes wrong at this end, for tests.
+    /// Faults to simulate, for tests.
     pub testing: TestHooks,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
 }
 
-/// Serves until SIGTERM or SIGINT. Then nothing begins any more, what runs has `drain` of the configuration to end by itself, and
-/// what is left stops so that it can go on later.
+/// Serves until SIGTERM or SIGINT. Then no job begins any more, running jobs and sessions get the time
+/// `drain` of the configuration to end by themselves, and the rest stops so that it can go on later.
 pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let ServiceConfig { sources, loaded, passed, mask, testing, clock } = told;
     let config = &loaded.config;
@@ -91,8 +93,8 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     served
 }
 
-/// What the API answers at: sockets that were handed over, or those that the configuration names; and our own, whose name goes with
-/// the service.
+/// The sockets and addresses of the API: those that were passed on, otherwise those of the configuration. The
+/// Unix socket that we make ourselves is returned, too, as its name is removed when it is dropped.
 fn doors(
     (unix, tcp, metrics): (Vec<UnixListener>, Vec<TcpListener>, Vec<TcpListener>),
     config: &Config,
@@ -127,7 +129,7 @@ fn tls(config: &Config) -> Result<Option<ReloadableTls>, Error> {
     }
 }
 
-/// What the daemon is told besides the configuration.
+/// The parameters of the daemon that do not come from the configuration.
 struct ExtraServeConfig {
     held: HeldSockets,
     reload: Arc<dyn Fn() + Send + Sync>,
@@ -136,7 +138,7 @@ struct ExtraServeConfig {
     observer: Arc<dyn Observer>,
 }
 
-/// All that the daemon is told.
+/// The parameters of the daemon.
 fn daemon(
     config: &Config,
     files: &[PathBuf],
@@ -188,7 +190,7 @@ fn daemon(
     })
 }
 
-/// A directory with nothing in it, for a node whose clients reach no files.
+/// An empty directory, for a node whose clients reach no files.
 fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
     let nothing = state.join("nothing");
     match std::fs::create_dir(&nothing) {
@@ -198,7 +200,7 @@ fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// What is needed to read the configuration anew.
+/// Reloads the configuration.
 struct Reloader {
     sources: ConfigSources,
     now: Mutex<Config>,
@@ -209,20 +211,22 @@ struct Reloader {
 }
 
 impl Reloader {
-    /// How long what runs may take when the service ends.
+    /// How long running jobs and sessions may take when the service ends.
     fn drain(&self) -> Duration {
         self.now.lock().in_any_case().serve.drain.0
     }
 
-    /// Reads it anew. One that has a fault changes nothing.
+    /// Reloads the configuration. One that has a fault changes nothing.
     fn reload(&self) {
         if self.node.is_draining() {
-            return tracing::warn!("the service is ending: the configuration is not read any more");
+            return tracing::warn!("the service is ending: the configuration is not reloaded");
         }
         Manager.reloading();
         match self.take_over() {
-            Ok(()) => tracing::info!("the configuration was read anew"),
-            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+            Ok(()) => tracing::info!("the configuration was reloaded"),
+            Err(error) => {
+                tracing::error!(%error, "the configuration could not be reloaded and stays as it was")
+            }
         }
         Manager.ready("serving");
     }
@@ -232,7 +236,7 @@ impl Reloader {
         let mut now = self.now.lock().in_any_case();
         for (key, reload) in now.changes(&new) {
             if reload == Reload::Restart {
-                tracing::warn!(key, "has another value, which holds after a restart");
+                tracing::warn!(key, "this key has changed, which takes effect after a restart");
             }
         }
         if let Some(tls) = &self.tls {
@@ -248,11 +252,11 @@ impl Reloader {
     }
 }
 
-/// The threads that answer requests.
+/// The thread that answers requests.
 struct RequestThreads {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
-    /// By TCP.
+    /// The TCP addresses.
     addresses: Vec<SocketAddr>,
 }
 
@@ -309,12 +313,12 @@ impl RequestThreads {
     }
 }
 
-/// Where the service of this user keeps its jobs, if nothing else is said.
+/// The state directory of this user's service, by default.
 pub fn default_state() -> PathBuf {
     Config::default().serve.state.as_path().to_path_buf()
 }
 
-/// The sockets at which the service of this user may be; the first one is where it listens by itself.
+/// The sockets at which this user's service may listen. The first one is the default.
 pub fn default_sockets() -> Vec<PathBuf> {
     vec![Config::default().api.socket.as_path().to_path_buf(), default_state().join("api.sock")]
 }

@@ -1,20 +1,22 @@
-//! Log-ins with a browser: the random name in a cookie, and the code of a link that makes one, once.
+//! Log-ins with a browser: the secret in the cookie, and the one-time code in a link that makes such a
+//! log-in.
 //!
-//! Always true: neither stands anywhere as it is, only as a hash; a name is known for as long as what it was made with is good.
+//! Always true: only hashes of the two are stored; a log-in is valid only as long as the token or code that
+//! made it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Bytes of a secret, and its characters.
+/// How long a secret is, in bytes and in characters.
 const SECRET: usize = 32;
 const SECRET_CHARS: usize = 43;
 
-/// What a secret is for: each has hashes of its own.
+/// The use of a secret: the same secret has another hash for each use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SecretUse {
-    /// It stands in a cookie.
+    /// A cookie holds it.
     Login,
-    /// It makes a log-in, once.
+    /// Somebody logs in with it, once.
     Code,
 }
 
@@ -22,7 +24,7 @@ pub(crate) enum SecretUse {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LoginSecret(String);
 
-/// Without the secret.
+/// Does not show the secret.
 impl std::fmt::Debug for LoginSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
@@ -36,7 +38,7 @@ impl LoginSecret {
         Ok(LoginSecret(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// What somebody shows, if it can be one at all.
+    /// Reads what a caller shows; `None` if it cannot be a secret.
     pub(crate) fn read(text: &str) -> Option<LoginSecret> {
         let is_one = text.len() == SECRET_CHARS && URL_SAFE_NO_PAD.decode(text).is_ok();
         is_one.then(|| LoginSecret(text.to_string()))
@@ -46,7 +48,7 @@ impl LoginSecret {
         &self.0
     }
 
-    /// By what it is known again.
+    /// The hash that the store keeps and looks for.
     pub(crate) fn hash(&self, what: SecretUse) -> [u8; 32] {
         let context = match what {
             SecretUse::Login => "farhaul service login v1",
@@ -56,8 +58,9 @@ impl LoginSecret {
     }
 }
 
-/// The cookie of a log-in. Browsers keep cookies by host alone, so the name has the port by which the node was asked: two
-/// nodes of one host do not overwrite each other's. Over TLS its name makes browsers refuse one that was set by anybody else.
+/// The name of the cookie of a log-in. Browsers keep cookies by host alone, so the name ends with the port of
+/// the node: two nodes on one host do not overwrite each other's cookie. Over TLS the prefix `__Host-` makes
+/// browsers refuse a cookie that another host or an unencrypted page has set.
 pub(crate) fn cookie_name(host: Option<&str>, is_tls: bool) -> String {
     let is_port = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let port = host.and_then(|host| host.rsplit_once(':')).map(|(_, port)| port).filter(is_port);
@@ -65,13 +68,13 @@ pub(crate) fn cookie_name(host: Option<&str>, is_tls: bool) -> String {
     port.map_or_else(|| format!("{prefix}farhaul"), |port| format!("{prefix}farhaul-{port}"))
 }
 
-/// The value of this cookie in a header of cookies.
+/// The value of the cookie `name` in a `Cookie` header.
 pub(crate) fn cookie_value<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let pairs = header.split(';').filter_map(|pair| pair.trim().split_once('='));
     pairs.into_iter().find_map(|(one, value)| (one == name).then_some(value))
 }
 
-/// The header that gives a browser the cookie for so many seconds; 0 takes it away.
+/// The `Set-Cookie` header that keeps the cookie for this many seconds; 0 removes it.
 pub(crate) fn set_cookie(name: &str, value: &str, seconds: i64, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
     format!("{name}={value}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{secure}", seconds.max(0))

@@ -1,10 +1,12 @@
-//! Who may do what: a caller is judged once a request, in one place.
+//! Decides who may do what: a caller is judged once a request, in one place.
 //!
-//! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] the files that he may have moved; `token.rs` how a token
-//! is made and known again, `login.rs` what a browser shows in its place. [`Caller::may`] is the one function that judges.
+//! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] says which files the caller
+//! may have moved; `token.rs` makes tokens and recognizes them, `login.rs` does the same for what a browser
+//! shows instead. [`Caller::may`] is the one function that judges.
 //!
-//! Always true: nothing in here looks at a file, a clock or a peer. What lies below a prefix by its name may still lead out of
-//! it by a link: jobs of callers with prefixes are confined to them by the engine, too.
+//! Always true: nothing in here looks at a file, a clock or a peer. A path that lies below a prefix by its
+//! name may still lead out of it through a link: so the engine, too, confines the jobs of callers that have
+//! prefixes.
 
 pub(crate) mod login;
 pub(crate) mod token;
@@ -20,7 +22,7 @@ use utoipa::ToSchema;
 
 use crate::job::{OptionRule, UsedOption};
 
-/// What a caller may do.
+/// A scope allows a caller one kind of thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -30,15 +32,15 @@ pub enum Scope {
     Submit,
     /// Pause, resume, cancel, retry and change jobs within its reach.
     Control,
-    /// All of it, everywhere: also caps, watches, tokens, the store.
+    /// Everything, everywhere: also caps, watches, tokens and the store.
     Admin,
 }
 
 impl Scope {
-    /// Each of them.
+    /// All scopes.
     pub const ALL: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Control, Scope::Admin];
 
-    /// As on the command line.
+    /// The scope's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Scope::Read => "read",
@@ -58,37 +60,38 @@ impl Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CallerReach {
-    /// Directories of this host, as absolute paths; all of it if there is no list.
+    /// Directories of this host, as absolute paths. Without a list: the whole host.
     #[schema(value_type = Option<Vec<String>>)]
     pub local: Option<Vec<PathBuf>>,
-    /// Directories at each peer: below the root of a daemon (`hpc`, `hpc:4000`), or of a host that is reached over SSH
-    /// (`ssh://user@hpc`), which is another thing also where it is the same host; everything everywhere if there is no list.
+    /// Directories at each peer, by the peer's name: of a daemon (`hpc`, `hpc:4000`) below its root, of a
+    /// host that is reached over SSH (`ssh://user@hpc`) as absolute paths. A daemon and a host over SSH are
+    /// two peers, also on the same machine. Without a list: everything at all peers.
     pub peers: Option<BTreeMap<String, Vec<String>>>,
 }
 
-/// The places of one job, which decide who sees and steers it.
+/// The sources and the destination of one job. They decide who may see and steer it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobPlaces(pub(crate) Vec<LocationSpec>);
 
-/// Who asks.
+/// The caller of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// `local` for the service's own user, `token:ID`.
+    /// `local` for the service's own user, otherwise `token:ID`.
     pub(crate) subject: String,
     pub(crate) scopes: Vec<Scope>,
     pub(crate) reach: CallerReach,
-    /// From where; none over the Unix socket.
+    /// Where the request comes from; `None` over the Unix socket.
     pub(crate) address: Option<IpAddr>,
 }
 
-/// What is asked for, as far as it matters who asks.
+/// The thing that a caller wants to do, as far as rights depend on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallerDeed<'a> {
-    /// Needs a scope, and nothing that the reach says.
+    /// Needs a scope; the caller's reach does not matter.
     Any(Scope),
-    /// About a job, or files at these places.
+    /// Concerns a job, or files, at these locations.
     At(Scope, &'a JobPlaces),
-    /// A new job at these places, that asks for this.
+    /// Submits a job at these locations that uses these options.
     With(Scope, &'a JobPlaces, &'a [UsedOption]),
 }
 
@@ -107,18 +110,18 @@ impl Caller {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
     }
 
-    /// The one place that says whether somebody may do something.
+    /// An error if the caller may not do this. No other function judges it.
     pub(crate) fn may(&self, deed: CallerDeed<'_>) -> Result<(), Error> {
         let (CallerDeed::Any(scope) | CallerDeed::At(scope, _) | CallerDeed::With(scope, ..)) = deed;
         if !self.has(scope) {
-            let what = format!("this needs the scope {}, which the token has not", scope.name());
+            let what = format!("this needs the scope {}, which the token does not have", scope.name());
             return Err(Error::new(Code::OutOfScope, what));
         }
         if let CallerDeed::With(_, _, used) = deed
             && let Some((field, _)) = used.iter().find(|(_, option)| option.rule == OptionRule::Admin)
             && !self.has(Scope::Admin)
         {
-            let what = format!("{field}: this needs the scope admin, which the token has not");
+            let what = format!("{field}: this needs the scope admin, which the token does not have");
             return Err(Error::new(Code::OutOfScope, what));
         }
         match deed {
@@ -135,22 +138,22 @@ impl Caller {
         }
     }
 
-    /// Whether all jobs are there for this caller.
+    /// True if the caller may see every job.
     pub(crate) fn sees_all(&self) -> bool {
         self.has(Scope::Read) && self.reach.local.is_none() && self.reach.peers.is_none()
     }
 
-    /// Whether jobs at these places are there at all for this caller.
+    /// True if the caller may see jobs at these locations.
     pub(crate) fn sees(&self, places: &JobPlaces) -> bool {
         self.may(CallerDeed::At(Scope::Read, places)).is_ok()
     }
 }
 
-/// Prefixes of one token.
+/// The most prefixes that one token may have.
 const PREFIXES_MAX: usize = 256;
 
 impl CallerReach {
-    /// The one place that judges what a token is to reach.
+    /// Judges whether a token may have this reach. No other function judges it.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
         let local = self.local.iter().flatten().map(PathBuf::as_path);
@@ -167,7 +170,7 @@ impl CallerReach {
         Ok(())
     }
 
-    /// Whether some of what there is at the peer of this name, as jobs show it, is within reach.
+    /// True if anything at this peer is within reach; `peer` is its name as jobs show it.
     pub(crate) fn knows(&self, peer: &str) -> bool {
         let Some(peers) = &self.peers else { return true };
         let names = match LocationSpec::parse_host(peer.as_ref()) {
@@ -197,7 +200,8 @@ impl CallerReach {
     }
 }
 
-/// How the prefixes of a token may call a daemon: without its port, if that is the usual one.
+/// The names by which the prefixes of a token may call a daemon: with its port, and also without if it is the
+/// usual one.
 fn names_of_daemon(HostSpec { user, name, port }: &HostSpec) -> Vec<String> {
     let name = match user {
         Some(user) => format!("{user}@{}", bracketed(name)),
@@ -208,7 +212,8 @@ fn names_of_daemon(HostSpec { user, name, port }: &HostSpec) -> Vec<String> {
     if port == DEFAULT_PORT { vec![with_port, name] } else { vec![with_port] }
 }
 
-/// The same for a host that ssh reaches. Never the name of a daemon: that one's paths begin at its root, and these at the host's.
+/// The name by which prefixes call a host that ssh reaches. It is never a daemon's name: paths of a daemon
+/// begin at its root, paths here at the root of the host.
 fn name_over_ssh(HostSpec { user, name, port }: &HostSpec) -> String {
     let user = user.as_ref().map_or(String::new(), |user| format!("{user}@"));
     let port = port.map_or(String::new(), |port| format!(":{port}"));
@@ -219,14 +224,14 @@ fn bracketed(name: &str) -> String {
     if name.contains(':') { format!("[{name}]") } else { name.to_string() }
 }
 
-/// A daemon's paths begin at its root, with a slash or without.
+/// The path that prefixes are compared with. A daemon's paths begin at its root, with or without a slash.
 fn far_path(path: &[u8], is_daemon: bool) -> PathBuf {
     use std::os::unix::ffi::OsStrExt as _;
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     if is_daemon { Path::new("/").join(path) } else { path.to_path_buf() }
 }
 
-/// By whole components; nothing that goes up, or begins nowhere, is below anything.
+/// Compares whole components. A path that is relative or has `..` in it lies below nothing.
 fn is_below(path: &Path, prefix: &Path) -> bool {
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     path.is_absolute()

@@ -1,25 +1,25 @@
-//! Tokens: 256 random bits with a mark in front and a checksum behind, kept as a hash.
+//! Tokens: a mark, 256 random bits and a checksum, kept as a hash.
 //!
-//! A fast hash does: it protects a secret that nobody can guess. Mark and checksum let scanners of published files find tokens
-//! that should not be there, and a mistyped one be told from one that is not known.
+//! A fast hash is enough, as it protects a secret that nobody can guess. Mark and checksum let scanners find
+//! tokens in published files, and let us tell a mistyped token from an unknown one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What every token begins with.
+/// The text that every token begins with.
 const MARK: &str = "fhp_";
-/// Bytes of the secret, and of the checksum.
+/// How long the secret is, and the checksum, in bytes.
 const SECRET: usize = 32;
 const CHECK: usize = 3;
-/// Characters of both.
+/// The same in characters.
 const SECRET_CHARS: usize = 43;
 const CHECK_CHARS: usize = 4;
 
-/// A new token, which is shown once.
+/// The text of a token, which is shown once.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct NewTokenText(String);
 
-/// Without the secret.
+/// Does not show the secret.
 impl std::fmt::Debug for NewTokenText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
@@ -35,7 +35,7 @@ impl NewTokenText {
         Ok(NewTokenText(format!("{MARK}{secret}{check}")))
     }
 
-    /// What a caller shows, if it can be a token at all.
+    /// Reads what a caller shows; `None` if it cannot be a token.
     pub(crate) fn read(text: &str) -> Option<NewTokenText> {
         let rest = text.strip_prefix(MARK)?;
         if rest.len() != SECRET_CHARS + CHECK_CHARS || !rest.is_ascii() {
@@ -49,12 +49,13 @@ impl NewTokenText {
         &self.0
     }
 
-    /// By what the store knows it. Look-ups go by the hash, so how long they take says nothing of the secret.
+    /// The hash by which the store finds it. As look-ups go by the hash, the time they take tells nothing
+    /// about the secret.
     pub(crate) fn hash(&self) -> [u8; 32] {
         blake3::derive_key("farhaul service token v1", self.0.as_bytes())
     }
 
-    /// By what people call it: a part of the hash.
+    /// The name that people use for it: the first bytes of the hash.
     pub(crate) fn id(&self) -> String {
         self.hash()[..5].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,4 +1,4 @@
-//! Caps: set, listed, removed.
+//! Caps: set them, list them, remove them.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -40,7 +40,7 @@ async fn show(
     may.act("show cap", name.clone(), move |node, caller| node.show_cap(caller, &name)).await.map(Json)
 }
 
-/// Sets a cap, whether there is one of this name or not. What runs goes on at the new rate.
+/// Sets a cap: makes it, or replaces the one of this name. Running jobs go on at the new rate.
 #[utoipa::path(put, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)), request_body = Cap,
     responses((status = 200, description = "The cap as it is now", body = CapView)))]
 async fn set(
@@ -52,7 +52,7 @@ async fn set(
     may.act("set cap", name.clone(), move |node, caller| node.set_cap(caller, &name, cap)).await.map(Json)
 }
 
-/// Removes a cap. What was in it is in the one that is about it then.
+/// Removes a cap. Its sessions move to the cap that fits them then.
 #[utoipa::path(delete, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
     responses((status = 204, description = "It is gone")))]
 async fn remove(

@@ -1,4 +1,4 @@
-//! What callers have done, and what they were refused, as lines of the audit log.
+//! Writes what callers did, and what they were refused, to the audit log.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::access::Caller;
 use crate::audit::{Audit, AuditEntry, AuditOutcome};
 use crate::clock::Clock;
 
-/// Who writes it down.
+/// Writes it.
 #[derive(Debug)]
 pub(crate) struct Deeds {
     audit: Arc<Audit>,
@@ -22,17 +22,17 @@ impl Deeds {
         Deeds { audit, clock }
     }
 
-    /// Somebody has done something, or has tried to.
+    /// Notes that a caller has done something; `error` says why it failed.
     pub(crate) fn done(&self, caller: &Caller, deed: &str, target: &str, error: Option<&Error>) {
         self.write(caller, deed, target, error);
     }
 
-    /// A request was refused before it was looked at.
+    /// Notes a request that was refused before a handler saw it.
     pub(crate) fn refused(&self, caller: &Caller, method: &Method, path: &str, error: &Error) {
         self.write(caller, method.as_str(), path, Some(error));
     }
 
-    /// Nobody was let in by what was shown.
+    /// Notes a log-in that was refused because what was shown is not known or not valid.
     pub(crate) fn refused_login(&self, address: Option<IpAddr>, how: &str, error: &Error) {
         self.note("unknown", address, "log in", how, (AuditOutcome::Refused, Some(error.code())));
     }

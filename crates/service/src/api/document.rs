@@ -19,7 +19,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(openapi))
 }
 
-/// This description.
+/// This description of the API.
 #[utoipa::path(get, path = "/openapi.json", tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
 async fn openapi(_: May<ToRead>) -> Response {
@@ -28,7 +28,7 @@ async fn openapi(_: May<ToRead>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response()
 }
 
-/// The whole description.
+/// The whole description of the API.
 pub(crate) fn description() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Farhaul")
@@ -42,13 +42,15 @@ pub(crate) fn description() -> OpenApi {
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A token (farhaul token create)"));
     components.security_schemes.insert("token".into(), SecurityScheme::Http(bearer.build()).into());
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    let cookie =
-        ApiKeyValue::with_description("farhaul", "A log-in with a browser; the name has the port behind it");
+    let cookie = ApiKeyValue::with_description(
+        "farhaul",
+        "A log-in with a browser; the port is added to the cookie's name",
+    );
     components.security_schemes.insert("login".into(), SecurityScheme::ApiKey(ApiKey::Cookie(cookie)).into());
     let none = Vec::<String>::new;
     api.security =
         Some(vec![SecurityRequirement::new("token", none()), SecurityRequirement::new("login", none())]);
-    // What every request can fail with.
+    // Any request can fail with this.
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
     let failed = ResponseBuilder::new()
         .description("The request failed")
@@ -65,7 +67,7 @@ pub(crate) fn description() -> OpenApi {
         let named =
             operations.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)));
         for (method, operation) in named {
-            // Programs that make clients of a description name their functions by it.
+            // Generators of client libraries name their functions by the operation id.
             let words =
                 path.trim_start_matches("/api/v1/").replace(['/', '-', '.'], "_").replace(['{', '}'], "");
             operation.operation_id = Some(format!("{method}_{words}"));

@@ -1,7 +1,8 @@
-//! What happens, as server-sent events that can be resumed by their ids.
+//! The events of the node as server-sent events, which a reader can resume by their ids.
 //!
-//! Always true: a reader that is slow, or stands still, costs nothing but its connection: it reads from a ring that nobody waits
-//! for, and hears `gap` when it has missed something; it hears nothing more when its token or log-in is worth nothing any more.
+//! Always true: a slow reader costs nothing but its connection: it reads from a ring that never waits for
+//! readers, and gets `gap` when it has missed something. It gets nothing more once its token or log-in is no
+//! longer valid.
 
 use std::convert::Infallible;
 use std::ops::Not as _;
@@ -31,27 +32,28 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(follow))
 }
 
-/// So often a line goes out if nothing happens, so that both ends notice a connection that is gone.
+/// How often a line goes out if nothing happens, so that both ends notice a broken connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// So often it is looked whether a reader may still read, for what ends by its time.
+/// How often the node checks whether a reader's token or log-in has expired.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Which events are wanted.
+/// Which events the reader wants.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventQuery {
-    /// Only what is about this job, with the lines of its log.
+    /// Only events about this job, with the lines of its log.
     job: Option<String>,
-    /// What has come behind this id; else from now on. A `Last-Event-ID` header is the same.
+    /// Events after this id; without it, events from now on. A `Last-Event-ID` header does the same.
     after: Option<u64>,
 }
 
-/// What happens from now on: first of all `begin`, whose id is that of the last thing that was heard or has happened,
-/// then `job` (a job as it is now), `progress` (how far those are that run, once a second), `log` (with `job`), `cap`,
-/// `watch`, and `gap` when something was missed: then ask again for what you show.
+/// A stream of events. The first is `begin`, with the id after which the stream goes on. Then come `job` (a
+/// job as it is now), `progress` (how far the running jobs are, once a second), `log` (only with the
+/// parameter `job`), `cap` and `watch`. `gap` says that you have missed events: fetch again whatever you
+/// show.
 #[utoipa::path(get, path = "/events", tag = "events", params(EventQuery,
-        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was heard")),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that you have received")),
     responses((status = 200, description = "Events without end", body = String, content_type = "text/event-stream")))]
 async fn follow(
     may: May<ToRead>,
@@ -64,7 +66,7 @@ async fn follow(
     let May { node, caller, who, .. } = may;
     let newest = node.hub.reader();
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
-    // Who asks for something when this has come, and goes on from its id, misses nothing in between.
+    // A reader that asks for the state of things after `begin`, and follows on from its id, misses nothing.
     let begin = Event::default().id(from.to_string()).event("begin").data("{}");
     let leave = ReadPermission { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
     let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
@@ -75,7 +77,7 @@ async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-/// Whether a reader may still read.
+/// Checks whether a reader may still read.
 struct ReadPermission {
     proof: CallerProof,
     withdrawn: watch::Receiver<u64>,
@@ -83,7 +85,8 @@ struct ReadPermission {
 }
 
 impl ReadPermission {
-    /// Whether what the reader has shown is still good; the store is asked when something was withdrawn, and now and then.
+    /// True if what the reader has shown is still valid. Asks the store when a token or log-in was withdrawn,
+    /// and every [`LOOK_EVERY`].
     async fn holds(&mut self, node: &Arc<Node>) -> bool {
         let is_other = self.withdrawn.has_changed().unwrap_or(true);
         if self.proof == CallerProof::Socket || !is_other && self.looked.elapsed() < LOOK_EVERY {
@@ -92,7 +95,7 @@ impl ReadPermission {
         self.withdrawn.mark_unchanged();
         self.looked = Instant::now();
         let (node, proof) = (node.clone(), self.proof);
-        // A store that cannot be read lets nobody in, and throws nobody out.
+        // While the store cannot be read, nobody new gets in and nobody is thrown out.
         blocking(move || node.who(proof)).await.is_ok_and(|found| found.is_err()).not()
     }
 }
@@ -105,7 +108,7 @@ struct Reader {
     job: Option<JobId>,
     newest: watch::Receiver<u64>,
     after: u64,
-    /// The last comes first: what is next, behind word of a gap before it.
+    /// Events to give out, in reverse order: a `gap` is pushed last, so that it goes out first.
     waiting: Vec<Event>,
 }
 
@@ -134,7 +137,7 @@ impl Reader {
                 self.waiting.push(Event::default().event("gap").data("{}"));
             } else if news.is_none() {
                 tokio::select! {
-                    // The node is gone when there is nobody to tell news.
+                    // An error means that the node is gone.
                     changed = self.newest.changed() => changed.ok()?,
                     changed = self.leave.withdrawn.changed() => {
                         changed.ok()?;

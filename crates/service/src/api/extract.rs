@@ -1,8 +1,8 @@
-//! How a handler gets what it works with: the node and the caller by [`May`] alone, paths, queries and bodies by extractors
-//! whose errors are problems.
+//! How a handler gets what it works with: [`May`] gives it the node and the caller, other extractors give it
+//! path, query and body. Their errors are problems.
 //!
-//! Always true: [`App`] shows the node to nobody but [`May`], and [`Stranger`] for logging in alone, so that a handler without
-//! one can do nothing.
+//! Always true: [`App`] gives the node only to [`May`] and, for logging in, to [`Stranger`]: a handler with
+//! neither of them can do nothing.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ use crate::access::{Caller, CallerDeed, Scope};
 use crate::node::Node;
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
-/// What all handlers share.
+/// The state that all handlers share.
 #[derive(Clone)]
 pub(crate) struct App {
     node: Arc<Node>,
@@ -38,7 +38,7 @@ impl App {
         App { node, gate, deeds }
     }
 
-    /// Who asks, by what the request shows.
+    /// Finds out who asks, by the token or cookie of the request.
     async fn who(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
         let origin = RequestOrigin::of(parts);
         if origin == RequestOrigin::OwnUser {
@@ -65,7 +65,7 @@ impl App {
         };
         let Some(proof) = shown else {
             self.gate.limits.wrong_token(address);
-            return Err(cookie.taken_away(refused("what the request shows is no token")));
+            return Err(cookie.taken_away(refused("what the request shows is not a token")));
         };
         let node = self.node.clone();
         let mut who = match blocking(move || node.who(proof)).await? {
@@ -85,8 +85,8 @@ fn refused(what: &str) -> HandlerFailure {
     HandlerFailure::from(Error::new(Code::NoToken, what))
 }
 
-/// A browser adds the cookie by itself, so what changes something has to say that a page of this node asks for it. Other
-/// sites' pages were refused before.
+/// A browser sends the cookie by itself, so a request that changes something must also show that it comes
+/// from a page of this node. Requests from pages of other sites were refused before.
 fn is_from_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
     if parts.method.is_safe() {
         return Ok(());
@@ -100,7 +100,7 @@ fn is_from_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
     if is_own { Ok(()) } else { Err(Error::new(Code::OutOfScope, what).into()) }
 }
 
-/// The cookie of a log-in, as this request has it.
+/// The cookie of a log-in, as this request sent it.
 pub(crate) struct Cookie {
     name: String,
     value: Option<String>,
@@ -117,20 +117,20 @@ impl Cookie {
         Cookie { name, value, is_tls }
     }
 
-    /// The header that sets it for so many seconds; 0 takes it away.
+    /// The `Set-Cookie` header that keeps it for this many seconds; 0 removes it.
     pub(crate) fn set(&self, value: &str, seconds: i64) -> HeaderValue {
         let text = set_cookie(&self.name, value, seconds, self.is_tls);
-        // Its parts are letters, digits and a few signs.
+        // Name and value are letters, digits and a few signs, which a header may hold.
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// A browser that has shown it does not show it again.
+    /// Adds a header that removes the cookie, if the browser sent one, so that it is not sent again.
     fn taken_away(&self, failure: HandlerFailure) -> HandlerFailure {
         if self.value.is_some() { failure.with_cookie(self.set("", 0)) } else { failure }
     }
 }
 
-/// Somebody who wants to log in.
+/// Somebody who is not known yet and wants to log in.
 pub(crate) struct Stranger {
     pub(crate) node: Arc<Node>,
     pub(crate) cookie: Cookie,
@@ -154,13 +154,13 @@ impl FromRequestParts<App> for Stranger {
 }
 
 impl Stranger {
-    /// Nobody is known by what was shown.
+    /// Refuses a log-in, and notes it in the audit log.
     pub(crate) fn refuse(&self, how: &str, nobody: &LoginRefusal) -> HandlerFailure {
         let what = match nobody {
             LoginRefusal::Over(why) => why.as_str(),
             LoginRefusal::Unknown => {
                 self.gate.limits.wrong_token(self.address);
-                "that is no token, or no code, that is known"
+                "the token or the code is not known"
             }
         };
         let failure = refused(what);
@@ -168,7 +168,7 @@ impl Stranger {
         failure
     }
 
-    /// Somebody has logged in.
+    /// Notes in the audit log that somebody has logged in.
     pub(crate) fn note(&self, caller: &Caller, how: &str) {
         self.deeds.done(caller, "log in", how, None);
     }
@@ -179,14 +179,14 @@ fn bearer(text: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Where a request has come from.
+/// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOrigin {
     /// Over the Unix socket, from the user that the service runs as.
     OwnUser,
     /// Over TCP.
     Tcp { address: IpAddr, is_tls: bool },
-    /// Nobody has said so.
+    /// The listener did not say.
     Unknown,
 }
 
@@ -203,7 +203,7 @@ impl RequestOrigin {
     }
 }
 
-/// Does what waits for a disk or a peer aside.
+/// Runs work that waits for a disk or a peer on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, HandlerFailure> {
@@ -213,9 +213,9 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// What a kind of request needs.
+/// The requirement of a kind of request.
 pub(crate) trait Requirement {
-    /// Without it the caller gets 403; none for what everybody may who is known.
+    /// The scope without which the caller gets 403; `None` if every known caller may.
     const SCOPE: Option<Scope>;
 }
 
@@ -232,18 +232,18 @@ macro_rules! needs {
 }
 
 needs! {
-    ToBeKnown = None, "Asks about himself.";
-    ToRead = Some(Scope::Read), "Sees something.";
+    ToBeKnown = None, "Asks only about the caller itself.";
+    ToRead = Some(Scope::Read), "Reads something.";
     ToSubmit = Some(Scope::Submit), "Submits jobs.";
     ToControl = Some(Scope::Control), "Steers jobs.";
     ToAdmin = Some(Scope::Admin), "Changes the node itself.";
 }
 
-/// The caller, who may do this kind of thing, and the node to do it with.
+/// A caller that may make this kind of request, and the node to do it with.
 pub(crate) struct May<N> {
     pub(crate) node: Arc<Node>,
     pub(crate) caller: Caller,
-    /// The same, with how he is known.
+    /// The caller, with how it is known.
     pub(crate) who: CallerIdentity,
     pub(crate) cookie: Cookie,
     deeds: Arc<Deeds>,
@@ -272,7 +272,8 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
 }
 
 impl<N: Requirement + Send + 'static> May<N> {
-    /// Does something with the node, aside. What changes something, and what is refused, has a line in the audit log.
+    /// Does something with the node on a thread of its own. A request that changes something, or is refused,
+    /// gets a line in the audit log.
     pub(crate) async fn act<T: Send + 'static>(
         self,
         deed: &'static str,
@@ -292,7 +293,7 @@ impl<N: Requirement + Send + 'static> May<N> {
     }
 }
 
-/// What a path names.
+/// The parameters in the path of a request.
 pub(crate) struct PathParameters<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParameters<T> {
@@ -307,10 +308,10 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 }
 
 fn no_such_path(rejection: &PathRejection) -> HandlerFailure {
-    Error::new(Code::NoSuchThing, format!("there is nothing of this name: {}", rejection.body_text())).into()
+    Error::new(Code::NoSuchThing, format!("nothing has this name: {}", rejection.body_text())).into()
 }
 
-/// What a query asks for; what is unknown in it is an error.
+/// The query of a request; an unknown parameter is an error.
 pub(crate) struct QueryParameters<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryParameters<T> {
@@ -329,7 +330,7 @@ fn bad_query(rejection: &QueryRejection) -> HandlerFailure {
     HandlerFailure::with_status(error, StatusCode::BAD_REQUEST)
 }
 
-/// A body of JSON as it came, whose type was looked at.
+/// The body of a request, whose content type was checked to be JSON.
 pub(crate) struct JsonBody(pub(crate) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
@@ -341,7 +342,7 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
             kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
         });
         if !is_json {
-            let error = Error::new(Code::BadOption, "the body is to be application/json");
+            let error = Error::new(Code::BadOption, "the body must be application/json");
             return Err(HandlerFailure::with_status(error, StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
         Bytes::from_request(request, state).await.map(JsonBody).map_err(|rejection| no_body(&rejection))
@@ -359,7 +360,8 @@ fn no_body(rejection: &BytesRejection) -> HandlerFailure {
 }
 
 impl JsonBody {
-    /// Reads it; what is no JSON is 400, what does not fit, or is unknown, is 422.
+    /// Parses the body. Text that is not JSON gives 400; a value that does not fit, or an unknown field,
+    /// gives 422.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, HandlerFailure> {
         let mut unknown = None;
         let reader = &mut serde_json::Deserializer::from_slice(&self.0);
@@ -369,7 +371,7 @@ impl JsonBody {
         let read = read.and_then(|read: T| reader.end().map(|()| read));
         if let (Ok(_), Some(path)) = (&read, unknown) {
             let path = farhaul_text::printable(path.as_bytes(), 80);
-            return Err(Error::new(Code::BadOption, format!("the body: there is no '{path}'")).into());
+            return Err(Error::new(Code::BadOption, format!("the body: there is no field '{path}'")).into());
         }
         read.map_err(|error| {
             let status = match error.classify() {

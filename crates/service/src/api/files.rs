@@ -1,4 +1,4 @@
-//! Files: what there is here and at peers, as far as the caller reaches.
+//! Files: lists directories here and at peers, as far as the caller reaches.
 
 use axum::Json;
 use serde::Deserialize;
@@ -14,16 +14,16 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// Which directory.
+/// Which directory to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct DirectoryQuery {
-    /// An absolute path of the node's host, `[user@]host:path`, or `fh://host[:port]/path`.
+    /// An absolute path on the node's host, `[user@]host:path`, or `fh://host[:port]/path`.
     place: String,
 }
 
-/// What is in a directory, by name; 10,000 entries at most.
+/// The entries of a directory, sorted by name; 10,000 at most.
 #[utoipa::path(get, path = "/files", tag = "files", params(DirectoryQuery),
     responses((status = 200, description = "The entries", body = DirectoryView)))]
 async fn list(

@@ -1,5 +1,5 @@
-//! What holds for all requests: the names by which the node may be called, and how much may be asked. It can change while all
-//! goes on.
+//! Rules for all requests: the names by which the node may be called, and how much callers may ask. Both
+//! can change while requests are served.
 
 use std::net::IpAddr;
 use std::sync::RwLock;
@@ -10,12 +10,12 @@ use farhaul_handover::Held as _;
 use super::limits::RequestLimits;
 use crate::config::Config;
 
-/// Shared by all requests.
+/// The rules, shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Names of the configuration.
+    /// Names that the configuration lists.
     hosts: RwLock<Vec<String>>,
-    /// Names that the node has by itself.
+    /// `localhost`, and the addresses that the node listens at.
     own: RwLock<Vec<String>>,
     pub(crate) limits: RequestLimits,
     body_max: AtomicUsize,
@@ -33,7 +33,7 @@ impl Gate {
         gate
     }
 
-    /// From now on as this configuration says.
+    /// Takes over the values of a new configuration.
     pub(crate) fn change(&self, config: &Config) {
         let api = &config.api;
         *self.hosts.write().in_any_case() = api.hosts.iter().map(|name| name.as_str().to_string()).collect();
@@ -41,7 +41,7 @@ impl Gate {
         self.limits.set_rate(api.requests_burst.get().into(), api.requests_per_second.get().into());
     }
 
-    /// The node listens at this address.
+    /// Adds an address that the node listens at.
     pub(crate) fn add_own(&self, address: IpAddr) {
         let name = match address {
             IpAddr::V4(address) => address.to_string(),
@@ -50,7 +50,7 @@ impl Gate {
         self.own.write().in_any_case().push(name);
     }
 
-    /// Whether a `Host`, with a port or without, names this node.
+    /// True if a `Host` header, with a port or without, names this node.
     pub(crate) fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -62,7 +62,7 @@ impl Gate {
         has(&self.own) || has(&self.hosts)
     }
 
-    /// Bytes of a request's body.
+    /// The most bytes that the body of a request may have.
     pub(crate) fn body_max(&self) -> usize {
         self.body_max.load(Relaxed)
     }

@@ -1,4 +1,5 @@
-//! What is refused before any handler sees it: names that are not ours, other sites' pages, tokens in addresses.
+//! Refuses some requests before any handler sees them: requests for other names, requests of other sites'
+//! pages, tokens in addresses.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use super::extract::RequestOrigin;
 use super::gate::Gate;
 use super::problem::HandlerFailure;
 
-/// Names of query parameters in which somebody might send a token, or a one-time code.
+/// Query parameters in which somebody might send a token or a one-time code.
 const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];
 
-/// Looks at every request first.
+/// Checks every request before its handler.
 pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     DefaultBodyLimit::max(gate.body_max()).apply(&mut request);
     match judge(&request, &gate) {
@@ -28,10 +29,10 @@ pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, 
 fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
     let refuse = |status, code, what: &str| Err(HandlerFailure::with_status(Error::new(code, what), status));
     if has_secret(request.uri()) {
-        let what = "a token never stands in an address: send it as 'Authorization: Bearer ...'";
+        let what = "a token must not stand in an address: send it as 'Authorization: Bearer ...'";
         return refuse(StatusCode::BAD_REQUEST, Code::BadOption, what);
     }
-    // Over the Unix socket no browser comes.
+    // Browsers cannot use the Unix socket.
     if request.extensions().get::<RequestOrigin>() == Some(&RequestOrigin::OwnUser) {
         return Ok(());
     }
@@ -41,7 +42,8 @@ fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
     if !host.is_some_and(|host| gate.is_ours(host)) {
         return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
     }
-    // The page itself is no secret, and is come to from anywhere; what it asks for then comes from it.
+    // The page itself is no secret, and links to it may stand anywhere. The requests that it then makes come
+    // from itself.
     if super::page::is_of_page(request.uri()) {
         return Ok(());
     }
@@ -64,7 +66,8 @@ fn has_secret(uri: &Uri) -> bool {
     names.into_iter().any(|name| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret)))
 }
 
-/// No answer is kept by a cache, or taken for something else than it says it is, unless it says so itself.
+/// Tells caches and browsers not to keep an answer, and not to guess its type, unless the answer says
+/// otherwise itself.
 pub(super) async fn after(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -72,23 +75,23 @@ pub(super) async fn after(mut response: Response) -> Response {
     response
 }
 
-/// There is nothing of this name.
+/// The answer if nothing has this path.
 pub(super) async fn no_route(uri: Uri) -> HandlerFailure {
     let path = farhaul_text::printable(uri.path().as_bytes(), 200);
     Error::new(Code::NoSuchThing, format!("there is no {path}")).into()
 }
 
-/// It is there, and takes no such request.
+/// The answer if the path takes no request of this method.
 pub(super) async fn no_method(request: Request) -> HandlerFailure {
     let what = format!(
-        "{} takes no {}",
+        "{} does not take {}",
         farhaul_text::printable(request.uri().path().as_bytes(), 200),
         request.method()
     );
     HandlerFailure::with_status(Error::new(Code::BadOption, what), StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// A handler has panicked.
+/// The answer if a handler has panicked.
 pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text, "a request ended in a fault of farhaul itself: please report it");
@@ -136,7 +139,7 @@ mod tests {
         assert_eq!(ask(&[ours, ("origin", "https://evil.example")]), 403);
         assert_eq!(ask(&[ours, ("origin", "null")]), 403);
         assert_eq!(ask(&[ours, ("origin", "http://127.0.0.1:80")]), 200);
-        // The page is come to from a link elsewhere, by the node's own name alone.
+        // A link elsewhere may lead to the page, but only by the node's own name.
         let page = |headers: &[(&str, &str)], uri| judged(tcp, headers, uri);
         assert_eq!(page(&[ours, ("sec-fetch-site", "cross-site")], "/"), 200);
         assert_eq!(page(&[ours, ("sec-fetch-site", "cross-site")], "/metrics"), 403);

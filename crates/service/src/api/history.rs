@@ -1,4 +1,5 @@
-//! What has ended: records, their curves and receipts, and what was used by whom.
+//! The history: records of jobs that have ended, their curves and receipts, and sums of what was used by
+//! whom.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -34,40 +35,41 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(usage))
 }
 
-/// Bytes of a manifest that are read at a time.
+/// How many bytes of a manifest are read at a time.
 const PIECE: u64 = 256 << 10;
-/// Sums of one answer.
+/// The most sums in one answer.
 const SUMS_MAX: usize = 1000;
 
-/// Which records are wanted.
+/// Which records to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RecordQuery {
-    /// Runs of this job.
+    /// Records of this job.
     job: Option<String>,
     /// The other host, as records show it.
     peer: Option<String>,
-    /// Who wanted it.
+    /// The caller that submitted the job.
     owner: Option<String>,
     /// States, separated by commas.
     state: Option<String>,
     /// Labels of the job: `name=value`, separated by commas.
     label: Option<String>,
-    /// A part of the source, the destination, the peer, the error, the job's id or one of its labels (`name=value`).
+    /// A part of the source, the destination, the peer, the error, the job's id or one of its labels
+    /// (`name=value`).
     text: Option<String>,
     /// Ended at or after this moment (RFC 3339).
     since: Option<String>,
     /// Ended before this moment.
     until: Option<String>,
-    /// Say how many there are in all, too.
+    /// True to count all matching records, too.
     count: bool,
-    /// Entries of a page, 100 by default.
+    /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Entries before the page.
+    /// How many entries to skip before the page.
     offset: Option<usize>,
-    /// Where the page before this one has ended.
+    /// Where the page before this one ended.
     cursor: Option<i64>,
 }
 
@@ -94,13 +96,13 @@ impl RecordQuery {
 #[derive(Debug, Serialize, ToSchema)]
 struct Records {
     records: Vec<HistoryRecord>,
-    /// For the next page, if there is one.
+    /// The cursor for the next page, if there is one.
     next_cursor: Option<i64>,
-    /// How many there are in all, if that was asked for.
+    /// How many records match in all, if `count` was set.
     count: Option<u64>,
 }
 
-/// Whether the caller may see a record: as it may see the job, or everything.
+/// True if the caller may see a record: it must be allowed to see the job, or everything.
 fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
     let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
     match job {
@@ -109,7 +111,7 @@ fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
     }
 }
 
-/// What has ended.
+/// The records of jobs that have ended.
 #[utoipa::path(get, path = "/history", tag = "history", params(RecordQuery),
     responses((status = 200, description = "A page of records", body = Records)))]
 async fn list(
@@ -119,7 +121,7 @@ async fn list(
     let (limit, with_count) = (page(which.limit)?, which.count);
     let mut wanted = which.wanted()?;
     let listed = may.act("list history", "", move |node, caller| {
-        // Whoever has heard of a job's end finds its record.
+        // A caller that was told of a job's end must find its record.
         node.store.settle();
         if caller.has(Scope::Admin) {
             return node.store.read(|connection| {
@@ -157,7 +159,7 @@ async fn list(
 struct RecordDetail {
     #[serde(flatten)]
     record: HistoryRecord,
-    /// As `farhaul cp --json` has it (docs/reference/report.md).
+    /// The report of `farhaul cp --json` (docs/reference/report.md).
     #[schema(value_type = Option<Object>)]
     report: Option<Box<serde_json::value::RawValue>>,
 }
@@ -186,7 +188,7 @@ async fn show(
     Ok(Json(RecordDetail { record, report }))
 }
 
-/// How a run went.
+/// How a run went over time.
 #[derive(Debug, Serialize, ToSchema)]
 struct Curve {
     points: Vec<Point>,
@@ -205,7 +207,7 @@ async fn curve(
     Ok(Json(Curve { points }))
 }
 
-/// What both ends have signed about a run.
+/// The receipt that both ends have signed for a run.
 #[utoipa::path(get, path = "/history/{id}/receipt", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The receipt (docs/guide/receipts.md)", body = Object)))]
 async fn receipt(
@@ -217,14 +219,14 @@ async fn receipt(
     let none = || {
         let what = format!("record {id} has no receipt");
         Error::new(Code::NoSuchThing, what)
-            .with_hint("ask for one when a job is submitted; over SSH there is none")
+            .with_hint("ask for one when a job is submitted; transfers over SSH have no receipt")
     };
     let text = papers.receipt.ok_or_else(none)?;
     let kind = (header::CONTENT_TYPE, "application/json".to_string());
     Ok(([kind, saved_as(&record, "receipt.json")], text).into_response())
 }
 
-/// The name under which a browser keeps what it is given.
+/// The header with the file name that a browser saves the answer under.
 fn saved_as(record: &HistoryRecord, ending: &str) -> (header::HeaderName, String) {
     let name = match (&record.job, record.run) {
         (Some(job), Some(run)) => format!("{job}-{run}"),
@@ -233,7 +235,7 @@ fn saved_as(record: &HistoryRecord, ending: &str) -> (header::HeaderName, String
     (header::CONTENT_DISPOSITION, format!("attachment; filename=\"farhaul-{name}.{ending}\""))
 }
 
-/// What became of each entry of a run, as a file of lines (docs/guide/verify.md).
+/// The manifest of a run: what became of each entry, one line each (docs/guide/verify.md).
 #[utoipa::path(get, path = "/history/{id}/manifest", tag = "history", params(("id" = i64, Path)),
     responses((status = 200, description = "The manifest", body = String, content_type = "application/x-ndjson")))]
 async fn manifest(
@@ -242,7 +244,7 @@ async fn manifest(
 ) -> Result<Response, HandlerFailure> {
     let opened = may.act("show record", id.to_string(), move |node, caller| {
         let (record, _) = find(node, caller, id)?;
-        let none = || Error::new(Code::NoSuchThing, format!("there is no manifest of record {id}"));
+        let none = || Error::new(Code::NoSuchThing, format!("record {id} has no manifest"));
         let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
         let path = job.zip(record.run).map(|(job, run)| node.manifest_of_run(job, run)).ok_or_else(none)?;
         match std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
@@ -260,7 +262,7 @@ async fn manifest(
     Ok((headers, Body::from_stream(pieces(file, len))).into_response())
 }
 
-/// The content of a file, as somebody takes it.
+/// The content of a file, read only as fast as the client takes it.
 fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> {
     unfold((file, len), |(mut file, left)| async move {
         if left == 0 {
@@ -285,12 +287,12 @@ fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> 
     })
 }
 
-/// What is summed up, and how.
+/// The sums to compute.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct UsageQuery {
-    /// `peer`, `user`, `day`, or `label:NAME`.
+    /// The key to sum by: `peer`, `user`, `day`, or `label:NAME`.
     by: String,
     /// Ended at or after this moment (RFC 3339).
     #[serde(default)]
@@ -306,7 +308,8 @@ struct UsageSums {
     usage: Vec<UsageRow>,
 }
 
-/// What was moved, summed up by peer, user, day or label. It is about all transfers, and so needs the scope admin.
+/// How much was moved, summed up by peer, user, day or label. As the sums cover all transfers, this needs the
+/// scope `admin`.
 #[utoipa::path(get, path = "/usage", tag = "history", params(UsageQuery),
     responses((status = 200, description = "The sums", body = UsageSums)))]
 async fn usage(
@@ -319,7 +322,7 @@ async fn usage(
         "day" => UsageKey::Day,
         other => match other.strip_prefix("label:").filter(|name| !name.is_empty()) {
             Some(name) => UsageKey::Label(name.to_string()),
-            None => return Err(bad_query("by is peer, user, day or label:NAME")),
+            None => return Err(bad_query("by must be peer, user, day or label:NAME")),
         },
     };
     let wanted = RecordFilter {

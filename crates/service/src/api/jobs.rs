@@ -1,4 +1,4 @@
-//! Jobs: submitted, listed, looked at and steered.
+//! Jobs: submit them, list them, look at them and steer them.
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -36,18 +36,18 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(files))
 }
 
-/// Entries of a page, if nothing else is asked for, and at most.
+/// How many entries a page has by default, and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
-/// Characters of an idempotency key.
+/// The most characters of an idempotency key.
 const KEY_MAX: usize = 128;
 
-/// How many entries a page has.
+/// How many entries a page has; an error if `limit` is out of range.
 pub(super) fn page(limit: Option<usize>) -> Result<usize, HandlerFailure> {
     match limit {
         None => Ok(PAGE),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(_) => Err(bad_query(&format!("limit is between 1 and {PAGE_MAX}"))),
+        Some(_) => Err(bad_query(&format!("limit must be between 1 and {PAGE_MAX}"))),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn bad_query(what: &str) -> HandlerFailure {
     HandlerFailure::with_status(Error::new(Code::BadOption, what), StatusCode::BAD_REQUEST)
 }
 
-/// `name=value`, separated by commas.
+/// Parses `name=value` pairs, separated by commas.
 pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, HandlerFailure> {
     let pairs = text.into_iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
     pairs
@@ -64,49 +64,49 @@ pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, Handle
 }
 
 pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, HandlerFailure> {
-    let bad = |_| bad_query("a moment is written as 2027-01-31T06:00:00Z");
+    let bad = |_| bad_query("write a time as 2027-01-31T06:00:00Z");
     text.map(|text| Timestamp::from_str(text).map(|moment| moment.as_millisecond()).map_err(bad)).transpose()
 }
 
-/// Which jobs are wanted.
+/// Which jobs to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct JobQuery {
     /// States, separated by commas.
     state: Option<String>,
-    /// Labels that a job has all of: `name=value`, separated by commas.
+    /// Labels that a job must have, all of them: `name=value`, separated by commas.
     label: Option<String>,
     /// The other host, as jobs show it.
     peer: Option<String>,
-    /// Who submitted it.
+    /// The caller that submitted it.
     owner: Option<String>,
     /// A part of a source, the destination or a label.
     text: Option<String>,
     /// Changed at or after this moment (RFC 3339).
     since: Option<String>,
-    /// `newest` by default; `queue` for those that are not over, in the order in which they start.
+    /// `newest` by default; `queue` lists the jobs that are not over, in the order in which they start.
     #[param(inline)]
     order: Order,
-    /// Say how many there are of each state, too.
+    /// True to count the jobs of each state, too.
     counts: bool,
-    /// Entries of a page, 100 by default.
+    /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Entries before the page; a cursor goes on behind a page also while jobs come and go.
+    /// How many entries to skip before the page. Prefer a cursor if jobs may come and go between two pages.
     offset: Option<usize>,
-    /// Where the page before this one has ended; not in the order of the queue.
+    /// Where the page before this one ended; not with the order `queue`.
     cursor: Option<String>,
 }
 
-/// In which order jobs come.
+/// The order in which jobs are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Order {
     /// The newest first.
     #[default]
     Newest,
-    /// Those that are not over, in the order in which they start.
+    /// The jobs that are not over, in the order in which they start.
     Queue,
 }
 
@@ -114,9 +114,9 @@ enum Order {
 #[derive(Debug, Serialize, ToSchema)]
 struct Jobs {
     jobs: Vec<JobView>,
-    /// For the next page, if there is one.
+    /// The cursor for the next page, if there is one.
     next_cursor: Option<String>,
-    /// How many of the wanted jobs there are of each state, whatever states are wanted; if that was asked for.
+    /// How many jobs match, by state, whatever states were asked for; only if `counts` was set.
     #[schema(value_type = Option<Object>)]
     counts: Option<BTreeMap<&'static str, u64>>,
 }
@@ -129,10 +129,12 @@ async fn list(
     QueryParameters(which): QueryParameters<JobQuery>,
 ) -> Result<Json<Jobs>, HandlerFailure> {
     let limit = page(which.limit)?;
-    let state =
-        |name: &str| JobState::of_name(name).ok_or_else(|| bad_query(&format!("there is no state '{name}'")));
+    let state = |name: &str| {
+        JobState::of_name(name).ok_or_else(|| bad_query(&format!("no state is called '{name}'")))
+    };
     let states = which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
-    let before = which.cursor.map(|text| JobId::from_str(&text).map_err(|_| bad_query("that is no cursor")));
+    let before =
+        which.cursor.map(|text| JobId::from_str(&text).map_err(|_| bad_query("the cursor is not valid")));
     let wanted = JobFilter {
         states: states.map(state).collect::<Result<_, _>>()?,
         labels: labels(which.label.as_deref())?,
@@ -145,7 +147,7 @@ async fn list(
     };
     let (order, with_counts) = (which.order, which.counts);
     if order == Order::Queue && wanted.before.is_some() {
-        return Err(bad_query("in the order of the queue pages have an offset and no cursor"));
+        return Err(bad_query("with the order 'queue' give an offset and no cursor"));
     }
     let listed = may.act("list jobs", "", move |node, caller| {
         let jobs = match order {
@@ -161,10 +163,10 @@ async fn list(
     Ok(Json(Jobs { jobs, next_cursor, counts }))
 }
 
-/// Submits a job. The answer comes when it is on the disk; the job begins when there is room for it.
+/// Submits a job. The answer comes when the job is on the disk; the job begins when there is room for it.
 #[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = JobSpec,
     params(("Idempotency-Key" = Option<String>, Header,
-        description = "The same key with the same body makes one job, for 24 hours")),
+        description = "Requests with the same key and the same body within 24 hours make one job only")),
     responses((status = 201, description = "The job", body = JobView, headers(("Location" = String)))))]
 async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Result<Response, HandlerFailure> {
     let spec = JobSpec::read(&body.0).map_err(|error| {
@@ -177,7 +179,7 @@ async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Resul
         None => None,
         Some(key) => {
             let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
-            let key = key.ok_or_else(|| bad_query("an Idempotency-Key has 1 to 128 characters"))?;
+            let key = key.ok_or_else(|| bad_query("an Idempotency-Key must have 1 to 128 characters"))?;
             Some((key.to_string(), blake3::hash(&body.0).as_bytes().to_vec()))
         }
     };
@@ -188,12 +190,12 @@ async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Resul
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(job)).into_response())
 }
 
-/// A job, with all that is known of its transfer.
+/// A job, with all that is known about its transfer.
 #[derive(Debug, Serialize, ToSchema)]
 struct JobDetail {
     #[serde(flatten)]
     job: JobView,
-    /// How things stand in its transfer, with stages and paths; while there is one.
+    /// How things stand with its transfer, with stages and paths; only while the job runs.
     #[schema(value_type = Option<Object>)]
     transfer: Option<Snapshot>,
 }
@@ -214,7 +216,7 @@ async fn show(
 
 /// The document that a job was submitted with.
 #[utoipa::path(get, path = "/jobs/{id}/document", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 200, description = "The document, with what is usual filled in", body = JobSpec)))]
+    responses((status = 200, description = "The document, with defaults filled in", body = JobSpec)))]
 async fn document(
     may: May<ToRead>,
     PathParameters(id): PathParameters<JobId>,
@@ -223,8 +225,8 @@ async fn document(
     Ok(Json(row.spec))
 }
 
-/// How the transfer of a job goes that runs: its last five minutes, a second apart, with its paths. What comes then is in the
-/// events `progress`; how a run went as a whole is in its record.
+/// How the transfer of a running job goes: its last five minutes, one point a second, with its paths.
+/// `progress` events continue it; the curve of a whole run is in its record.
 #[utoipa::path(get, path = "/jobs/{id}/curve", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The lists; empty while there is no transfer", body = LiveCurve)))]
 async fn curve(
@@ -234,13 +236,13 @@ async fn curve(
     may.act("show curve", id.to_string(), move |node, caller| node.live_curve(caller, id)).await.map(Json)
 }
 
-/// The rates of all that runs.
+/// The rates of all running transfers.
 #[derive(Debug, Serialize, ToSchema)]
 struct Curves {
     curves: Vec<LiveRates>,
 }
 
-/// How fast each transfer was that runs, over its last five minutes.
+/// How fast each running transfer was over its last five minutes.
 #[utoipa::path(get, path = "/curves", tag = "jobs",
     responses((status = 200, description = "One list for each transfer that the caller may see", body = Curves)))]
 async fn curves(may: May<ToRead>) -> Result<Json<Curves>, HandlerFailure> {
@@ -262,7 +264,7 @@ async fn change(
         .map(Json)
 }
 
-/// Holds a job: nothing new is sent until it is resumed.
+/// Pauses a job: it sends nothing new until it is resumed.
 #[utoipa::path(post, path = "/jobs/{id}/pause", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
 async fn pause(
@@ -272,7 +274,7 @@ async fn pause(
     may.act("pause job", id.to_string(), move |node, caller| node.pause(caller, id)).await.map(Json)
 }
 
-/// Lets a job go on that was held.
+/// Resumes a paused job.
 #[utoipa::path(post, path = "/jobs/{id}/resume", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
 async fn resume(
@@ -282,9 +284,9 @@ async fn resume(
     may.act("resume job", id.to_string(), move |node, caller| node.resume(caller, id)).await.map(Json)
 }
 
-/// Ends a job. What has arrived stays.
+/// Cancels a job. Files that have arrived stay.
 #[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 200, description = "The job as it is now; one that runs is cancelled a moment later", body = JobView)))]
+    responses((status = 200, description = "The job as it is now; a running job is cancelled a moment later", body = JobView)))]
 async fn cancel(
     may: May<ToControl>,
     PathParameters(id): PathParameters<JobId>,
@@ -292,7 +294,7 @@ async fn cancel(
     may.act("cancel job", id.to_string(), move |node, caller| node.cancel(caller, id)).await.map(Json)
 }
 
-/// Begins another run of a job that has ended, or the next attempt of one that waits for it.
+/// Begins another run of a job that has ended, or begins the next attempt of a waiting job now.
 #[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
 async fn retry(
@@ -302,14 +304,14 @@ async fn retry(
     may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id)).await.map(Json)
 }
 
-/// Which lines are wanted.
+/// Which lines of the log to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LogQuery {
-    /// Only those behind this number.
+    /// Only lines after this number.
     after: Option<u64>,
-    /// Entries of a page, 100 by default.
+    /// How many lines the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -320,7 +322,7 @@ struct Log {
     lines: Vec<LogLine>,
 }
 
-/// What has happened to a job, oldest first.
+/// The log of a job, oldest line first.
 #[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), LogQuery),
     responses((status = 200, description = "A page of lines", body = Log)))]
 async fn lines(
@@ -337,33 +339,34 @@ async fn lines(
     Ok(Json(Log { lines: lines.await? }))
 }
 
-/// Which files are wanted.
+/// Which entries to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FileQuery {
-    /// What became of them: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated by commas.
+    /// Results of the entries: `sent`, `unchanged`, `failed` and so on (docs/guide/verify.md), separated
+    /// by commas.
     result: Option<String>,
-    /// Of which run; the last one by default.
+    /// The run; the last one by default.
     run: Option<u32>,
-    /// Entries of a page, 100 by default.
+    /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Where the page before this one has ended.
+    /// Where the page before this one ended.
     cursor: Option<u64>,
 }
 
 /// A page of a run's manifest.
 #[derive(Debug, Serialize, ToSchema)]
 struct FileList {
-    /// Entries as a manifest has them (docs/guide/verify.md), in the order in which they were done.
+    /// Entries in the form that a manifest has (docs/guide/verify.md), in the order in which they were done.
     #[schema(value_type = Vec<Object>)]
     files: Vec<Box<serde_json::value::RawValue>>,
-    /// For the next page, if there may be one.
+    /// The cursor for the next page, if there may be one.
     next_cursor: Option<u64>,
 }
 
-/// What became of each entry of a job.
+/// Lists what became of each entry of a job.
 #[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), FileQuery),
     responses((status = 200, description = "A page of entries", body = FileList)))]
 async fn files(

@@ -1,6 +1,8 @@
-//! How often somebody may ask: a token bucket for each caller, and one for each address that shows wrong tokens.
+//! Limits how often a caller may ask: one token bucket for each caller, one for each address that shows wrong
+//! tokens.
 //!
-//! Always true: the tables are bounded; who has been forgotten begins with a full bucket.
+//! Always true: the tables are bounded; a caller that was dropped from a table begins again with a full
+//! bucket.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,22 +12,22 @@ use std::time::Instant;
 
 use farhaul_handover::Held as _;
 
-/// Wrong tokens of an address at once, and a second.
+/// How many wrong tokens an address may show at once, and a second.
 const WRONG_BURST: f64 = 20.0;
 const WRONG_PER_SECOND: f64 = 0.2;
-/// Callers and addresses that are remembered.
+/// How many callers, and how many addresses, are remembered.
 const TABLE_MAX: usize = 4096;
 
-/// The tables.
+/// The buckets.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLimits {
-    /// Requests that a caller may make at once, and a second.
+    /// How many requests a caller may make at once, and a second.
     ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
     strangers: Mutex<Table<Network>>,
 }
 
-/// An address, of IPv6 the network that one host has all of.
+/// An address; of IPv6 the /64 network, as one host may have all addresses of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Network {
     V4([u8; 4]),
@@ -68,7 +70,7 @@ impl<K: Eq + Hash + Clone> Table<K> {
                 bucket.tokens + now.duration_since(bucket.at).as_secs_f64() * per_second >= burst
             };
             self.0.retain(|_, bucket| !is_full(bucket));
-            // All are busy: the one that was not seen for the longest time makes room.
+            // The table is full: the key that was not seen for the longest time makes room.
             if self.0.len() >= TABLE_MAX
                 && let Some(oldest) =
                     self.0.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone())
@@ -83,18 +85,19 @@ impl<K: Eq + Hash + Clone> Table<K> {
     }
 }
 
-/// Seconds until there is a token again.
+/// How many seconds pass until the bucket has a token again.
 fn wait(bucket: &Bucket, per_second: f64) -> u64 {
     ((1.0 - bucket.tokens) / per_second).ceil().max(1.0) as u64
 }
 
 impl RequestLimits {
-    /// From now on callers may make so many requests.
+    /// Sets how many requests callers may make from now on.
     pub(crate) fn set_rate(&self, burst: f64, per_second: f64) {
         *self.ask.lock().in_any_case() = (burst.max(1.0), per_second.max(0.01));
     }
 
-    /// Counts a request of this caller; or says in how many seconds it may come again.
+    /// Counts a request of this caller. The error is the number of seconds after which the caller may ask
+    /// again.
     pub(crate) fn may_ask(&self, subject: &str) -> Result<(), u64> {
         self.may_ask_at(subject, Instant::now())
     }
@@ -110,7 +113,8 @@ impl RequestLimits {
         Ok(())
     }
 
-    /// Whether an address that may have shown wrong tokens may show another one.
+    /// An error if this address has shown too many wrong tokens; it says after how many seconds it may show
+    /// another one.
     pub(crate) fn may_show_token(&self, address: Option<IpAddr>) -> Result<(), u64> {
         self.may_show_token_at(address, Instant::now())
     }
@@ -127,7 +131,7 @@ impl RequestLimits {
         }
     }
 
-    /// It has shown a wrong one.
+    /// Counts a wrong token of this address.
     pub(crate) fn wrong_token(&self, address: Option<IpAddr>) {
         let mut strangers = self.strangers.lock().in_any_case();
         strangers.bucket(&address.into(), WRONG_BURST, WRONG_PER_SECOND, Instant::now()).tokens -= 1.0;

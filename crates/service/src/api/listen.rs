@@ -1,7 +1,8 @@
-//! Where requests come from: a Unix socket for the user that the service runs as, and TCP, with TLS beyond this host.
+//! Where requests come from: a Unix socket for the user that the service runs as, and TCP, with TLS for other
+//! hosts.
 //!
-//! Always true: connections are bounded; one that says nothing, or not enough, is closed; who comes over the socket is asked of the
-//! kernel, and is our own user or nobody.
+//! Always true: the number of connections is bounded; a connection that stays silent or sends too slowly is
+//! closed; the kernel says which user is behind a connection to the socket, and only our own user is served.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,14 +23,14 @@ use tower::ServiceExt as _;
 
 use super::extract::RequestOrigin;
 
-/// How long a request's head, or a TLS handshake, may take.
+/// How long a client may take to send the head of a request, or to finish a TLS handshake.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a request's head.
+/// The most bytes of a request's head.
 const HEAD_MAX: usize = 64 << 10;
-/// Pause after the system refused a connection.
+/// How long to wait after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Certificate and key, which can be read anew while all goes on.
+/// The certificate and key, which can be read again while connections are served.
 #[derive(Debug, Clone)]
 pub(crate) struct ReloadableTls {
     files: Arc<(PathBuf, PathBuf)>,
@@ -43,7 +44,7 @@ impl ReloadableTls {
         Ok(ReloadableTls { files: Arc::new((certificate.into(), key.into())), config })
     }
 
-    /// Reads them again; if they are no good, the old ones stay.
+    /// Reads both files again; if they are not valid, the old ones stay.
     pub(crate) fn reload(&self) -> Result<(), Error> {
         let (certificate, key) = &*self.files;
         *self.config.write().in_any_case() = config(certificate, key)?;
@@ -61,9 +62,9 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
     let bad = |path: &Path, why: String| Error::new(Code::BadKey, format!("{}: {why}", path.display()));
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| bad(certificate, format!("no certificate in PEM: {error}")))?;
+        .map_err(|error| bad(certificate, format!("not a certificate in PEM: {error}")))?;
     let private =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no key in PEM: {error}")))?;
+        PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("not a key in PEM: {error}")))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -74,31 +75,31 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
     Ok(Arc::new(config))
 }
 
-/// What is answered at an address.
+/// The part of the API that is served at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressScope {
     /// The whole API.
     Everything,
-    /// Figures for collectors, and nothing else.
+    /// Only the metrics, for collectors.
     Metrics,
 }
 
-/// How a TCP listener comes about.
+/// Where the socket of a TCP listener comes from.
 pub(crate) enum TcpOrigin {
-    /// It is bound here.
+    /// We bind this address.
     Address(SocketAddr),
-    /// Somebody else has bound it.
+    /// Somebody else has bound it and handed it over.
     Held(std::net::TcpListener),
 }
 
-/// What is to be listened on.
+/// The sockets and addresses to listen on.
 pub(crate) struct ListenAddresses {
-    /// Only our user can open them.
+    /// Sockets that only our user can open.
     pub(crate) unix: Vec<std::os::unix::net::UnixListener>,
     pub(crate) tcp: Vec<(AddressScope, TcpOrigin)>,
 }
 
-/// What the API listens on.
+/// The listeners of the API.
 pub(crate) struct Listeners {
     unix: Vec<UnixListener>,
     tcp: Vec<Tcp>,
@@ -112,7 +113,7 @@ struct Tcp {
 }
 
 impl Listeners {
-    /// Takes the addresses. Beyond this host an address needs TLS.
+    /// Binds the addresses. An address that other hosts can reach needs TLS.
     pub(crate) async fn bind(
         ListenAddresses { unix, tcp }: ListenAddresses,
         tls: Option<&ReloadableTls>,
@@ -131,12 +132,12 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// The addresses that were taken, and what is answered there.
+    /// The addresses that are bound, and what is served there.
     pub(crate) fn addresses(&self) -> Vec<(SocketAddr, AddressScope)> {
         self.tcp.iter().filter_map(|tcp| Some((tcp.listener.local_addr().ok()?, tcp.serves))).collect()
     }
 
-    /// Answers until told to stop; requests that have begun are finished, events end.
+    /// Serves until told to stop. Then requests that have begun are finished, and event streams are ended.
     pub(crate) async fn serve(self, router: impl Fn(AddressScope) -> Router, stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
         let mut tasks = tokio::task::JoinSet::new();
@@ -207,7 +208,7 @@ async fn serve_tcp(
             _ = stop.wait_for(|stop| *stop) => return,
         };
         let Some((stream, address)) = accepted_or_pause(accepted).await else { continue };
-        // Who comes when all places are taken is not answered: there is no place to do it in.
+        // A connection over the limit is dropped without an answer, as answering would need a slot, too.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
         let origin = RequestOrigin::Tcp { address: address.ip().to_canonical(), is_tls: tls.is_some() };
         let (router, stop) = (router.clone(), stop.clone());
@@ -239,7 +240,7 @@ async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
     }
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     origin: RequestOrigin,
@@ -259,13 +260,13 @@ async fn answer(
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
     );
     let is_over = tokio::select! {
-        // How a connection ends is its client's affair.
+        // It is the client's affair how its connection ends.
         _ = connection.as_mut() => true,
         _ = stop.wait_for(|stop| *stop) => false,
     };
     if !is_over {
         connection.as_mut().graceful_shutdown();
-        // Events have no end of their own.
+        // Event streams do not end by themselves.
         let _ = tokio::time::timeout(Duration::from_millis(500), connection).await;
     }
 }

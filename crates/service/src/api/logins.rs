@@ -1,4 +1,4 @@
-//! Log-ins with a browser: begun by a token or a one-time code, ended, and who somebody is.
+//! Log-ins with a browser: log in with a token or a one-time code, log out, and ask who one is.
 
 use axum::Json;
 use axum::http::{StatusCode, header};
@@ -26,43 +26,43 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(create_code))
 }
 
-/// With what somebody logs in: one of the two.
+/// The token or code to log in with: give one of the two.
 #[derive(Deserialize, ToSchema)]
 struct LoginWish {
-    /// A token.
+    /// The token.
     #[serde(default)]
     token: Option<String>,
-    /// A one-time code (`farhaul open`).
+    /// The one-time code (`farhaul open`).
     #[serde(default)]
     code: Option<String>,
 }
 
-/// How somebody is known.
+/// How a caller is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum KnownBy {
-    /// The Unix socket, which only the service's own user can open.
+    /// By the Unix socket, which only the service's own user can open.
     Socket,
-    /// A token that the request shows.
+    /// By a token in the request.
     Token,
-    /// A log-in with a browser, which has a cookie.
+    /// By a log-in with a browser, which sends a cookie.
     Login,
 }
 
-/// Who somebody is.
+/// The identity of a caller.
 #[derive(Debug, Serialize, ToSchema)]
 struct CallerView {
-    /// `local` for the service's own user, `token:ID`.
+    /// `local` for the service's own user, otherwise `token:ID`.
     subject: String,
-    /// What the token is called.
+    /// The name of the token.
     name: String,
-    /// What it allows; `admin` allows everything.
+    /// The scopes of the caller; `admin` allows everything.
     scopes: Vec<Scope>,
-    /// Where it reaches.
+    /// Where the caller may read and write.
     reach: CallerReach,
-    /// How it is known.
+    /// How the caller is known.
     known_by: KnownBy,
-    /// When what was shown is worth nothing any more: the log-in, or the token.
+    /// When the log-in, or the token, expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
 }
@@ -85,8 +85,8 @@ impl From<CallerIdentity> for CallerView {
     }
 }
 
-/// Logs in with a browser: a cookie, which no script can read, stands for the token from now on. It needs no token beside what
-/// the body shows.
+/// Logs in with a browser: from now on a cookie, which no script can read, stands for the token. The request
+/// needs no token but the one in its body.
 #[utoipa::path(post, path = "/login", tag = "log-ins", request_body = LoginWish, security(()),
     responses((status = 200, description = "Who has logged in", body = CallerView, headers(("Set-Cookie" = String)))))]
 async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerFailure> {
@@ -101,7 +101,7 @@ async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerF
             Some(code) => ("by code", blocking(move || node.log_in_by_code(&code)).await?),
             None => ("by code", Err(LoginRefusal::Unknown)),
         },
-        _ => return Err(Error::new(Code::BadOption, "log in with a token, or with a code").into()),
+        _ => return Err(Error::new(Code::BadOption, "log in with either a token or a code").into()),
     };
     let (mut who, secret) = found.map_err(|nobody| stranger.refuse(how, &nobody))?;
     who.caller.address = stranger.address;
@@ -111,33 +111,33 @@ async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerF
     Ok(([(header::SET_COOKIE, cookie)], Json(CallerView::from(who))).into_response())
 }
 
-/// Ends the log-in that the request is made with.
+/// Ends the log-in that the request was made with.
 #[utoipa::path(post, path = "/logout", tag = "log-ins",
-    responses((status = 204, description = "It is over", headers(("Set-Cookie" = String)))))]
+    responses((status = 204, description = "The log-in is ended", headers(("Set-Cookie" = String)))))]
 async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
     let forget = may.cookie.set("", 0);
     let proof = may.who.proof;
     may.act("log out", "", move |node, _| match proof {
         CallerProof::Login(hash) => node.log_out(hash),
         CallerProof::Socket | CallerProof::Token(_) => {
-            Err(Error::new(Code::NotNow, "the request is made with no log-in that could end"))
+            Err(Error::new(Code::NotNow, "the request was not made with a log-in, so none can end"))
         }
     })
     .await?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, forget)]).into_response())
 }
 
-/// Who the request is from.
+/// Says who makes this request.
 #[utoipa::path(get, path = "/me", tag = "log-ins",
-    responses((status = 200, description = "Who it is", body = CallerView)))]
+    responses((status = 200, description = "The caller", body = CallerView)))]
 async fn me(may: May<ToBeKnown>) -> Json<CallerView> {
     Json(CallerView::from(may.who))
 }
 
-/// What a one-time code is to allow.
+/// The one-time code to make.
 #[derive(Debug, Deserialize, ToSchema)]
 struct CodeWish {
-    /// Scopes of the log-in that is made with it.
+    /// The scopes of the log-in that the code makes.
     #[schema(min_items = 1)]
     scopes: Vec<Scope>,
 }
@@ -145,16 +145,17 @@ struct CodeWish {
 /// A one-time code.
 #[derive(Serialize, ToSchema)]
 struct NewCode {
-    /// The code. It is shown this once, and makes one log-in.
+    /// The code. It is shown only now, and makes one log-in.
     code: String,
-    /// When it is worth nothing any more: after a minute.
+    /// When the code expires: after a minute.
     #[schema(value_type = String, format = DateTime)]
     expires: Timestamp,
-    /// Addresses of the page, behind which the code stands as `#code=CODE`.
+    /// Addresses of the page. Append `#code=CODE` to one of them.
     pages: Vec<String>,
 }
 
-/// Makes a code that logs in once, within a minute, as the service's own user: only over the Unix socket.
+/// Makes a code that logs in once, within a minute, as the service's own user. Only callers on the Unix
+/// socket may.
 #[utoipa::path(post, path = "/login-codes", tag = "log-ins", request_body = CodeWish,
     responses((status = 201, description = "The code", body = NewCode)))]
 async fn create_code(

@@ -1,4 +1,4 @@
-//! The metrics, where collectors look for them, and the count of what the API itself answers.
+//! The metrics, at the path where collectors look for them, and the counts of the API's own answers.
 
 use std::sync::Arc;
 
@@ -17,11 +17,12 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(metrics))
 }
 
-/// Types by which collectors know what they are given.
+/// The content types of the two formats.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Figures of the node for collectors such as Prometheus: OpenMetrics, or the older text format if `Accept` prefers it.
+/// Metrics of the node for collectors such as Prometheus: OpenMetrics, or the older text format if `Accept`
+/// prefers it.
 #[utoipa::path(get, path = "/metrics", tag = "node",
     responses((status = 200, description = "All metrics (docs/reference/metrics.md)",
         content((String = "application/openmetrics-text"), (String = "text/plain")))))]
@@ -36,7 +37,7 @@ async fn metrics(may: May<ToRead>, headers: HeaderMap) -> Result<Response, Handl
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// The older format is for who names it, and does not like the newer one as much.
+/// The older format is chosen only if the header names it and prefers it to the newer one.
 fn wanted(accept: &str) -> Format {
     let weight = |kind: &str| {
         let named = accept.split(',').filter_map(|range| {
@@ -54,7 +55,8 @@ fn wanted(accept: &str) -> Format {
     }
 }
 
-/// Counts each answer by its route, which is a template and no path, so that nobody can make up new ones.
+/// Counts each answer by its route. A route is a template and not the path, so that callers cannot add new
+/// labels.
 pub(super) async fn count(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let method = match *request.method() {
         Method::GET => "GET",

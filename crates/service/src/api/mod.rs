@@ -1,11 +1,12 @@
-//! The API: HTTP, JSON, events; `/api/v1`.
+//! The API: JSON and events over HTTP, below `/api/v1`.
 //!
-//! How to read it: a file a resource, with its routes, what is asked and what is answered, and nothing else; `extract.rs` is how a
-//! handler gets node and caller, `problem.rs` how a request fails, `guard.rs` what is refused before any handler, `listen.rs`
-//! where requests come from, `document.rs` the description of it all, `page.rs` what browsers are shown.
+//! How to read it: each file is a resource, with its routes, its requests and its answers, and nothing else.
+//! `extract.rs` gives a handler the node and the caller, `problem.rs` is how a request fails, `guard.rs`
+//! refuses requests before any handler, `listen.rs` accepts connections, `document.rs` describes the API,
+//! `page.rs` serves the page for browsers.
 //!
-//! Always true: no route below `/api` works without a caller who may use it, but for logging in; no request keeps the node busy for longer, or makes it keep
-//! more, than limits allow.
+//! Always true: every route below `/api` but the one for logging in needs a caller that may use it; no
+//! request keeps the node busy for longer, or makes it keep more, than the limits allow.
 
 mod caps;
 mod deeds;
@@ -43,7 +44,7 @@ pub(crate) use gate::Gate;
 pub(crate) use listen::{AddressScope, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
 pub use problem::Problem;
 
-/// All routes, and their description.
+/// All routes below `/api/v1`, with their description.
 fn routes() -> OpenApiRouter<App> {
     let all = [
         system::router(),
@@ -61,12 +62,12 @@ fn routes() -> OpenApiRouter<App> {
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))
 }
 
-/// All of it: what has versions, and what collectors look for at a place of its own.
+/// All routes: the API with its version, and `/metrics`, where collectors look for it.
 fn all_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().nest("/api/v1", routes()).merge(metrics::router())
 }
 
-/// What answers requests at an address.
+/// The router that answers requests at an address.
 pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serves: AddressScope) -> Router {
     let counted = node.metrics.clone();
     let deeds = Deeds::new(audit, node.clock.clone());

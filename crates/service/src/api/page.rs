@@ -1,4 +1,4 @@
-//! The page, for browsers: it needs no token, as it holds nothing of the node.
+//! The page for browsers. It needs no token, as it holds nothing of the node.
 
 use axum::Router;
 use axum::extract::Request;
@@ -10,12 +10,12 @@ use super::extract::App;
 use super::guard;
 use crate::page::{BuiltPage, answer};
 
-/// Its routes, of one directory's depth.
+/// The routes of the page: files in its folder and in one folder below.
 pub(super) fn router() -> Router<App> {
     Router::new().route("/", get(page)).route("/{file}", get(page)).route("/assets/{file}", get(page))
 }
 
-/// Whether a path is of the page, and not of what programs ask for.
+/// True if a path belongs to the page, and not to the API.
 pub(super) fn is_of_page(uri: &Uri) -> bool {
     let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or_default();
     first != "api" && first != "metrics"
@@ -28,7 +28,7 @@ async fn page(request: Request) -> Response {
     answer(&BuiltPage, request.uri().path(), request.headers())
 }
 
-/// There is nothing of this name.
+/// The answer if nothing has this path.
 pub(super) async fn no_route(request: Request) -> Response {
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     if is_of_page(request.uri()) && is_look {

@@ -1,4 +1,4 @@
-//! Peers: the other hosts that jobs deal with.
+//! Peers: the other hosts that jobs copy from and to.
 
 use axum::Json;
 use serde::Serialize;
@@ -14,13 +14,14 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
-/// All peers that the caller may know of.
+/// The peers that the caller may know of.
 #[derive(Debug, Serialize, ToSchema)]
 struct Peers {
     peers: Vec<PeerView>,
 }
 
-/// The other hosts of the configuration, of jobs and of the history; with a token that has a list of peers, those.
+/// The other hosts of the configuration, of jobs and of the history; for a token with a list of peers, only
+/// those.
 #[utoipa::path(get, path = "/peers", tag = "peers",
     responses((status = 200, description = "All of them, by name", body = Peers)))]
 async fn list(may: May<ToRead>) -> Result<Json<Peers>, HandlerFailure> {

@@ -1,4 +1,4 @@
-//! How a request is told that it failed: RFC 9457, with the codes that all of Farhaul has.
+//! How a failed request is answered: RFC 9457, with the error codes that all of Farhaul uses.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,28 +10,28 @@ use utoipa::ToSchema;
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem it is: the address of its code in docs/reference/errors.md.
+    /// The kind of problem: the address of its code in docs/reference/errors.md.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One sentence on that kind.
+    /// One sentence about that kind.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What has happened, where, and what to do.
+    /// One line that says what happened, and where.
     pub detail: String,
     /// The code, such as `FH-NOT-NOW`.
     pub code: String,
-    /// What to do.
+    /// A hint on what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Whether the same request can work later, when nobody has changed anything.
+    /// True if the same request may work later although nobody has changed anything.
     pub retryable: bool,
 }
 
-/// Where the codes are explained.
+/// The page that explains the codes.
 const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/reference/errors.md#";
 
-/// What a handler fails with.
+/// How a handler fails.
 #[derive(Debug, Clone)]
 pub(crate) struct HandlerFailure {
     pub(crate) error: Error,
@@ -41,19 +41,19 @@ pub(crate) struct HandlerFailure {
 }
 
 impl HandlerFailure {
-    /// With another status than the code's usual one.
+    /// A failure with another status than the usual one of the code.
     pub(crate) fn with_status(error: Error, status: StatusCode) -> HandlerFailure {
         HandlerFailure { error, status, retry_after_s: None, set_cookie: None }
     }
 
-    /// Too much was asked for.
+    /// A failure because the caller asks too often.
     pub(crate) fn too_many(what: &str, retry_after_s: u64) -> HandlerFailure {
         let error = Error::new(Code::TooMany, what);
         let status = StatusCode::TOO_MANY_REQUESTS;
         HandlerFailure { error, status, retry_after_s: Some(retry_after_s), set_cookie: None }
     }
 
-    /// The browser that asked gets this cookie.
+    /// Adds a cookie to the answer.
     pub(crate) fn with_cookie(self, cookie: HeaderValue) -> HandlerFailure {
         HandlerFailure { set_cookie: Some(cookie), ..self }
     }
@@ -84,7 +84,7 @@ impl From<Error> for HandlerFailure {
     }
 }
 
-/// The status of a code. What is not listed is a fault of the node or of what it works with.
+/// The HTTP status of a code. A code that is not listed is a fault of the node or of what it works with.
 fn status_of(code: Code) -> StatusCode {
     match code {
         Code::NoToken => StatusCode::UNAUTHORIZED,

@@ -1,4 +1,4 @@
-//! The node itself: its version, whether it is well, its store.
+//! The node itself: its version, its health, its store.
 
 use std::path::{Path, PathBuf};
 
@@ -26,14 +26,14 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(check))
 }
 
-/// What answers.
+/// The program that answers.
 #[derive(Debug, Serialize, ToSchema)]
 struct Version {
     /// Always `farhaul`.
     name: &'static str,
     /// The program's version.
     version: &'static str,
-    /// The version of this interface.
+    /// The version of the API.
     api: u32,
 }
 
@@ -44,30 +44,31 @@ async fn version(_: May<ToRead>) -> Json<Version> {
     Json(Version { name: "farhaul", version: env!("CARGO_PKG_VERSION"), api: 1 })
 }
 
-/// How the node is.
+/// The health of the node.
 #[derive(Debug, Serialize, ToSchema)]
 struct Health {
-    /// `ok`, or what is the matter.
+    /// `ok`, or what is wrong.
     status: String,
-    /// Jobs by state.
+    /// How many jobs there are, by state.
     #[schema(value_type = Object)]
     jobs: std::collections::BTreeMap<&'static str, u64>,
 }
 
-/// The process answers.
-#[utoipa::path(get, path = "/health/live", tag = "node", responses((status = 204, description = "It does")))]
+/// Checks whether the process answers.
+#[utoipa::path(get, path = "/health/live", tag = "node", responses((status = 204, description = "It answers")))]
 async fn live(_: May<ToRead>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// New jobs are taken and begin. A node that was told to end, or whose disk is full, answers 503.
+/// Checks whether the node takes new jobs and begins them. A node that is shutting down, or whose disk is
+/// full, answers 503.
 #[utoipa::path(get, path = "/health/ready", tag = "node",
-    responses((status = 200, description = "They are", body = Health)))]
+    responses((status = 200, description = "It takes jobs", body = Health)))]
 async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
     let health = may.act("look at health", "", |node, _| {
         if node.is_draining() {
-            let what = "the node is ending: what runs may end by itself, and nothing else begins";
-            return Err(Error::new(Code::Busy, what).with_hint("ask again when it has been started anew"));
+            let what = "the node is shutting down: running jobs may finish, and no other job begins";
+            return Err(Error::new(Code::Busy, what).with_hint("ask again when it has been restarted"));
         }
         if node.store.is_failing() {
             let what = "the store cannot be written: new jobs are refused";
@@ -80,15 +81,15 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
     health.await.map(Json)
 }
 
-/// The node's host: what its interfaces, processors, disks and sensors have counted so far. Two answers have the rates between
-/// them.
+/// The counts of the interfaces, processors, disks and sensors of the node's host so far. Rates are the
+/// differences between two answers.
 #[utoipa::path(get, path = "/host", tag = "node",
     responses((status = 200, description = "The counts", body = HostView)))]
 async fn host(may: May<ToRead>) -> Result<Json<HostView>, HandlerFailure> {
     let view = may.act("look at the host", "", |node, caller| {
         let mut view = host::look(Path::new("/"), &host::size_of);
         view.moved = node.metrics.moved();
-        // Names of directories beyond its reach are none of a token's business.
+        // A token must not learn the names of directories beyond its reach.
         if let Some(reach) = &caller.reach.local {
             let is_near =
                 |point: &Path| reach.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
@@ -99,36 +100,36 @@ async fn host(may: May<ToRead>) -> Result<Json<HostView>, HandlerFailure> {
     view.await.map(Json)
 }
 
-/// Where a backup goes.
+/// Where to write a backup.
 #[derive(Debug, Deserialize, ToSchema)]
 struct Backup {
-    /// A file of the node's host that is not there yet, as an absolute path.
+    /// An absolute path on the node's host. The file must not exist yet.
     #[schema(value_type = String)]
     path: PathBuf,
 }
 
-/// Writes a copy of the store, of one moment, while all goes on.
+/// Writes a copy of the store, as it is at one moment, while the node goes on working.
 #[utoipa::path(post, path = "/store/backup", tag = "node", request_body = Backup,
-    responses((status = 204, description = "It is written and synced")))]
+    responses((status = 204, description = "The copy is written and synced")))]
 async fn backup(may: May<ToAdmin>, body: JsonBody) -> Result<StatusCode, HandlerFailure> {
     let Backup { path } = body.read()?;
     if !path.is_absolute() {
-        return Err(Error::new(Code::BadPath, "the path of a backup is absolute").into());
+        return Err(Error::new(Code::BadPath, "the path of a backup must be absolute").into());
     }
     may.act("back up the store", path.display().to_string(), move |node, _| node.store.backup(&path)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is wrong with the store.
+/// The faults found in the store.
 #[derive(Debug, Serialize, ToSchema)]
 struct Findings {
-    /// Empty for a store that is sound.
+    /// One line for each fault; empty if the store is sound.
     findings: Vec<String>,
 }
 
-/// Looks through the whole store.
+/// Checks the whole store.
 #[utoipa::path(get, path = "/store/check", tag = "node",
-    responses((status = 200, description = "What was found", body = Findings)))]
+    responses((status = 200, description = "The faults", body = Findings)))]
 async fn check(may: May<ToAdmin>) -> Result<Json<Findings>, HandlerFailure> {
     let findings = may.act("check the store", "", |node, _| node.store.check()).await?;
     Ok(Json(Findings { findings }))

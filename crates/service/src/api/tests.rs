@@ -151,13 +151,13 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/metrics", Scope::Read),
 ];
 
-/// What everybody may who is known, whatever he may.
+/// Routes that every known caller may use, whatever its scopes.
 const OF_ALL: &[(&str, &str)] = &[("get", "/api/v1/me"), ("post", "/api/v1/logout")];
 
-/// What needs nobody to be known: it finds out who somebody is.
+/// Routes that callers use before they are known.
 const OF_STRANGERS: &[(&str, &str)] = &[("post", "/api/v1/login")];
 
-/// What is described is all that is routed: both come from one list.
+/// The routes that are described are all there are: both come from one list.
 fn operations() -> Vec<(String, String)> {
     let description = serde_json::to_value(document::description()).unwrap();
     let mut operations = Vec::new();
@@ -238,14 +238,14 @@ async fn a_token_that_is_wrong_expired_or_revoked_lets_nobody_in() {
     );
     let (status, problem) = ask(&token).await;
     assert!(status == StatusCode::UNAUTHORIZED && problem["detail"].as_str().unwrap().contains("revoked"));
-    // Who guesses is shut out.
+    // An address that guesses tokens is shut out.
     for _ in 0..30 {
         ask("fhp_x").await;
     }
     assert_eq!(ask("fhp_x").await.0, StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// A browser: what it has been given stands in its jar, and its pages say where they are from.
+/// A browser: its jar keeps the cookie that it was given, and its pages say where they come from.
 struct Browser<'a> {
     fixture: &'a Fixture,
     host: &'static str,
@@ -258,7 +258,7 @@ impl Browser<'_> {
         Browser { fixture, host: "node:33080", is_tls: false, jar: None.into() }
     }
 
-    /// Asks as this kind of page does; yields what was set, too.
+    /// Asks as a page of this kind does; yields the cookie that was set, too.
     async fn ask(
         &self,
         method: Method,
@@ -318,23 +318,23 @@ async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
     let (status, me) = browser.own(Method::GET, "/me", None).await;
     assert_eq!((status, me["scopes"].clone()), (StatusCode::OK, json!(["read"])));
     assert!(me["subject"].as_str().unwrap().starts_with("token:") && me["name"] == "test", "{me}");
-    // It ends with the token, which is good for an hour.
+    // The log-in ends with the token, which is valid for an hour.
     let ends: jiff::Timestamp = me["expires"].as_str().unwrap().parse().unwrap();
     assert!(ends.as_millisecond() <= fixture.node.clock.now_ms() + 3_600_000);
     assert_eq!(browser.own(Method::GET, "/jobs", None).await.0, StatusCode::OK);
     assert_eq!(browser.own(Method::POST, "/jobs", Some(json!({}))).await.0, StatusCode::FORBIDDEN);
-    // The same cookie is none at another port, and none as a token.
+    // The same cookie is not valid at another port, nor as a token.
     let cookie = browser.jar.borrow().clone();
     let other = Browser { host: "node:33081", jar: cookie.clone().into(), ..Browser::new(&fixture) };
     assert_eq!(other.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
     let value = cookie.as_deref().unwrap().split_once('=').unwrap().1;
     assert_eq!(fixture.ask(Method::GET, "/me", Some(value), None).await.0, StatusCode::UNAUTHORIZED);
-    // Logged out, nobody knows it any more, whoever has kept it.
+    // After the log-out the cookie is not known any more, even if somebody has kept it.
     assert_eq!(browser.own(Method::POST, "/logout", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(*browser.jar.borrow(), None);
     *browser.jar.borrow_mut() = cookie.clone();
     assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
-    assert_eq!(*browser.jar.borrow(), None, "a browser keeps no cookie that is worth nothing");
+    assert_eq!(*browser.jar.borrow(), None, "the browser drops a cookie that is no longer valid");
     let audit = std::fs::read_to_string(fixture.folder.path().join("audit.log")).unwrap();
     for part in ["\"log in\"", "\"by token\"", "\"log out\"", "192.0.2.8"] {
         assert!(audit.contains(part), "{part}: {audit}");
@@ -378,11 +378,11 @@ async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
         let expected = if is_let { StatusCode::NOT_FOUND } else { StatusCode::FORBIDDEN };
         assert_eq!(status, expected, "{from:?}: {answer}");
     }
-    // What a person types into the bar is read; what another site's page asks for is not.
+    // A page whose address somebody types is served; a request of another site's page is not.
     let read = async |site| browser.ask(Method::GET, "/jobs", &[("sec-fetch-site", site)], None).await.0;
     assert_eq!(read("none").await, StatusCode::OK);
     assert_eq!(read("cross-site").await, StatusCode::FORBIDDEN);
-    // A program that sends a token is no browser.
+    // A program that sends a token needs no such header.
     let request =
         Request::builder().method("POST").uri(format!("/api/v1{path}")).header(header::HOST, "node");
     let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -408,7 +408,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
     assert_eq!(browser.own(Method::POST, "/store/check", None).await.0, StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(browser.own(Method::GET, "/store/check", None).await.0, StatusCode::FORBIDDEN);
     assert_eq!(browser.own(Method::POST, "/login", Some(code)).await.0, StatusCode::UNAUTHORIZED);
-    // A token makes none, whatever it may: it logs in by itself.
+    // A token cannot make a code, whatever its scopes: it can log in by itself.
     let admin = fixture.token(&[Scope::Admin], CallerReach::default());
     let wish = Some(json!({"scopes": ["admin"]}));
     let (status, _) = fixture.ask(Method::POST, "/login-codes", Some(&admin), wish).await;
@@ -456,7 +456,7 @@ async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
     let path = format!("/tokens/{}", all["tokens"][0]["id"].as_str().unwrap());
     fixture.ask(Method::DELETE, &path, None, None).await;
     for mut body in [by_token, by_login] {
-        assert!(body.frame().await.is_none(), "it has ended");
+        assert!(body.frame().await.is_none(), "the stream has not ended");
     }
 }
 
@@ -539,7 +539,7 @@ async fn a_token_reaches_what_its_prefixes_say() {
     assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.1["state"], "cancelled");
 }
 
-/// Jobs that wait for a day far off, in the order in which they were submitted.
+/// Submits jobs that wait until a day far off; yields their ids in the order in which they were submitted.
 async fn waiting_jobs(fixture: &Fixture, count: usize, priority: u8) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 0..count {
@@ -571,7 +571,7 @@ async fn a_job_is_moved_before_or_after_another_one_in_one_request() {
     assert_eq!(queue().await, [&x, &y, &d, &a, &b, &c].map(Clone::clone));
     assert_eq!(patch(&d, json!({"after": b})).await.0, StatusCode::OK);
     assert_eq!(queue().await, [&x, &y, &a, &b, &d, &c].map(Clone::clone));
-    // It gets the priority of the one that it stands beside.
+    // It gets the priority of the job that it is moved next to.
     let (_, moved) = patch(&c, json!({"after": x})).await;
     assert_eq!(moved["priority"], 9);
     assert_eq!(queue().await, [&x, &c, &y, &a, &b, &d].map(Clone::clone));
@@ -619,7 +619,7 @@ async fn moves_at_the_same_time_lose_no_job_and_make_no_two_places_one() {
     assert!(positions.is_sorted(), "{positions:?}");
     positions.dedup();
     assert_eq!(positions.len(), 12);
-    // What is written is what is in memory, so that a restart keeps the order.
+    // The store has the same order as the memory, so that a restart keeps it.
     fixture.node.store.write(|_| Ok(())).unwrap();
     let stored = "SELECT id FROM jobs ORDER BY priority DESC, position, id";
     let stored: Vec<String> = fixture
@@ -657,7 +657,7 @@ async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     assert_eq!(ids_of(&page), [own]);
 }
 
-/// A job that has ended, in whatever way; its record.
+/// Runs a job until it has ended, in whatever way; yields its record.
 async fn ended(fixture: &Fixture, spec: Value) -> Value {
     let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
     assert_eq!(status, StatusCode::CREATED, "{job}");
@@ -669,7 +669,7 @@ async fn ended(fixture: &Fixture, spec: Value) -> Value {
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    panic!("it has not ended: {job}");
+    panic!("the job has not ended: {job}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -739,7 +739,7 @@ async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() 
     let manifest = fixture.node.manifest_of_run(bad["job"].as_str().unwrap().parse().unwrap(), 1);
     let _ = std::fs::remove_file(manifest);
     assert_eq!(get(format!("/history/{bad_id}/manifest")).await, StatusCode::NOT_FOUND);
-    // A token that reaches elsewhere sees none of it.
+    // A token that reaches elsewhere sees no record.
     let token =
         fixture.token(&[Scope::Read], CallerReach { local: Some(vec!["/elsewhere".into()]), peers: None });
     let (_, page) = fixture.ask(Method::GET, "/history?count=true", Some(&token), None).await;
@@ -800,7 +800,7 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
     );
 }
 
-/// The document with something else in a field, whose name is joined by dots.
+/// The document with another value in a field. The field's name is joined by dots.
 fn with(document: &Value, field: &str, value: Value) -> Value {
     let mut document = document.clone();
     let mut place = &mut document;
@@ -834,7 +834,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
         answer
     };
     assert_eq!(ask("usual", &usual).await.0, StatusCode::CREATED);
-    // What an option of these rules could be used for, out of the token's reach.
+    // Values that somebody could try for an option under these rules, out of the token's reach.
     let attempts = |field: &str| match field {
         "sources" => {
             vec![json!(["/etc/passwd"]), json!([own("x"), own("../b")]), json!(["fh://hpc/incoming/b"])]
@@ -875,7 +875,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     assert_eq!(ask("..", &both).await.0, StatusCode::FORBIDDEN);
     let within = with(&usual, "options.spread", json!([["/incoming/a/x", "/incoming/a/y"]]));
     assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
-    // A folder's jobs are judged as others are.
+    // Jobs of a watched folder are judged in the same way.
     let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
     for option in JOB_OPTIONS.iter().filter(|option| option.rule == OptionRule::Admin) {
         for field in option.fields {
@@ -884,7 +884,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
             assert_eq!(status, StatusCode::FORBIDDEN, "{field}: {problem}");
         }
     }
-    // The API has no field for what is not for a job, wherever somebody looks for one.
+    // The API has no field for options that are not for jobs, whichever group somebody puts them into.
     let groups = ["", "options", "options.network", "options.files", "options.select", "options.integrity"];
     let not_taken = |rule: OptionRule| {
         matches!(rule, OptionRule::Submitter | OptionRule::Configuration | OptionRule::Terminal)
@@ -892,7 +892,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     for flag in JOB_OPTIONS.iter().filter(|option| not_taken(option.rule)).flat_map(|option| option.flags) {
         let name = flag.trim_start_matches('-').replace('-', "_");
         for field in groups.map(|group| format!("{group}.{name}").trim_start_matches('.').to_string()) {
-            // A receipt and a manifest are asked for, and no file is named.
+            // Receipts and manifests are asked for by true or false; no file can be named.
             let document = with(&usual, &field, json!("/etc/passwd"));
             let (status, problem) = ask(&field, &document).await;
             assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{field}: {problem}");
@@ -1010,7 +1010,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
     let told = [&hpc["identity"], &hpc["fingerprint"], &hpc["cap"], &hpc["configured"]]
         .map(|value| value.as_str().unwrap());
     assert_eq!(told, ["beam", "SHA256:x", "link", "hpc"]);
-    // Of the two jobs with it the token sees one.
+    // The token sees one of the two jobs with this peer.
     assert_eq!((hpc["unfinished"].as_u64(), hpc["running_max"].as_u64()), (Some(1), Some(2)));
     assert_eq!(ask("/peers/fh%3A%2F%2Fhpc%3A33001", &token).await.1["name"], "fh://hpc:33001");
     assert_eq!(ask("/peers/other:4000", &token).await.0, StatusCode::NOT_FOUND);
@@ -1034,7 +1034,7 @@ async fn caps_are_set_shown_and_removed() {
     for wrong in [json!({"parent": "none"}), json!({"rate": 5}), json!({"schedule": ["whenever"]})] {
         assert_eq!(ask(Method::PUT, "/caps/x", Some(wrong)).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     }
-    // Another cap stands in it.
+    // Another cap lies in it.
     assert_eq!(ask(Method::DELETE, "/caps/campus", None).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let names = |list: &Value| {
         let caps = list["caps"].as_array().unwrap();
@@ -1074,7 +1074,7 @@ async fn files_are_listed_within_reach() {
     }
 }
 
-/// The description is committed, so that a change of the interface is seen by who reads changes.
+/// The description is committed, so that a change of the interface shows in a review.
 #[test]
 fn the_description_is_the_one_that_is_published() {
     let text = serde_json::to_string_pretty(&document::description()).unwrap() + "\n";
@@ -1084,6 +1084,6 @@ fn the_description_is_the_one_that_is_published() {
     }
     assert!(
         std::fs::read_to_string(path).is_ok_and(|there| there == text),
-        "GOLDEN=write cargo test -p farhaul-service writes it anew"
+        "GOLDEN=write cargo test -p farhaul-service updates it"
     );
 }

@@ -1,4 +1,4 @@
-//! Tokens: made, listed, revoked.
+//! Tokens: make them, list them, revoke them.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -22,22 +22,22 @@ pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
 }
 
-/// Characters of a token's name.
+/// The most bytes of a token's name.
 const NAME_MAX: usize = 100;
 
-/// A token that somebody wants.
+/// The token to make.
 #[derive(Debug, Deserialize, ToSchema)]
 struct Wish {
-    /// What it is called.
+    /// Its name.
     #[serde(default)]
     name: String,
-    /// What it allows.
+    /// Its scopes.
     #[schema(min_items = 1)]
     scopes: Vec<Scope>,
     /// Where it reaches.
     #[serde(default)]
     reach: CallerReach,
-    /// How long it is good: `30d`. For ever by default.
+    /// How long it is valid: `30d`. For ever by default.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     expires_in: Option<JobSpan>,
@@ -79,7 +79,7 @@ impl From<TokenRow> for TokenView {
 struct NewToken {
     #[serde(flatten)]
     about: TokenView,
-    /// The secret. It is shown this once.
+    /// The secret. It is shown only now.
     token: String,
 }
 
@@ -93,11 +93,11 @@ async fn create(may: May<ToAdmin>, body: JsonBody) -> Result<(StatusCode, Json<N
         return Err(bad("a token needs a scope: read, submit, control or admin"));
     }
     if name.len() > NAME_MAX || name.chars().any(char::is_control) {
-        return Err(bad("the name of a token has at most 100 bytes, all printable"));
+        return Err(bad("the name of a token must have at most 100 bytes, all printable"));
     }
     reach.check()?;
     if scopes.contains(&Scope::Admin) && (reach.local.is_some() || reach.peers.is_some()) {
-        return Err(bad("the scope admin reaches everything: leave the prefixes, or the scope"));
+        return Err(bad("the scope admin reaches everything: leave out either the prefixes or the scope"));
     }
     let target = name.clone();
     let made = may.act("create token", target, move |node, caller| {
@@ -125,15 +125,15 @@ async fn create(may: May<ToAdmin>, body: JsonBody) -> Result<(StatusCode, Json<N
     Ok((StatusCode::CREATED, Json(made.await?)))
 }
 
-/// A page.
+/// Which page of tokens to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct TokenQuery {
-    /// Entries of a page, 100 by default.
+    /// How many tokens the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Where the page before this one has ended.
+    /// Where the page before this one ended.
     cursor: Option<String>,
 }
 
@@ -141,7 +141,7 @@ struct TokenQuery {
 #[derive(Debug, Serialize, ToSchema)]
 struct Tokens {
     tokens: Vec<TokenView>,
-    /// For the next page, if there is one.
+    /// The cursor for the next page, if there is one.
     next_cursor: Option<String>,
 }
 
@@ -162,9 +162,9 @@ async fn list(
     Ok(Json(Tokens { tokens: rows.into_iter().map(TokenView::from).collect(), next_cursor }))
 }
 
-/// A token is worth nothing from now on.
+/// Revokes a token: it is not valid from now on.
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
-    responses((status = 204, description = "It is revoked")))]
+    responses((status = 204, description = "The token is revoked")))]
 async fn revoke(
     may: May<ToAdmin>,
     PathParameters(id): PathParameters<String>,

@@ -1,4 +1,4 @@
-//! Watched folders: made, listed, removed, and what has become of their files.
+//! Watched folders: add them, list them, remove them, and see what became of their files.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -21,7 +21,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(retry))
 }
 
-/// All watched folders; there are never many.
+/// All watched folders. There are never many, so there are no pages.
 #[derive(Debug, Serialize, ToSchema)]
 struct Watches {
     watches: Vec<WatchView>,
@@ -35,9 +35,9 @@ async fn list(may: May<ToRead>) -> Result<Json<Watches>, HandlerFailure> {
     Ok(Json(Watches { watches }))
 }
 
-/// Watches a folder: each of its files becomes a job of the caller's when it is whole.
+/// Watches a folder: each of its files becomes a job of the caller when it is whole.
 #[utoipa::path(post, path = "/watches", tag = "watches", request_body = WatchSpec,
-    responses((status = 201, description = "It is watched", body = WatchView)))]
+    responses((status = 201, description = "The watch", body = WatchView)))]
 async fn create(
     may: May<ToControl>,
     body: JsonBody,
@@ -48,7 +48,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(view.await?)))
 }
 
-/// A watched folder as it stands.
+/// One watched folder.
 #[utoipa::path(get, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
     responses((status = 200, description = "The watch", body = WatchView)))]
 async fn show(
@@ -59,9 +59,9 @@ async fn show(
     Ok(Json(view.await?))
 }
 
-/// A folder is not watched any more. Jobs that have its files go on.
+/// Stops watching a folder. Jobs that have its files go on.
 #[utoipa::path(delete, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
-    responses((status = 204, description = "It is not watched any more")))]
+    responses((status = 204, description = "The folder is not watched any more")))]
 async fn remove(
     may: May<ToControl>,
     PathParameters(id): PathParameters<String>,
@@ -70,9 +70,9 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Files that have failed are taken again, when they have stood still for as long as others.
+/// Takes files that have failed again, once they have not changed for the usual time.
 #[utoipa::path(post, path = "/watches/{id}/retry", tag = "watches", params(("id" = String, Path)),
-    responses((status = 204, description = "They are taken again")))]
+    responses((status = 204, description = "The files will be taken again")))]
 async fn retry(
     may: May<ToControl>,
     PathParameters(id): PathParameters<String>,
@@ -81,29 +81,29 @@ async fn retry(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which files are wanted.
+/// Which files to list.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WatchedFileQuery {
     /// Only those of this state: `new`, `settling`, `taken`, `changed`, `done`, `failed`, `gone`.
     state: Option<String>,
-    /// Entries of a page, 100 by default.
+    /// How many files the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Where the page before this one has ended.
+    /// Where the page before this one ended.
     cursor: Option<String>,
 }
 
-/// A page of files, by their paths.
+/// A page of files, sorted by path.
 #[derive(Debug, Serialize, ToSchema)]
 struct Files {
     files: Vec<WatchedFileView>,
-    /// For the next page, if there is one.
+    /// The cursor for the next page, if there is one.
     next_cursor: Option<String>,
 }
 
-/// What has become of each file of a watched folder.
+/// Lists what became of each file of a watched folder.
 #[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), WatchedFileQuery),
     responses((status = 200, description = "A page of files", body = Files)))]
 async fn files(
@@ -115,7 +115,10 @@ async fn files(
     let WatchedFileQuery { state, cursor, .. } = which;
     if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
         let state = farhaul_text::printable(state.as_bytes(), 40);
-        return Err(bad_query(&format!("files have no state '{state}'; there are {}", STATES.join(", "))));
+        return Err(bad_query(&format!(
+            "files have no state '{state}'; the states are {}",
+            STATES.join(", ")
+        )));
     }
     let after = cursor.unwrap_or_default();
     let files = may.act("see a watch", id.clone(), move |node, caller| {

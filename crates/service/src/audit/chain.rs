@@ -1,5 +1,5 @@
-//! The chain of an audit log: each line has the BLAKE3 digest of the bytes of the line before it,
-//! `"previous"`.
+//! The chain of an audit log: each line has, as `"previous"`, the BLAKE3 digest of the bytes of the line
+//! before it.
 //!
 //! Always true: a file of any length is read with the memory of one line.
 
@@ -13,21 +13,21 @@ use farhaul::{Code, Error};
 use super::FileEnd;
 use super::line::LINE_MAX;
 
-/// As many faults are told.
+/// The most faults that one check lists.
 const FAULTS_MAX: usize = 100;
 
-/// What a chain's check has found.
+/// The result of checking a chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckedChain {
     /// Lines in the file.
     pub lines: u64,
-    /// Those that have the digest of the line before.
+    /// Lines that have the digest of the line before them.
     pub chained: u64,
-    /// Numbers of lines, from 1, and what is wrong there.
+    /// The faults: a line's number, counted from 1, and what is wrong there.
     pub faults: Vec<(u64, &'static str)>,
 }
 
-/// Reads a file and its chain. The first line may follow one of an older file.
+/// Reads a file and checks its chain. The first line may follow the last line of an older file.
 pub fn check(path: &Path) -> Result<CheckedChain, Error> {
     let failed = |error: io::Error| {
         Error::with_source(Code::of_files(&error), format!("cannot read {}", path.display()), error)
@@ -58,8 +58,9 @@ pub fn check(path: &Path) -> Result<CheckedChain, Error> {
         };
         match (previous_of(text), before) {
             (Err(()), _) => {
-                // A line that a full disk has cut; the next one follows the line before it.
-                fault("this is no line of an audit log");
+                // A line that a full disk has cut off; the next line has the digest of the line before this
+                // one.
+                fault("this is not a line of an audit log");
                 continue;
             }
             (Ok(None), _) => {}
@@ -67,7 +68,7 @@ pub fn check(path: &Path) -> Result<CheckedChain, Error> {
                 checked.chained += 1;
                 let fits = match before {
                     Some(before) => previous == before.to_hex().as_str(),
-                    // The first line of a file, which may follow one of an older file.
+                    // The first line of a file may follow the last line of an older file.
                     None => true,
                 };
                 if !fits {
@@ -79,7 +80,7 @@ pub fn check(path: &Path) -> Result<CheckedChain, Error> {
     }
 }
 
-/// The digest that a line has of the one before.
+/// The digest of the line before, as this line has it.
 fn previous_of(line: &[u8]) -> Result<Option<String>, ()> {
     #[derive(serde::Deserialize)]
     struct ChainedLine {
@@ -91,7 +92,7 @@ fn previous_of(line: &[u8]) -> Result<Option<String>, ()> {
     Ok(chained.previous)
 }
 
-/// How a file ends, read from its end.
+/// Finds how a file ends. Reads backwards, until there is a whole line.
 pub(super) fn end_of(file: &File) -> io::Result<FileEnd> {
     let len = file.metadata()?.len();
     let start = len.saturating_sub(2 * LINE_MAX as u64 + 2);
@@ -110,7 +111,7 @@ pub(super) fn end_of(file: &File) -> io::Result<FileEnd> {
         }
     }
     let is_torn = !tail.is_empty() && tail.last() != Some(&b'\n');
-    // The last whole line that is one of ours.
+    // The last whole line that is a line of an audit log.
     let whole = tail.rsplit(|&byte| byte == b'\n').skip(1);
     let last = whole.filter(|line| !line.is_empty()).find(|line| previous_of(line).is_ok()).map(blake3::hash);
     Ok(FileEnd { is_torn, last })

@@ -1,7 +1,7 @@
 //! One line of the audit log.
 //!
-//! Always true: it is one line of at most [`LINE_MAX`] bytes, ASCII for all that a terminal could act on, and
-//! JSON that gives back the texts, cut where they are too long.
+//! Always true: a line has at most [`LINE_MAX`] bytes and is JSON; it has no character that a terminal could
+//! act on. Texts that are too long are cut; all others can be read back from it as they were.
 
 use std::fmt::Write as _;
 
@@ -9,44 +9,44 @@ use farhaul::{Code, is_unprintable};
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 
-/// Bytes of one text.
+/// The most bytes of one text.
 const TEXT_MAX: usize = 1024;
 
-/// Details of one line; further ones are left out.
+/// The most details of one line; further ones are left out.
 const DETAILS_MAX: usize = 16;
 
-/// Each byte of a text can become six (`\u001b`), each detail has two texts, and there are four others; then
-/// names and digest.
+/// The most bytes of a line. Each byte of a text can become six (`\u001b`), each detail has two texts and
+/// there are five others; the rest is for the names of fields and the digest.
 pub(super) const LINE_MAX: usize = 6 * TEXT_MAX * (2 * DETAILS_MAX + 5) + 1024;
 
-/// What came of it.
+/// How an action ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
     /// It was done.
     Ok,
-    /// Who asked may not.
+    /// The caller was not allowed to do it.
     Refused,
-    /// It could not be done.
+    /// It failed.
     Failed,
 }
 
-/// Who did what.
+/// The content of a line: who did what.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditEntry<'a> {
-    /// Who asked: a local user, a token's name, a key's fingerprint.
+    /// The caller: a local user, a token's name or a key's fingerprint.
     pub caller: &'a str,
-    /// From where, for who came by a network.
+    /// The address that the request came from, if it came over a network.
     pub address: Option<&'a str>,
     /// `job.cancel` and the like.
     pub action: &'a str,
-    /// What it was done to.
+    /// The thing that it was done to.
     pub target: &'a str,
-    /// What came of it.
+    /// How it ended.
     pub outcome: AuditOutcome,
-    /// Why not.
+    /// Why it failed or was refused.
     pub code: Option<Code>,
-    /// More, by names. Never a secret.
+    /// Further details, by name. Never a secret.
     pub details: &'a [(&'a str, &'a str)],
 }
 
@@ -85,12 +85,12 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// The beginning of a text, whole characters.
+/// The beginning of a text, in whole characters.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
 }
 
-/// Without a line end.
+/// The text of a line, without its line end.
 pub(super) fn written(now_ms: i64, entry: &AuditEntry<'_>, previous: Option<&str>) -> String {
     let time = jiff::Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let line = Line {
@@ -104,14 +104,15 @@ pub(super) fn written(now_ms: i64, entry: &AuditEntry<'_>, previous: Option<&str
         details: Details(entry.details),
         previous,
     };
-    // Texts and a map with texts for keys can always be written as JSON.
+    // Texts, and a map of texts, can always be written as JSON.
     let json = serde_json::to_string(&line).unwrap_or_default();
     let json = escaped(&json);
     debug_assert!(json.len() <= LINE_MAX);
     json
 }
 
-/// What is unprintable stands in a text of JSON only, where it may be written by its number.
+/// Writes unprintable characters as `\uXXXX`. In JSON they can stand only within a string, where this is
+/// allowed.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for character in json.chars() {

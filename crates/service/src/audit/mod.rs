@@ -1,11 +1,12 @@
-//! The audit log: who did what, one JSON object a line, in a file of its own that is only ever appended to.
+//! The audit log: who did what, one JSON object per line, in a file of its own that is only ever appended to.
 //!
-//! How to read it: [`Audit::open`] opens it, [`Audit::note`] writes a line, [`Audit::reopen`] goes on in a
-//! new file after logrotate has moved the old one. [`check`] reads a chain. A thread syncs what was written,
-//! at most once a second.
+//! How to read it: [`Audit::open`] opens the log, [`Audit::note`] writes a line, [`Audit::reopen`] goes on in
+//! a new file after logrotate has moved the old one. [`check`] checks a chain. A thread syncs the file at
+//! most once a second.
 //!
-//! Always true: a line is one write and has a bounded length. What cannot be written is counted, told in the
-//! log and noted in the file as soon as that works again; it stops nothing else.
+//! Always true: a line is written in one call and has a bounded length. Lines that cannot be written are
+//! counted and reported in the log; the file notes their number as soon as it can be written again. Nothing
+//! else stops for them.
 
 mod chain;
 mod line;
@@ -27,19 +28,19 @@ use rustix::process::geteuid;
 pub use chain::{CheckedChain, check};
 pub use line::{AuditEntry, AuditOutcome};
 
-/// Lines that were written are on the disk after so long.
+/// How long after it was written a line is on the disk, at the latest.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether each line has the digest of the one before.
+/// Tells whether each line has the digest of the line before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chain {
-    /// It has.
+    /// Lines have it.
     Kept,
-    /// It has not.
+    /// Lines do not have it.
     Off,
 }
 
-/// The file, shared by all that note something.
+/// The audit log, shared by all that write to it.
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
@@ -50,7 +51,7 @@ pub struct Audit {
 #[derive(Debug)]
 struct Shared {
     writer: Mutex<Writer>,
-    /// Something is to be synced, or it ends.
+    /// Wakes the thread: there is something to sync, or the log is being closed.
     wake: Condvar,
     lost: AtomicU64,
     syncs: AtomicU64,
@@ -60,18 +61,18 @@ struct Shared {
 struct Writer {
     file: Arc<File>,
     chain: Chain,
-    /// Of the last line that was written, for the chain.
+    /// The digest of the last line, for the chain.
     previous: Option<blake3::Hash>,
-    /// The file does not end with a line end: a line was cut by a full disk, or by whoever wrote it before.
+    /// True if the file ends within a line: a full disk has cut it off, or somebody else has.
     is_torn: bool,
-    /// Lines lost since the last one that was written.
+    /// How many lines were lost since the last one was written.
     lost_now: u64,
     is_dirty: bool,
     is_ending: bool,
 }
 
 impl Audit {
-    /// Opens the file, which is made if it is not there: this user's, mode 0600.
+    /// Opens the file, or makes it, readable and writable for this user alone (mode 0600).
     pub fn open(path: &Path, chain: Chain) -> Result<Audit, Error> {
         let (file, end) = open_file(path)?;
         let writer = Writer {
@@ -132,41 +133,41 @@ impl Audit {
         }
     }
 
-    /// Goes on in what is at the path now. If that cannot be opened the old file stays.
+    /// Goes on in the file that is at the path now. If that cannot be opened, the old file stays in use.
     pub fn reopen(&self) -> Result<(), Error> {
         let (file, end) = open_file(&self.path)?;
         let mut writer = self.shared.writer.lock().in_any_case();
         let old = std::mem::replace(&mut writer.file, Arc::new(file));
         writer.is_torn = end.is_torn;
         drop(writer);
-        // What the thread has not come to.
+        // Syncs the lines that the thread has not synced yet.
         old.sync_data()
             .map_err(|error| Error::with_source(Code::of_files(&error), "cannot sync the audit log", error))
     }
 
-    /// From the next line on with a chain, or without.
+    /// Sets whether the following lines are chained.
     pub fn set_chain(&self, chain: Chain) {
         self.shared.writer.lock().in_any_case().chain = chain;
     }
 
-    /// Lines that could not be written, since the start.
+    /// How many lines could not be written since the start.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl Drop for Audit {
-    /// What was noted is on the disk then.
+    /// Syncs all lines.
     fn drop(&mut self) {
         self.shared.writer.lock().in_any_case().is_ending = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.syncing.take() {
-            // It has nothing to say but that it has panicked, which was told.
+            // A join fails only if the thread has panicked, and the panic was reported.
             let _ = thread.join();
         }
     }
@@ -181,7 +182,7 @@ impl Writer {
             Chain::Off => None,
         };
         let text = line::written(now_ms, entry, previous.as_deref());
-        // An end for the line that has none, in the same write.
+        // Ends the line that was cut off, in the same write.
         let mut bytes = Vec::with_capacity(text.len() + 2);
         if self.is_torn {
             bytes.push(b'\n');
@@ -199,7 +200,8 @@ impl Writer {
             self.previous = Some(blake3::hash(text.as_bytes()));
             return Ok(());
         }
-        // What is there of it ends no line, or only the one before.
+        // A part of the line was written. Only if that part is the end of an older line does the file end
+        // with a line end.
         self.is_torn = !(self.is_torn && written == 1);
         Err(io::ErrorKind::StorageFull.into())
     }
@@ -215,7 +217,7 @@ impl Shared {
             let is_ending = writer.is_ending;
             let file = std::mem::take(&mut writer.is_dirty).then(|| writer.file.clone());
             drop(writer);
-            // Outside the lock: a slow disk holds up nobody who notes something.
+            // Syncs without the lock, so that a slow disk delays nobody who writes a line.
             if let Some(Err(error)) = file.map(|file| file.sync_data()) {
                 tracing::error!("the audit log cannot be synced: {error}");
             }
@@ -227,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// A second, or less if it ends.
+    /// Waits for [`SYNC_EVERY`], or less if the log is being closed.
     fn pause(&self) {
         let until = Instant::now() + SYNC_EVERY;
         let mut writer = self.writer.lock().in_any_case();
@@ -241,7 +243,7 @@ impl Shared {
     }
 }
 
-/// How a file ends.
+/// The end of a file.
 struct FileEnd {
     is_torn: bool,
     last: Option<blake3::Hash>,
@@ -266,7 +268,7 @@ fn open_file(path: &Path) -> Result<(File, FileEnd), Error> {
             .with_hint("name another file with `audit_file` in [log]")
     };
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(refused("is no file"));
+        return Err(refused("is not a regular file"));
     }
     if meta.st_uid != geteuid().as_raw() {
         return Err(refused("belongs to another user"));

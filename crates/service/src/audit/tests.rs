@@ -1,4 +1,4 @@
-//! Lines, full disks, rotation and chains.
+//! Tests of lines, full disks, rotation and chains.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -80,7 +80,7 @@ fn after_a_rotation_it_goes_on_in_the_new_file() {
     assert_eq!((lines(&old).len(), lines(&path).len()), (2, 1));
     let digest = blake3::hash(lines(&old)[1].as_bytes()).to_hex();
     assert!(lines(&path)[0].contains(&format!("\"previous\":\"{digest}\"")), "the chain goes on");
-    // If the new one cannot be opened, the old one stays.
+    // If the new file cannot be opened, the old one stays in use.
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(audit.reopen().is_err());
@@ -115,7 +115,7 @@ fn a_chain_shows_what_was_changed_or_removed() {
         changed[at] = changed[at].replace("refused", "ok");
         assert_eq!(write(&changed), [(at as u64 + 2, broken)]);
     }
-    // A line that was put in front of them shows, too.
+    // A line that was inserted before them shows, too.
     let mut older = vec![r#"{"time":"x","caller":"y"}"#.to_string()];
     older.extend(whole);
     assert_eq!(write(&older), [(2, broken)]);
@@ -141,18 +141,18 @@ fn a_torn_line_is_ended_before_the_next_one() {
     let audit = Audit::open(&path, Chain::Kept).unwrap();
     audit.note(NOW, &entry("two", &[]));
     assert_eq!(lines(&path).len(), 3);
-    assert_eq!(check(&path).unwrap().faults, [(2, "this is no line of an audit log")]);
+    assert_eq!(check(&path).unwrap().faults, [(2, "this is not a line of an audit log")]);
     assert!(check(&folder.path().join("none")).is_err());
 }
 
-/// Lines that have no room are counted, and noted when there is some again.
+/// Lines that do not fit are counted, and their number is noted when there is room again.
 #[test]
 fn a_full_disk_stops_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let audit = Audit::open(&path, Chain::Kept).unwrap();
     audit.note(NOW, &entry("one", &[]));
-    // A file that is full for good.
+    // A file that stays full.
     let full = File::options().append(true).open("/dev/full").unwrap();
     let good = std::mem::replace(&mut audit.shared.writer.lock().unwrap().file, Arc::new(full));
     audit.note(NOW, &entry("two", &[]));
@@ -166,7 +166,8 @@ fn a_full_disk_stops_nobody() {
     assert_eq!((audit.lost(), check(&path).unwrap().faults), (2, vec![]));
 }
 
-/// Notes until a file may grow no more, and then goes on. The limit is that of its process, so it has one of its own.
+/// Writes lines until the file may not grow any more, and then goes on. The limit is that of a process, so
+/// this runs in a process of its own.
 #[test]
 #[ignore = "the other test starts it"]
 fn service_whose_disk_fills() {
@@ -186,7 +187,7 @@ fn service_whose_disk_fills() {
 fn a_line_that_is_cut_by_a_full_disk_spoils_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    // Without the signal a write ends at the limit, as on a full disk.
+    // Without the signal a write fails at the limit, as on a full disk.
     let script =
         "trap '' XFSZ; ulimit -S -f 8; exec \"$0\" --exact audit::tests::service_whose_disk_fills --ignored";
     let mut shell = std::process::Command::new("/bin/sh");
@@ -199,7 +200,7 @@ fn a_line_that_is_cut_by_a_full_disk_spoils_no_other() {
     assert!(lost.contains(r#""action":"audit.lost""#) && lost.contains(r#""lines":"3""#), "{lost}");
     assert!(after.contains(r#""action":"after""#), "{after}");
     let at = all.len() as u64 - 2;
-    assert_eq!(check(&path).unwrap().faults, [(at, "this is no line of an audit log")]);
+    assert_eq!(check(&path).unwrap().faults, [(at, "this is not a line of an audit log")]);
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn what_is_noted_is_synced_at_most_once_a_second() {
     let most = began.elapsed().as_secs() + 2;
     assert!(shared.syncs.load(Relaxed) <= most, "{} syncs", shared.syncs.load(Relaxed));
     drop(audit);
-    assert!(!shared.writer.lock().unwrap().is_dirty, "the end syncs");
+    assert!(!shared.writer.lock().unwrap().is_dirty, "dropping the log does not sync it");
     assert_eq!(lines(&path).len(), 2000);
 }
 

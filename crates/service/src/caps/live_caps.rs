@@ -1,7 +1,7 @@
-//! The caps as the engine has them: made and changed by what the node's caps say, at the rates that hold now.
+//! The caps in the engine: made and changed as the node's caps say, with the rates of the moment.
 //!
-//! Always true: a session is in the cap that is about it most closely as things are now; when that becomes another one, because
-//! caps were set, removed or put elsewhere, it moves there while it runs.
+//! Always true: a session is in the cap that fits it most closely; when another cap does, because caps were
+//! set, removed or moved in the tree, the session moves to it while it runs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ use super::schedule::{next_change, rate_at};
 use super::spec::{Cap, CapSubject, Caps, HOST, cap_of, parent_of};
 use crate::config::values::TimeZoneName;
 
-/// All of them. Clones are the same.
+/// All caps of the node, and the sessions in them. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveCaps(Arc<Mutex<Tree>>);
 
 #[derive(Debug)]
 struct Tree {
-    /// What was said.
+    /// The caps as they were last applied.
     caps: Caps,
     live: BTreeMap<String, LiveCap>,
     seats: Vec<Seat>,
@@ -35,30 +35,30 @@ struct LiveCap {
     above: Option<RateCap>,
     rate_bps: Option<u64>,
     weight: f64,
-    /// Bytes that have gone through it while it stood elsewhere.
+    /// Bytes that went through it while it had another parent: the engine's cap was another one then.
     moved_before: u64,
 }
 
-/// The sessions of one job or client: whose they are, and the cap that they are in.
+/// The sessions of one job or client: whose they are, and their memberships.
 #[derive(Debug)]
 struct Seat {
     subject: CapSubject,
-    /// Where its host is was asked for, whether or not that was found.
+    /// True if the address of its host was looked up, with success or not.
     is_looked_up: bool,
     places: WeakCapMemberships,
 }
 
-/// How a cap is used.
+/// The use of a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CapUsage {
-    /// Sessions in it, and in what stands in it.
+    /// Sessions in it and in the caps below it.
     pub(crate) sessions: u64,
     /// Bytes of IP packets that have gone through it.
     pub(crate) moved_bytes: u64,
 }
 
 impl LiveCaps {
-    /// With the host's cap, which has no limit yet.
+    /// Only the host's cap, without a limit.
     pub(crate) fn new() -> LiveCaps {
         let cap = Budget::of_process().rate_cap().beside(HOST, None, Instant::now());
         let host = LiveCap { cap, above: None, rate_bps: None, weight: 1.0, moved_before: 0 };
@@ -66,7 +66,8 @@ impl LiveCaps {
         LiveCaps(Arc::new(Mutex::new(Tree { caps: Caps::new(), live, seats: Vec::new() })))
     }
 
-    /// From now on these hold, at the rates of this moment, also for what runs; yields when any of these changes.
+    /// Makes these caps hold from now on, with the rates of this moment, also for running sessions. Yields
+    /// when the next of these rates changes.
     pub(crate) fn apply(&self, caps: &Caps, now: Timestamp) -> Option<Timestamp> {
         let mut tree = self.0.lock().in_any_case();
         let host = tree.live.get(HOST).map(|host| host.cap.clone())?;
@@ -82,13 +83,14 @@ impl LiveCaps {
         drop(tree);
         if !unknown.is_empty() {
             let live = self.clone();
-            // Names may take long. Without a thread they are looked up when their next sessions begin.
+            // A look-up may take long. If there is no thread for it, hosts are looked up when their next
+            // sessions begin.
             let _ = std::thread::Builder::new().name("cap-names".into()).spawn(move || live.find(&unknown));
         }
         next
     }
 
-    /// Finds where these hosts are, and moves their sessions to the caps of the networks there.
+    /// Looks up where these hosts are, and moves their sessions to the caps of the networks that they are in.
     fn find(&self, unknown: &[CapSubject]) {
         for subject in unknown {
             if let Some(address) = subject.look_up() {
@@ -97,8 +99,8 @@ impl LiveCaps {
         }
     }
 
-    /// The place of sessions that begin, and whose caps change when others are said. Their host is looked up if it matters where
-    /// that is.
+    /// The memberships of new sessions. They change when caps do. The sessions' host is looked up here if any
+    /// cap has networks.
     pub(crate) fn place(&self, mut subject: CapSubject) -> CapMemberships {
         let is_looked_up = self.0.lock().in_any_case().needs_address();
         if is_looked_up {
@@ -112,7 +114,7 @@ impl LiveCaps {
         places
     }
 
-    /// How the cap of this name is used.
+    /// The use of the cap of this name.
     pub(crate) fn usage(&self, name: &str) -> CapUsage {
         let tree = self.0.lock().in_any_case();
         tree.live.get(name).map_or(CapUsage::default(), |one| {
@@ -127,7 +129,7 @@ impl Tree {
         self.live.retain(|name, _| name == HOST || caps.contains_key(name));
         let host = Cap::default();
         let mut next: Option<Timestamp> = None;
-        // Those above come first.
+        // A cap comes after the cap that it lies in.
         for name in from_the_top(caps) {
             let cap = caps.get(name).unwrap_or(&host);
             let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
@@ -160,7 +162,7 @@ impl Tree {
         next
     }
 
-    /// All sessions are in the caps that are about them now.
+    /// Moves every session to the cap that fits it now.
     fn seat_all(&mut self) {
         let Tree { caps, live, seats } = self;
         seats.retain(|seat| {
@@ -174,12 +176,12 @@ impl Tree {
         });
     }
 
-    /// Whether a session's cap depends on where its far end is.
+    /// True if the cap of a session may depend on the address of its far end.
     fn needs_address(&self) -> bool {
         self.caps.values().any(|cap| !cap.networks.is_empty())
     }
 
-    /// Whose hosts have to be looked up, and were not yet.
+    /// Sessions whose hosts have to be looked up and were not looked up before.
     fn take_unknown(&mut self) -> Vec<CapSubject> {
         if !self.needs_address() {
             return Vec::new();
@@ -210,12 +212,12 @@ impl LiveCap {
     }
 }
 
-/// The names of all caps, each behind the one that it stands in.
+/// The names of all caps, each after the cap that it lies in.
 fn from_the_top(caps: &Caps) -> Vec<&str> {
     let depth = |name: &str| {
         let mut depth = 0;
         let mut at = name;
-        // They were judged to be a tree.
+        // The caps were checked to be a tree.
         while let Some(parent) = parent_of(caps, at)
             && depth < 64
         {
@@ -270,7 +272,7 @@ mod tests {
         caps.insert(HOST.into(), Cap { rate_bps: Some(2_000_000), ..Cap::default() });
         live.apply(&caps, now);
         assert_eq!((rate(&live, "hpc"), rate(&live, "other")), (Some(2_000_000), Some(2_000_000)));
-        // What runs is freed of a cap that is removed.
+        // Running sessions leave a cap that is removed.
         let held = join(&live, "hpc");
         caps.clear();
         live.apply(&caps, now);
@@ -292,12 +294,12 @@ mod tests {
             live.apply(&caps, now);
             (hpc.bps(), other.bps())
         };
-        // One that is made, one that is about somebody else then, and the same the other way round.
+        // A cap is made, is then for another host, and then for both.
         assert_eq!(apply("peer", Some(cap(None, 3_000_000, "hpc"))), (Some(3_000_000), None));
         assert_eq!(apply("peer", Some(cap(None, 3_000_000, "other"))), (None, Some(3_000_000)));
         assert_eq!(sessions(["peer", "host"]), [1, 2]);
         assert_eq!(apply("peer", Some(cap(None, 3_000_000, "*"))), (Some(1_500_000), Some(1_500_000)));
-        // It is put into another one with its sessions, and so is what stands in that.
+        // The cap moves below another one with its sessions; then that one moves below a third.
         assert_eq!(apply("campus", Some(cap(None, 1_000_000, "nobody"))), (Some(1_500_000), Some(1_500_000)));
         assert_eq!(apply("peer", Some(cap(Some("campus"), 3_000_000, "*"))), (Some(500_000), Some(500_000)));
         apply("uplink", Some(cap(None, 400_000, "nobody")));
@@ -306,7 +308,7 @@ mod tests {
             (Some(200_000), Some(200_000))
         );
         assert_eq!((sessions(["uplink", "campus"]), sessions(["peer", "host"])), ([2, 2], [2, 2]));
-        // One that is about it more closely, and goes again.
+        // A cap that fits more closely comes, and goes again.
         assert_eq!(apply("near", Some(cap(None, 700_000, "hpc"))), (Some(700_000), Some(400_000)));
         assert_eq!(apply("near", None), (Some(200_000), Some(200_000)));
         drop((hpc, other));

@@ -1,7 +1,9 @@
-//! Caps: what may be moved together, as a tree: the host, networks in it, peers in those.
+//! Caps: limits on the rate of several sessions together, as a tree: the host, networks in it, peers in
+//! those.
 //!
-//! `spec.rs` says what a cap is and which session is in which, `schedule.rs` when it has another rate. A session is in one cap,
-//! the one that is about it most closely, and in all that this one stands in.
+//! `spec.rs` says what a cap is and which sessions are in it, `schedule.rs` when it has another rate,
+//! `live_caps.rs` makes the caps of the engine. A session is in one cap, the one that fits it most closely,
+//! and thereby in all caps above that one.
 
 pub(crate) mod live_caps;
 pub(crate) mod schedule;

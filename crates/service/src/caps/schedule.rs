@@ -1,8 +1,9 @@
-//! When a cap has another rate: windows in the week, such as `mon-fri 09:00-18:00 2G`.
+//! Schedules of caps: weekly windows with a rate, such as `mon-fri 09:00-18:00 2G`.
 //!
-//! Always true: of windows that overlap, the one that stands last counts; a window whose end is not later than its beginning ends
-//! on the next day. Times are those that clocks show in the cap's time zone: an hour that a change of the clock leaves out
-//! has no rate, one that there is twice has its rate twice.
+//! Always true: of windows that overlap, the last one in the list counts; a window whose end is not later
+//! than its beginning ends on the next day. Times are local times of the cap's time zone. When clocks are put
+//! forward, windows within the skipped hour do not apply; when they are put back, windows in the repeated
+//! hour apply twice.
 
 use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
@@ -16,18 +17,18 @@ fn has(window: &WeeklyWindow, day: Weekday, time: Time) -> bool {
     let minute = u16::try_from(minute).unwrap_or(0);
     match window.from < window.to {
         true => is_on(day) && (window.from..window.to).contains(&minute),
-        // Over midnight: today's evening, or what is left of yesterday's.
+        // The window passes midnight: this is today's evening, or the rest of yesterday's window.
         false => is_on(day) && minute >= window.from || is_on(day.previous()) && minute < window.to,
     }
 }
 
-/// A time of a window; 24:00 is the next day's beginning.
+/// A window's minute as a time of day; 24:00 is the beginning of the next day.
 fn time(minute: u16) -> Time {
     let [hour, minute] = [minute / 60 % 24, minute % 60].map(|part| i8::try_from(part).unwrap_or(0));
     jiff::civil::time(hour, minute, 0, 0)
 }
 
-/// The rate that holds at `now`; `usual` outside of all windows.
+/// The rate that holds at `now`; `usual` if no window applies.
 pub(crate) fn rate_at(
     windows: &[WeeklyWindow],
     usual: Option<u64>,
@@ -39,7 +40,7 @@ pub(crate) fn rate_at(
     holds.map_or(usual, |window| window.rate.map(|rate| rate.0))
 }
 
-/// When the rate may be another one after `now`: the next time of day at which any window begins or ends.
+/// When the rate may change after `now`: the next time at which any window begins or ends.
 pub(crate) fn next_change(windows: &[WeeklyWindow], now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let here = now.to_zoned(zone.clone());
     let tomorrow = here.date().checked_add(1.day()).ok()?;
@@ -47,7 +48,7 @@ pub(crate) fn next_change(windows: &[WeeklyWindow], now: Timestamp, zone: &TimeZ
     let moments = times.flat_map(|time| [here.date(), tomorrow].map(|date| date.to_datetime(time)));
     let moments =
         moments.filter_map(|moment| moment.to_zoned(zone.clone()).ok()).map(|moment| moment.timestamp());
-    // A change of the clock is one, too, and is looked for every day.
+    // At a change of the clock the rate may change at other times; the next look, within a day, finds that.
     moments.filter(|moment| *moment > now).min()
 }
 
@@ -102,7 +103,7 @@ mod tests {
     }
 
     proptest! {
-        /// Between one change and the next the rate stays.
+        /// The rate stays the same between two changes.
         #[test]
         fn the_rate_changes_only_when_it_is_said_to(
             start in 1_700_000_000..1_900_000_000_i64,
@@ -114,7 +115,7 @@ mod tests {
             };
             let windows: Vec<WeeklyWindow> = list.iter().filter(|one| one.1 != one.2).map(window).collect();
             prop_assume!(!windows.is_empty());
-            // Without changes of the clock, which are looked for every day.
+            // A fixed offset, as [`next_change`] does not foresee changes of the clock.
             let zone = TimeZone::fixed(jiff::tz::offset(3));
             let now = Timestamp::from_second(start).unwrap();
             let next = next_change(&windows, now, &zone).unwrap();

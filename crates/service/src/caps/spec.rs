@@ -1,4 +1,4 @@
-//! What a cap is: a rate, who it is for, and where in the tree it stands.
+//! The specification of a cap: a rate, whom it is for, and its place in the tree.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -12,38 +12,40 @@ use utoipa::ToSchema;
 use super::RATE_MIN_BPS;
 use crate::config::values::{HostPattern, NetworkValue, TimeZoneName, WeeklyWindow};
 
-/// The cap above all others, which every session is in.
+/// The cap above all others. Every session is in it.
 pub(crate) const HOST: &str = "host";
-/// Caps of one node, and how deep they may stand in one another.
+/// The most caps of a node, and how deep they may lie in one another.
 const CAPS_MAX: usize = 1000;
 const DEPTH_MAX: usize = 8;
 const NAME_MAX: usize = 63;
 const LISTS_MAX: usize = 256;
 
-/// A cap: what may be moved together.
+/// A cap: a limit on the rate of several transfers together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Cap {
-    /// Bits of IP packets a second, both ways, outside of the schedule's windows; none for no limit.
+    /// Bits of IP packets per second, both directions added, outside the windows of the schedule; without it
+    /// there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// The cap that it stands in. `host` by default, which stands in none.
+    /// The cap that it lies in, `host` by default. The cap `host` lies in no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Other hosts whose transfers are in it: `hpc`, `hpc:4000`, `*.example.org`.
+    /// Other hosts whose transfers are in the cap: `hpc`, `hpc:4000`, `*.example.org`.
     #[schema(value_type = Vec<String>)]
     pub peers: Vec<HostPattern>,
-    /// Networks whose hosts' transfers are in it: `10.0.0.0/8`, `2001:db8::/32`.
+    /// Networks; transfers with their hosts are in the cap: `10.0.0.0/8`, `2001:db8::/32`.
     #[schema(value_type = Vec<String>)]
     pub networks: Vec<NetworkValue>,
-    /// Who wanted them: `local`, `token:ID`, a client's key (`SHA256:...`).
+    /// Whose transfers are in the cap: `local`, `token:ID`, or the key of a client (`SHA256:...`).
     pub principals: Vec<String>,
-    /// Its share of what stands above it, beside others. 1 by default.
+    /// Its share of the parent's rate, relative to the parent's other members. 1 by default.
     pub weight: f64,
-    /// Other rates at certain times, such as `mon-fri 09:00-18:00 2G`. Of those that overlap the last one counts.
+    /// Other rates at certain times, such as `mon-fri 09:00-18:00 2G`. Of windows that overlap, the last one
+    /// counts.
     #[schema(value_type = Vec<String>)]
     pub schedule: Vec<WeeklyWindow>,
-    /// Where the schedule's times hold. The host's zone by default.
+    /// The time zone of the schedule. The host's by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub time_zone: Option<TimeZoneName>,
@@ -64,19 +66,20 @@ impl Default for Cap {
     }
 }
 
-/// Whose transfer a session is, as far as caps are concerned.
+/// Whose session it is and whom it is with, as far as caps depend on it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CapSubject {
     /// `local`, `token:ID`, or the fingerprint of a client's key.
     pub(crate) principal: String,
-    /// The other host, as it is called, and its port if it has one.
+    /// The name of the other host, and its port if it has one.
     pub(crate) peer: Option<(String, Option<u16>)>,
-    /// Where it is, if that is known.
+    /// The address of the other host, if it is known.
     pub(crate) address: Option<IpAddr>,
 }
 
 impl CapSubject {
-    /// What a client of the daemon does with it: its key's fingerprint, and the other end, which is the client or another daemon.
+    /// A session of the daemon with a client: the principal is the client's key, the peer is the client, or
+    /// the other daemon that the client asked for.
     pub(crate) fn client(principal: &str, far: &ClientEnd<'_>) -> CapSubject {
         let peer = match far.called {
             Some((host, port)) => (host.to_string(), Some(port)),
@@ -85,7 +88,7 @@ impl CapSubject {
         CapSubject { principal: principal.into(), peer: Some(peer), address: Some(far.address) }
     }
 
-    /// A job of this owner with this place at the other end.
+    /// A session of a job of this owner. The first location at another host is the peer.
     pub(crate) fn of_job(owner: &str, places: &[LocationSpec]) -> CapSubject {
         let host = places.iter().find_map(|place| match place {
             LocationSpec::Daemon(host, _) => {
@@ -98,7 +101,7 @@ impl CapSubject {
         CapSubject { principal: owner.into(), peer: host, address }
     }
 
-    /// Where the other host is, by its name if nothing else says so.
+    /// Looks up the address of the other host by its name, unless the address is known.
     pub(crate) fn look_up(&self) -> Option<IpAddr> {
         let (name, port) = self.peer.as_ref().filter(|_| self.address.is_none())?;
         let mut found = (name.as_str(), port.unwrap_or(22)).to_socket_addrs().ok()?;
@@ -106,41 +109,42 @@ impl CapSubject {
     }
 }
 
-/// How closely a cap is about somebody; a higher one counts before a lower one.
+/// How closely a cap fits a session; of two caps the one with the greater value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Network(u8),
-    /// By a pattern, and how many of its characters are none that stand for others.
+    /// By a pattern; the number counts its characters other than `*`.
     PeerLike(usize),
     Peer,
     Principal,
 }
 
 impl Cap {
-    /// The one place that judges a cap by itself.
+    /// Judges a cap by itself. No other function does.
     pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, format!("the cap {name}: {what}")));
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_of_name) {
             let name = farhaul_text::printable(name.as_bytes(), 80);
-            let what = format!("the cap '{name}': a name has 1 to {NAME_MAX} letters, digits, - _ or .");
+            let what =
+                format!("the cap '{name}': a name must have 1 to {NAME_MAX} letters, digits, - _ or .");
             return Err(Error::new(Code::BadOption, what));
         }
         if self.rate_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
-            return bad("its rate is at least 8k (bits per second)".into());
+            return bad("its rate must be at least 8k (bits per second)".into());
         }
         if !(self.weight.is_finite() && (0.01..=100.0).contains(&self.weight)) {
-            return bad("its weight is between 0.01 and 100".into());
+            return bad("its weight must be between 0.01 and 100".into());
         }
         let has_subjects = !(self.peers.is_empty() && self.networks.is_empty() && self.principals.is_empty());
         if name == HOST && (self.parent.is_some() || has_subjects) {
-            return bad("it is about everything, and stands in no other".into());
+            return bad("it is for all sessions: it can have no parent, peers, networks or principals".into());
         }
         if [self.peers.len(), self.networks.len(), self.principals.len(), self.schedule.len()]
             .into_iter()
             .any(|len| len > LISTS_MAX)
         {
-            return bad(format!("each of its lists has at most {LISTS_MAX} entries"));
+            return bad(format!("each of its lists must have at most {LISTS_MAX} entries"));
         }
         Ok(())
     }
@@ -164,7 +168,7 @@ impl Cap {
 /// All caps of a node, by their names.
 pub(crate) type Caps = BTreeMap<String, Cap>;
 
-/// Those that the configuration has.
+/// The caps of the configuration.
 pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
     let cap = |cap: &crate::config::CapSection| Cap {
         rate_bps: cap.rate.map(|rate| rate.0),
@@ -179,16 +183,17 @@ pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
     config.caps.iter().map(|(name, one)| (name.clone(), cap(one))).collect()
 }
 
-/// The name of the cap that one stands in; none for the host's.
+/// The name of the cap that this one lies in; `None` for the host's.
 pub(crate) fn parent_of<'a>(caps: &'a Caps, name: &str) -> Option<&'a str> {
     let cap = caps.get(name).filter(|_| name != HOST)?;
     Some(cap.parent.as_deref().unwrap_or(HOST))
 }
 
-/// The one place that judges caps together: every one stands in another that there is, and at last in the host's.
+/// Judges the caps together: each must lie in another one that exists, and finally in the host's. No other
+/// function does.
 pub(crate) fn check(caps: &Caps) -> Result<(), Error> {
     if caps.len() > CAPS_MAX {
-        return Err(Error::new(Code::BadOption, format!("a node has at most {CAPS_MAX} caps")));
+        return Err(Error::new(Code::BadOption, format!("a node can have at most {CAPS_MAX} caps")));
     }
     for (name, cap) in caps {
         cap.check(name)?;
@@ -196,14 +201,13 @@ pub(crate) fn check(caps: &Caps) -> Result<(), Error> {
         for depth in 0.. {
             let Some(parent) = parent_of(caps, at) else { break };
             if depth >= DEPTH_MAX {
-                let what =
-                    format!("the cap {name} stands in itself, or more than {DEPTH_MAX} deep in others");
+                let what = format!("the cap {name} lies in itself, or more than {DEPTH_MAX} deep in others");
                 return Err(Error::new(Code::BadOption, what));
             }
             if parent != HOST && !caps.contains_key(parent) {
                 return Err(Error::new(
                     Code::BadOption,
-                    format!("the cap {at} stands in {parent}, which there is not"),
+                    format!("the cap {at} has the parent {parent}, which does not exist"),
                 ));
             }
             at = parent;
@@ -212,8 +216,8 @@ pub(crate) fn check(caps: &Caps) -> Result<(), Error> {
     Ok(())
 }
 
-/// The cap that a session is in: the one that is about it most closely (its principal, its peer, the narrowest network), else the
-/// host's. Of two that fit equally the first by name counts.
+/// The cap that a session is in: the one that fits it most closely (by its principal, then its peer, then the
+/// narrowest network), otherwise the host's. Of two that fit equally, the first by name counts.
 pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &CapSubject) -> &'a str {
     let fitting = caps.iter().filter_map(|(name, cap)| Some((cap.fits(subject)?, name)));
     let best = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best });
@@ -265,10 +269,10 @@ mod tests {
         assert!(check(&caps(&[])).is_ok());
         assert!(check(&caps(&[("a", Cap::default()), ("b", parent("a"))])).is_ok());
         for (wrong, part) in [
-            (caps(&[("a", parent("b"))]), "stands in b, which there is not"),
-            (caps(&[("a", parent("b")), ("b", parent("a"))]), "stands in itself"),
-            (caps(&[("a", parent("a"))]), "stands in itself"),
-            (caps(&[("host", parent("a")), ("a", Cap::default())]), "stands in no other"),
+            (caps(&[("a", parent("b"))]), "has the parent b, which does not exist"),
+            (caps(&[("a", parent("b")), ("b", parent("a"))]), "lies in itself"),
+            (caps(&[("a", parent("a"))]), "lies in itself"),
+            (caps(&[("host", parent("a")), ("a", Cap::default())]), "can have no parent"),
             (caps(&[("a b", Cap::default())]), "letters"),
             (caps(&[("a", Cap { rate_bps: Some(1), ..Cap::default() })]), "at least 8k"),
             (caps(&[("a", Cap { weight: f64::NAN, ..Cap::default() })]), "weight"),

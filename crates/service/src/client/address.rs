@@ -1,4 +1,4 @@
-//! Where a service is: its Unix socket, or an address with a token.
+//! The address of a service: its Unix socket, or a host with a port.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use farhaul_session::{Code, Error};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Where a service is.
+/// The address of a service.
 #[derive(Debug, Clone)]
 pub enum ServiceAddress {
-    /// A Unix socket, for the user that the service runs as.
+    /// A Unix socket. Only the user that the service runs as can open it.
     Unix(PathBuf),
     /// A host, with TLS if there is a configuration for it.
     Tcp {
@@ -19,7 +19,7 @@ pub enum ServiceAddress {
         host: String,
         /// Port.
         port: u16,
-        /// Whom to believe.
+        /// The certificates to trust; `None` without TLS.
         tls: Option<Arc<rustls::ClientConfig>>,
     },
 }
@@ -36,8 +36,8 @@ impl fmt::Display for ServiceAddress {
 }
 
 impl ServiceAddress {
-    /// Reads `/path/to/socket`, `http://127.0.0.1:8080` or `https://host[:port]`. Without TLS only this host is spoken to, as the
-    /// token would be seen on the way.
+    /// Reads `/path/to/socket`, `http://127.0.0.1:8080` or `https://host[:port]`. Without TLS only this host
+    /// is allowed, as others on the way could read the token.
     pub fn parse(text: &str, ca_file: Option<&Path>) -> Result<ServiceAddress, Error> {
         let bad = |what: &str| Error::new(Code::BadOption, format!("{text}: {what}"));
         if text.starts_with('/') {
@@ -49,13 +49,13 @@ impl ServiceAddress {
         let rest = rest.trim_end_matches('/');
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
-                (host, Some(port.parse().map_err(|_| bad("that is no port"))?))
+                (host, Some(port.parse().map_err(|_| bad("that is not a port"))?))
             }
             _ => (rest, None),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
         if host.is_empty() || host.contains(['/', '@', '?', '#']) {
-            return Err(bad("only a host and a port are wanted"));
+            return Err(bad("write only a host and a port"));
         }
         match scheme {
             "https" => Ok(ServiceAddress::Tcp { host, port: port.unwrap_or(443), tls: Some(tls(ca_file)?) }),
@@ -71,7 +71,7 @@ impl ServiceAddress {
         }
     }
 
-    /// As it stands in a request's Host.
+    /// The value of a request's `Host` header.
     pub(super) fn host(&self) -> String {
         match self {
             ServiceAddress::Unix(_) => "localhost".into(),
@@ -81,7 +81,7 @@ impl ServiceAddress {
     }
 }
 
-/// Where Linux distributions keep the certificates that they trust.
+/// The files in which Linux distributions keep the certificates that they trust.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
@@ -94,9 +94,9 @@ fn tls(ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
     let bad = |why: String| Error::new(Code::BadKey, format!("{}: {why}", file.display()));
     let mut roots = rustls::RootCertStore::empty();
     let all = CertificateDer::pem_file_iter(&file)
-        .map_err(|error| bad(format!("no certificates in PEM: {error}")))?;
+        .map_err(|error| bad(format!("not certificates in PEM: {error}")))?;
     for certificate in all {
-        // A system's list may have some that are not understood here.
+        // A certificate of the system that rustls does not understand is left out.
         let _ = roots.add(certificate.map_err(|error| bad(error.to_string()))?);
     }
     if roots.is_empty() {

@@ -1,6 +1,7 @@
-//! The API for programs that wait for its answers: the command line.
+//! A blocking client of the API, for the command line.
 //!
-//! `address.rs` says where a service is looked for. A [`ServiceClient`] opens a connection for each request; events have one that stays.
+//! `address.rs` says where the service is. A [`ServiceClient`] opens a connection for each request; events
+//! keep theirs open.
 
 mod address;
 
@@ -23,23 +24,24 @@ pub use address::ServiceAddress;
 
 use crate::api::Problem;
 
-/// How long an answer may take.
+/// How long the client waits for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// A service that is asked too often says when it has time again. So long a client waits for that, so many times.
+/// A service that is asked too often says how long to wait. The client waits at most this long, at most this
+/// often.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 const BUSY_TIMES: usize = 8;
-/// How long a service with events may say nothing; three times what it says something in.
+/// How long an event stream may be silent: three times the interval in which the service sends something.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Bytes of an answer.
+/// The most bytes of an answer.
 const ANSWER_MAX: usize = 256 << 20;
-/// Bytes of one event.
+/// The most bytes of one event.
 const EVENT_MAX: usize = 16 << 20;
 
-/// One service, as somebody who asks it knows it.
+/// A client of one service.
 #[derive(Debug)]
 pub struct ServiceClient {
     address: ServiceAddress,
-    /// Shown over TCP.
+    /// The token that is sent over TCP.
     token: Option<String>,
     runtime: tokio::runtime::Runtime,
 }
@@ -47,11 +49,11 @@ pub struct ServiceClient {
 /// One event of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceEvent {
-    /// For resuming.
+    /// The id to resume after.
     pub id: Option<u64>,
     /// `job`, `progress`, `log`, `gap` and so on.
     pub kind: String,
-    /// JSON.
+    /// The data, as JSON.
     pub data: String,
 }
 
@@ -62,27 +64,27 @@ impl ServiceClient {
         Ok(ServiceClient { address, token, runtime: runtime.map_err(Error::no_thread)? })
     }
 
-    /// Where the service is.
+    /// The address of the service.
     pub fn address(&self) -> &ServiceAddress {
         &self.address
     }
 
-    /// Asks for something.
+    /// Sends GET and reads the answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         read(&self.ask(Method::GET, path, None, &[])?)
     }
 
-    /// Asks for something as it comes.
+    /// Sends GET and yields the answer as text.
     pub fn get_text(&self, path: &str) -> Result<String, Error> {
         self.ask(Method::GET, path, None, &[])
     }
 
-    /// Sends something.
+    /// Sends POST with a body and reads the answer.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         read(&self.ask(Method::POST, path, Some(json(body)?), &[])?)
     }
 
-    /// Sends something that is to happen once, however often it is sent.
+    /// Sends POST with an idempotency key: the service does it once, however often the request is sent.
     pub fn post_once<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -92,27 +94,27 @@ impl ServiceClient {
         read(&self.ask(Method::POST, path, Some(json(body)?), &[("idempotency-key", key)])?)
     }
 
-    /// Asks for something to be done.
+    /// Sends POST without a body and reads the answer.
     pub fn act<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         read(&self.ask(Method::POST, path, None, &[])?)
     }
 
-    /// Changes something.
+    /// Sends PATCH with a body and reads the answer.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         read(&self.ask(Method::PATCH, path, Some(json(body)?), &[])?)
     }
 
-    /// Sets something.
+    /// Sends PUT with a body and reads the answer.
     pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         read(&self.ask(Method::PUT, path, Some(json(body)?), &[])?)
     }
 
-    /// Takes something away.
+    /// Sends DELETE.
     pub fn delete(&self, path: &str) -> Result<(), Error> {
         self.ask(Method::DELETE, path, None, &[]).map(|_| ())
     }
 
-    /// Sends something to which there is no answer.
+    /// Sends POST with a body to a route that answers nothing.
     pub fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), Error> {
         self.ask(Method::POST, path, Some(json(body)?), &[]).map(|_| ())
     }
@@ -137,11 +139,12 @@ impl ServiceClient {
             if status.is_success() { Ok(text) } else { Err(problem(status, &text)) }
         };
         let silent = || no_service(&format!("the service at {} does not answer", self.address));
-        // A timer needs its runtime from the start.
+        // The timeout must be made within the runtime.
         self.runtime.block_on(async { tokio::time::timeout(ANSWER_TIME, ask).await }).map_err(|_| silent())?
     }
 
-    /// Hears what happens until `hear` has had enough, or the service ends. Yields whether the service has ended.
+    /// Hands each event to `hear` until that breaks, or the service ends the stream. Yields whether the
+    /// service has ended it.
     pub fn events(
         &self,
         path: &str,
@@ -151,8 +154,8 @@ impl ServiceClient {
         self.follow(path, last, || {}, hear)
     }
 
-    /// The id of the last thing that has happened. Who asks for something then, and hears [`ServiceClient::events`] from here
-    /// on, misses nothing in between.
+    /// The id of the last event. A caller that then asks for the state of things, and follows
+    /// [`ServiceClient::events`] from this id, misses nothing.
     pub fn last_event(&self) -> Result<u64, Error> {
         let mut last = None;
         self.hear(
@@ -164,10 +167,11 @@ impl ServiceClient {
                 ControlFlow::Break(())
             },
         )?;
-        last.ok_or_else(|| no_service(&format!("the service at {} tells no events", self.address)))
+        last.ok_or_else(|| no_service(&format!("the service at {} sends no events", self.address)))
     }
 
-    /// As [`ServiceClient::events`], and says when they come: from then on nothing is missed.
+    /// As [`ServiceClient::events`], and calls `opened` when the stream begins: from then on nothing is
+    /// missed.
     pub fn follow(
         &self,
         path: &str,
@@ -182,7 +186,7 @@ impl ServiceClient {
         })
     }
 
-    /// All that comes, the beginning too.
+    /// Hands every event to `hear`, also `begin`.
     fn hear(
         &self,
         path: &str,
@@ -201,7 +205,7 @@ impl ServiceClient {
             }
             opened();
             let mut reader = SseReader::default();
-            // A service that says nothing for so long is gone, or the way to it is.
+            // If the stream is silent for this long, the service is gone or cannot be reached.
             while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, response.frame()).await {
                 let Some(bytes) = frame.data_ref() else { continue };
                 for told in reader.take(bytes)? {
@@ -276,10 +280,10 @@ impl ServiceClient {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Error> {
         let broke = |error: hyper::Error| {
-            no_service(&format!("the service at {} has hung up: {error}", self.address))
+            no_service(&format!("the service at {} has closed the connection: {error}", self.address))
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
-        // It ends with the response.
+        // The task ends with the response.
         tokio::spawn(connection);
         sender.send_request(request).await.map_err(broke)
     }
@@ -295,17 +299,17 @@ async fn whole(response: Response<Incoming>) -> Result<String, Error> {
         no_service(&format!("the service's answer has broken off: {error}"))
     };
     let bytes = body.collect().await.map_err(broke)?.to_bytes();
-    String::from_utf8(bytes.into()).map_err(|_| no_service("the service's answer is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| no_service("the service's answer is not text"))
 }
 
-/// An error as the service has told it.
+/// The error that the service has answered with.
 fn problem(status: StatusCode, text: &str) -> Error {
     match serde_json::from_str::<Problem>(text) {
         Ok(problem) => {
             let code = Code::of_name(&problem.code).unwrap_or(Code::FilesFailed);
             Error::new(code, problem.detail).with_hint_if(problem.hint)
         }
-        Err(_) => no_service(&format!("what answers there is no service of Farhaul ({status})")),
+        Err(_) => no_service(&format!("the answer is not that of a Farhaul service ({status})")),
     }
 }
 
@@ -318,9 +322,10 @@ fn json(body: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(body).map_err(|error| Error::new(Code::Misuse, error.to_string()))
 }
 
-/// Reads events from bytes as they come.
+/// Reads server-sent events from bytes in pieces of any size.
 ///
-/// From: HTML, "Server-sent events". Comments are left out; what has no end yet waits.
+/// From: HTML, "Server-sent events". Comments are skipped; an event that has not ended yet is kept until more
+/// bytes come.
 #[derive(Debug, Default)]
 struct SseReader {
     line: Vec<u8>,
@@ -366,7 +371,8 @@ impl SseReader {
     }
 }
 
-/// How long to wait before the same is asked again. Nothing has been done about it yet.
+/// How long to wait before sending the same request again; `None` if the answer is not "too many requests" or
+/// the wait is too long.
 fn busy_wait(response: &Response<Incoming>) -> Option<Duration> {
     let wait =
         response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)?;
@@ -400,7 +406,7 @@ mod tests {
         assert_eq!(problem(StatusCode::BAD_GATEWAY, "<html>").code(), Code::NoService);
     }
 
-    /// A service that gives these answers, one to each connection.
+    /// A service that gives these answers, one per connection.
     fn service(answers: &'static [&'static str]) -> (ServiceClient, std::thread::JoinHandle<()>) {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,7 @@
-//! From a tree of layers to the typed struct, by serde.
+//! Reads a tree of layers into the typed struct, by serde.
 //!
-//! Always true: an error knows the key and where its value stands. A key that the struct has not is noted and
-//! passed over, so that one pass finds all of them.
+//! Always true: an error knows the key and where its value stands. An unknown key is noted and skipped, so
+//! that one pass finds all of them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::fault::{ConfigFault, nearest, shortened};
 use super::keys::SCHEMA;
 use super::layer::{LayerNode, LayerValue, ValueOrigin, shown_key};
 
-/// Where the value of a key stands that cannot be what it should be.
+/// A value that does not fit its key, and where it stands.
 #[derive(Debug)]
 pub(crate) struct Misfit {
     message: String,
@@ -28,7 +28,7 @@ impl Misfit {
         self
     }
 
-    /// The fault, and the key to take out so that the rest can be read.
+    /// The fault, and the key to remove so that the rest can be read.
     pub(crate) fn told(self) -> (ConfigFault, Vec<String>) {
         let (key, origin) = self.at.unwrap_or((Vec::new(), ValueOrigin::Default));
         (ConfigFault::new(&origin, shown_key(&key), self.message), key)
@@ -43,7 +43,7 @@ impl Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
-/// What serde calls types, in words of people.
+/// Says in plain words what serde expected.
 fn in_words(expected: &dyn de::Expected) -> String {
     match expected.to_string().as_str() {
         "a boolean" => "true or false".into(),
@@ -90,12 +90,12 @@ impl de::Error for Misfit {
     }
 }
 
-/// What was noted on the way.
+/// Notes that are made while reading.
 #[derive(Debug, Default)]
 pub(crate) struct ReadingNotes {
     /// Keys that no struct has.
     pub(crate) unknown: RefCell<Vec<ConfigFault>>,
-    /// The keys of each struct that was asked for.
+    /// The keys of each struct that was read.
     pub(crate) fields: RefCell<BTreeMap<Vec<String>, &'static [&'static str]>>,
 }
 
@@ -212,7 +212,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A single value stands for a list of it. In the environment commas part them.
+    /// A single value stands for a list with one entry. In the environment commas separate the entries.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match &self.node.value {
             LayerValue::List(_) | LayerValue::Table(_) => self.deserialize_any(visitor),
@@ -271,7 +271,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     }
 }
 
-/// The entries of a table, those of `fields` only if there are any.
+/// The entries of a table; if `fields` is given, only those.
 struct Entries<'a, 'r> {
     reading: &'r ValueDeserializer<'a>,
     left: std::collections::btree_map::Iter<'a, String, LayerNode>,

@@ -1,25 +1,25 @@
-//! What a process is started in: its environment, its user's home, the folders of the system.
+//! The surroundings of a process: its environment, its user's home, the folder of the system's configuration.
 //!
-//! Always true: nothing else of the configuration reads the environment, so a test says what it is.
+//! Always true: no other part of the configuration reads the environment, so a test can set all of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::values::{AbsolutePath, SecretPlace};
 
-/// Where files are looked for and what the environment says.
+/// The folders to look for files in, and the variables of the environment.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     /// `/etc/farhaul`.
     pub system_folder: PathBuf,
-    /// The user's.
+    /// The home of the user.
     pub home: PathBuf,
-    /// Names and values; what is no text is left out.
+    /// The environment; variables that are not UTF-8 are left out.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// The surroundings of this process.
     pub fn of_process() -> Surroundings {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -31,14 +31,14 @@ impl Surroundings {
         }
     }
 
-    /// A folder that a variable names; one that is relative is ignored, as the XDG specification wants.
+    /// The folder that a variable names; a relative path is ignored, as the XDG specification demands.
     fn folder(&self, variable: &str) -> Option<AbsolutePath> {
         self.environment.get(variable).and_then(|path| AbsolutePath::new(path.as_str()))
     }
 
     fn home_folder(&self, below: &str) -> AbsolutePath {
         let folder = AbsolutePath::new(self.home.join(below));
-        // A home with `..` in its name is nobody's.
+        // A home with `..` in its path is not usable.
         folder.or_else(|| AbsolutePath::new(Path::new("/").join(below))).unwrap_or_else(AbsolutePath::root)
     }
 
@@ -55,7 +55,7 @@ impl Surroundings {
         SecretPlace::File(self.config_folder().join("id_ed25519"))
     }
 
-    /// The one that the service manager has made, else the user's.
+    /// The directory that the service manager has made, otherwise one in the user's home.
     pub(crate) fn state(&self) -> AbsolutePath {
         let of_unit = self.environment.get("STATE_DIRECTORY").and_then(|list| list.split(':').next());
         of_unit.and_then(AbsolutePath::new).unwrap_or_else(|| {

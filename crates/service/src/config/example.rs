@@ -1,4 +1,4 @@
-//! The commented example file and the table of keys in the documentation, made of the keys.
+//! The commented example file and the tables of keys in the documentation, generated from the keys.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use super::show::inline;
 use super::sources::variable_of;
 
 const HEAD: &str = "\
-# The configuration of farhaul serve: every key, with its default (or an example where it says what the default is) and one line of help.
+# The configuration of farhaul serve: every key, with its default (or an example, where the comment names the default) and one line of help.
 # Read from /etc/farhaul/farhaul.toml, then /etc/farhaul/conf.d/*.toml, then $XDG_CONFIG_HOME/farhaul/farhaul.toml, or from --config FILE
 # alone; what is read later wins, then the environment (FARHAUL_SERVE_MAX_RATE), then the command line. `farhaul config show --origin`
 # says what holds and why, `farhaul config check` what is wrong, `systemctl reload farhaul` applies what can be applied.
 ";
 
-/// deploy/farhaul.toml.
+/// The content of deploy/farhaul.toml.
 pub(super) fn file() -> String {
     let mut out = HEAD.to_string();
     for section in SCHEMA {
@@ -34,7 +34,7 @@ pub(super) fn file() -> String {
     out
 }
 
-/// The tables of docs/reference/configuration.md.
+/// The tables for docs/reference/configuration.md.
 pub(super) fn tables() -> String {
     let mut out = String::new();
     for section in SCHEMA {
@@ -63,12 +63,12 @@ pub(super) fn tables() -> String {
     let variable = variable_of("serve", "max_rate");
     let _ = write!(
         out,
-        "\nIn the environment `serve.max_rate` is `{variable}`, and so on; tables with names stand in files only.\n"
+        "\nIn the environment `serve.max_rate` is `{variable}`, and so on; tables with names can stand in files only.\n"
     );
     out
 }
 
-/// A name for the tables that have one.
+/// An example name for the tables that have one.
 fn name_of(section: &Section) -> &'static str {
     match section.name {
         "identities" => "project",
@@ -87,7 +87,7 @@ fn example_of(section: &Section, key: &ConfigKey) -> String {
     }
 }
 
-/// The default as TOML; none if there is none, or it depends on the process.
+/// The default as TOML; `None` if there is none, or if it depends on the process.
 fn default_of(section: &Section, key: &ConfigKey) -> Option<String> {
     let name = name_of(section).to_string();
     let mut config = Config::default();

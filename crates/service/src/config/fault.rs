@@ -1,6 +1,7 @@
-//! What is wrong with a configuration: one line each, with where it stands, which key, and what was expected.
+//! The faults of a configuration: for each one line with where it stands, which key it is, and what was
+//! expected.
 //!
-//! Always true: a fault is one line, and nothing in it steers a terminal.
+//! Always true: a fault is one line, without characters that a terminal could act on.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,17 +9,17 @@ use farhaul::{Code, Error, is_unprintable};
 
 use super::layer::ValueOrigin;
 
-/// As many are told; who has more has saved another kind of file.
+/// The most faults that are listed. A file with more is probably another kind of file.
 pub(crate) const FAULTS_MAX: usize = 100;
 
-/// Characters of a text that are repeated in a fault.
+/// How many characters of the user's text a fault repeats.
 const QUOTED_MAX: usize = 80;
 
-/// One thing that is wrong.
+/// One fault of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
     pub(crate) origin: ValueOrigin,
-    /// Empty where it is about a file as a whole.
+    /// Empty if the fault concerns a file as a whole.
     pub(crate) key: String,
     pub(crate) message: String,
 }
@@ -32,7 +33,7 @@ impl ConfigFault {
         ConfigFault { origin: origin.clone(), key: key.into(), message: message.into() }
     }
 
-    /// The key that it is about, empty if it is about a file as a whole.
+    /// The key that has the fault; empty if the fault concerns a file as a whole.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -45,12 +46,12 @@ impl Display for ConfigFault {
     }
 }
 
-/// All that is wrong, at most [`FAULTS_MAX`].
+/// The faults of a configuration, at most [`FAULTS_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFaults(Vec<ConfigFault>);
 
 impl ConfigFaults {
-    /// Nothing, if there are none.
+    /// An error if there are any faults.
     pub(crate) fn judge(mut faults: Vec<ConfigFault>) -> Result<(), ConfigFaults> {
         faults.sort_by(|one, other| (&one.origin, &one.key).cmp(&(&other.origin, &other.key)));
         faults.dedup();
@@ -58,13 +59,13 @@ impl ConfigFaults {
         if faults.is_empty() { Ok(()) } else { Err(ConfigFaults(faults)) }
     }
 
-    /// By origin and key; never none.
+    /// The faults, sorted by origin and key; there is at least one.
     pub fn list(&self) -> &[ConfigFault] {
         &self.0
     }
 }
 
-/// The first one, and how many there are.
+/// The error names the first fault and says how many more there are.
 impl From<ConfigFaults> for Error {
     fn from(ConfigFaults(faults): ConfigFaults) -> Error {
         let rest = match faults.len() {
@@ -72,21 +73,21 @@ impl From<ConfigFaults> for Error {
             count => format!(" (and {} more)", count - 1),
         };
         let first = match faults.first() {
-            // Who has just typed it knows no keys.
+            // A user who has typed an option knows the option, not the key.
             Some(ConfigFault { origin: ValueOrigin::Flag(flag), message, .. }) => {
                 plain(&format!("{flag}: {message}"))
             }
             Some(fault) => fault.to_string(),
             None => String::new(),
         };
-        // That command does not see another one's options.
+        // `farhaul config check` does not see the options of another command.
         let is_listed = faults.iter().any(|fault| !matches!(fault.origin, ValueOrigin::Flag(_)));
         let error = Error::new(Code::BadConfig, format!("{first}{rest}"));
         error.with_hint_if(is_listed.then_some("`farhaul config check` lists all that is wrong"))
     }
 }
 
-/// One line of printable text.
+/// The text as one line of printable characters.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -99,7 +100,7 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// A text of the user's, cut if it is long.
+/// A text of the user, cut if it is long.
 pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(QUOTED_MAX) {
         Some((at, _)) => format!("{}...", &text[..at]),
@@ -107,16 +108,17 @@ pub(crate) fn shortened(text: &str) -> String {
     }
 }
 
-/// What was probably meant, of the names that there are.
+/// The name that was probably meant.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of a word may be wrong, and one character of any but the shortest.
+    // A third of the characters may be wrong; in words of three or more, at least one.
     let len = wrong.chars().count();
     let far = if len > 2 { (len / 3).max(1) } else { 0 };
     let by_distance = names.into_iter().map(|name| (distance(wrong, name), name));
     by_distance.filter(|(distance, _)| *distance <= far).min().map(|(_, name)| name)
 }
 
-/// Characters that are put in, left out, changed, or exchanged with the next one (optimal string alignment).
+/// How many characters are inserted, left out, replaced or exchanged with their neighbour (optimal string
+/// alignment).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().take(64).collect(), other.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,8 +1,8 @@
-//! What belongs to the service and must not lie below a root that it serves.
+//! The files of the service that must not lie below the root that it serves.
 //!
-//! Judged are the names as they are written and where they lead. Mounts and further names of a file are the
-//! door's to judge, when it opens (`protected_files.rs` of the daemon); [`Config::own_files`] lists for it what
-//! there is.
+//! This compares paths as they are written, and as links resolve them. Mounts and further names of a file are
+//! checked by the daemon when it starts to serve (`protected_files.rs`); [`Config::own_files`] lists the
+//! files for it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use super::values::{AbsolutePath, SecretPlace};
 /// A file or folder that clients must not reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnFile {
-    /// The key that names it.
+    /// The key that names the file.
     pub key: String,
-    /// "the store of the jobs" and the like.
+    /// A description, such as "the audit log".
     pub what: &'static str,
-    /// Where it lies.
+    /// The path.
     pub path: PathBuf,
 }
 
 impl Config {
-    /// What is the service's own.
+    /// The files of the service.
     pub fn own_files(&self) -> Vec<OwnFile> {
         let shown = |(key, what, path): (Vec<String>, _, _)| OwnFile { key: shown_key(&key), what, path };
         self.own().into_iter().map(shown).collect()
@@ -72,29 +72,29 @@ fn file(secret: Option<&SecretPlace>) -> Option<&AbsolutePath> {
 /// Each key whose file lies below the root, and why that is wrong.
 pub(super) fn faults(config: &Config) -> Vec<(Vec<String>, String)> {
     let state = config.serve.state.as_path();
-    // What lies in the state directory is told with it.
+    // Files in the state directory are reported with it.
     let own = config.own().into_iter().filter(|(_, _, path)| path == state || !path.starts_with(state));
     own.filter_map(|(key, what, path)| Some((key, fault_of(config, &path, what)?))).collect()
 }
 
-/// Why a file may not lie where it does.
+/// Why a file may not lie where it does; `None` if it may.
 pub(super) fn fault_of(config: &Config, path: &Path, what: &str) -> Option<String> {
     let root = config.serve.root.as_ref()?.as_path();
     lies_in(path, root).then(|| {
         let path = path.display();
         format!(
-            "{path} ({what}) lies in {}, which is served: clients could read or replace it",
+            "{path} ({what}) lies in the served root {}: clients could read or replace it",
             root.display()
         )
     })
 }
 
-/// By its name, or where that leads.
+/// True if a path lies below the root, by its name or after links are resolved.
 pub(crate) fn lies_in(path: &Path, root: &Path) -> bool {
     path.starts_with(root) || leads_to(path).starts_with(leads_to(root))
 }
 
-/// Without links, as far as the path exists.
+/// The path with its links resolved, as far as it exists.
 fn leads_to(path: &Path) -> PathBuf {
     let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     match existing {

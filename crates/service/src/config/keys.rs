@@ -1,44 +1,44 @@
-//! The keys: tables of one row each, from which the typed structs, their defaults, the example file, the
-//! names in the environment and the answer to "does a reload change it?" come.
+//! The keys of the configuration: tables with one row per key. The typed structs, their defaults, the example
+//! file, the names in the environment and the effect of a reload all come from these rows.
 //!
-//! Always true: a key is defined once, with one line of help.
+//! Always true: each key is defined once, with one line of help.
 
 use super::sections;
 
 /// When a change of a key takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// With a reload, for what begins from then on or at once.
+    /// With a reload: at once, or for what begins after it.
     Live,
-    /// When the service is started again.
+    /// When the service is restarted.
     Restart,
 }
 
 /// One key.
 #[derive(Debug)]
 pub struct ConfigKey {
-    /// In its table.
+    /// The key's name in its table.
     pub name: &'static str,
     /// One line, which begins with a capital letter and has no full stop at its end.
     pub help: &'static str,
-    /// The default in words, where no value that could be written down is it.
+    /// The default in words, if it is not a value that can be written down.
     pub unset: &'static str,
-    /// A value as TOML for the example file, where the default is none.
+    /// A value as TOML for the example file, if there is no default.
     pub example: &'static str,
     /// When a change takes effect.
     pub reload: Reload,
 }
 
-/// One table of the file, `[name]` or many of `[name.NAME]`.
+/// One table of the file: `[name]`, or any number of `[name.NAME]`.
 #[derive(Debug)]
 pub struct Section {
     /// The table's name.
     pub name: &'static str,
-    /// There are any number of it, each with a name of its own.
+    /// True if there may be any number of these tables, each with a name of its own.
     pub is_named: bool,
-    /// One line.
+    /// One line of help.
     pub help: &'static str,
-    /// In the order in which they are shown.
+    /// The keys, in the order in which they are shown.
     pub keys: &'static [ConfigKey],
 }
 
@@ -118,7 +118,8 @@ pub const SCHEMA: &[Section] = &[
     },
 ];
 
-/// The table and the key that `key` is, `caps.campus.rate` for example. What lies below a key belongs to it.
+/// The table and the key that `key` lies in: `caps.campus.rate`, for example. Parts below a key belong to
+/// that key.
 pub fn find(key: &[String]) -> Option<(&'static Section, &'static ConfigKey)> {
     let (name, rest) = key.split_first()?;
     let section = SCHEMA.iter().find(|section| section.name == name)?;
@@ -126,7 +127,7 @@ pub fn find(key: &[String]) -> Option<(&'static Section, &'static ConfigKey)> {
     Some((section, section.keys.iter().find(|key| key.name == name)?))
 }
 
-/// A struct of the configuration: each row is a field, which is a key: `name: Type = default, Reload, "the
+/// Defines a struct of the configuration. Each row is a field and a key: `name: Type = default, Reload, "the
 /// default in words", "an example", "help"`.
 macro_rules! keys {
     ($(#[doc = $help:literal] pub struct $section:ident {
@@ -134,7 +135,7 @@ macro_rules! keys {
     })*) => {
         $(
             #[doc = $help]
-            // What is said of a key is text for people, in which [::] is an address.
+            // The help of a key is text for people, in which [::] is an address and no link.
             #[allow(rustdoc::broken_intra_doc_links)]
             #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
             #[serde(default)]

@@ -1,7 +1,7 @@
 //! Layers of a configuration: trees of values, each of which knows where it stands.
 //!
-//! Always true: a value keeps the origin that it was read at; of two layers the stronger one has its way key
-//! by key, lists as a whole.
+//! Always true: a value keeps the origin that it was read with; the stronger of two layers wins key by key,
+//! and replaces lists as a whole.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -12,14 +12,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::fault::{ConfigFault, shortened};
 
-/// Where a value comes from. The order is that of faults: files first, as they are read.
+/// Where a value comes from. Faults are sorted in this order: files come first, in the order in which they
+/// are read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ValueOrigin {
-    /// A line of a file; 0 is the file as a whole.
+    /// A line of a file; line 0 stands for the whole file.
     File {
         /// The file.
         path: Arc<Path>,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
     },
     /// A variable of the environment.
@@ -42,7 +43,7 @@ impl Display for ValueOrigin {
     }
 }
 
-/// A value and where it stands.
+/// A value, with where it stands.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerNode {
     pub(crate) value: LayerValue,
@@ -54,7 +55,7 @@ pub(crate) enum LayerValue {
     Table(BTreeMap<String, LayerNode>),
     List(Vec<LayerNode>),
     String(String),
-    /// Of the environment or the command line: the key's type says how it is read.
+    /// A text of the environment or the command line. The type of the key decides how it is read.
     Text(String),
     Integer(i64),
     Float(f64),
@@ -82,7 +83,7 @@ impl LayerNode {
         }
     }
 
-    /// Puts a value at a key, with the tables on the way.
+    /// Puts a value at a key, and makes the tables on the way.
     pub(crate) fn put(&mut self, key: &[&str], node: LayerNode) {
         let mut node = node;
         for part in key.iter().rev() {
@@ -101,7 +102,7 @@ impl LayerNode {
         }
     }
 
-    /// Takes a key out; says whether it was there.
+    /// Removes a key. Yields whether it was there.
     pub(crate) fn remove(&mut self, key: &[String]) -> bool {
         let LayerValue::Table(table) = &mut self.value else { return false };
         match key {
@@ -111,14 +112,14 @@ impl LayerNode {
         }
     }
 
-    /// Where the value of a key stands, or the nearest table on the way that stands anywhere.
+    /// Where the value of a key stands, or else the nearest table above it.
     pub(crate) fn origin_of(&self, key: &[String]) -> ValueOrigin {
         let nodes = (1..=key.len()).rev().map(|len| self.get(&key[..len]));
         nodes.flatten().next().map_or(ValueOrigin::Default, |node| node.origin.clone())
     }
 }
 
-/// One file, or all that is wrong with its syntax.
+/// Parses one file. The error has all its faults of syntax.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<LayerNode, Vec<ConfigFault>> {
     let path: Arc<Path> = path.into();
     let lines = Lines::of(text);
@@ -127,11 +128,11 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<LayerNode, Vec<ConfigFaul
     let mut faults: Vec<ConfigFault> = errors
         .iter()
         .map(|error| {
-            let message = format!("this is no TOML: {}", error.message().trim().replace('\n', ", "));
+            let message = format!("this is not TOML: {}", error.message().trim().replace('\n', ", "));
             ConfigFault::new(&at(error.span().map_or(0, |span| span.start)), "", message)
         })
         .collect();
-    // What follows from the first fault of a line says nothing new.
+    // Further faults of a line follow from its first one and are dropped.
     faults.dedup_by(|next, first| next.origin == first.origin);
     if !faults.is_empty() {
         return Err(faults);
@@ -144,7 +145,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<LayerNode, Vec<ConfigFaul
     }
 }
 
-/// Where the lines of a text begin.
+/// The offsets at which the lines of a text begin.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -209,7 +210,7 @@ impl Reader<'_> {
     }
 }
 
-/// A key as TOML has it.
+/// A key in the notation of TOML.
 pub(crate) fn shown_key(key: &[String]) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let parts = key.iter().map(|part| match !part.is_empty() && part.bytes().all(is_bare) {

@@ -1,13 +1,13 @@
-//! What the service is told: TOML in layers, from built-in defaults to the command line, as one typed struct
-//! whose keys know their origins.
+//! The configuration of the service: TOML in layers, from built-in defaults to the command line, as one typed
+//! struct whose values know their origins.
 //!
-//! How to read it: [`keys`] has what a key is and [`sections`] a row for each; [`values`] the types of what
-//! stands there. [`ConfigSources`] says where the layers are (`environment.rs`, `sources.rs`); each is a tree
-//! (`layer.rs`), they are merged, read by serde once (`deserializer.rs`) and judged ([`Config::checked`],
-//! `rules.rs`). [`LoadedConfig`] is shown by `show.rs`.
+//! How to read it: [`keys`] says what a key is, [`sections`] has a row for each key, [`values`] has the types
+//! of values. [`ConfigSources`] says where the layers are (`environment.rs`, `sources.rs`); each is a tree
+//! (`layer.rs`); they are merged, read once by serde (`deserializer.rs`) and judged ([`Config::checked`],
+//! `rules.rs`). `show.rs` shows a [`LoadedConfig`].
 //!
-//! Always true: all that is wrong is told at once, a line each; a secret is named by where it lies and never
-//! read here.
+//! Always true: all faults are reported at once, one line each; secrets are named by where they lie, and are
+//! not read here.
 
 pub mod keys;
 pub mod sections;
@@ -47,32 +47,32 @@ pub use sources::{ConfigSources, LoadedConfig};
 use layer::shown_key;
 use values::{HostPattern, TextValue as _};
 
-/// Values by keys.
+/// Values by their keys.
 type Leaves = BTreeMap<Vec<String>, toml::Value>;
 
-/// All of it. The default is that of this process's environment, with no file.
+/// The whole configuration. The default is that of this process's environment, without files.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// What clients open.
+    /// The daemon that clients connect to.
     pub serve: ServeSection,
     /// The API.
     pub api: ApiSection,
-    /// How many run, and retries.
+    /// How many jobs run, and retries.
     pub jobs: JobsSection,
-    /// What is kept of what has been.
+    /// How long records are kept.
     pub history: HistorySection,
-    /// The log and the audit file.
+    /// The log and the audit log.
     pub log: LogSection,
-    /// Figures for Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: MetricsSection,
-    /// Calls of other programs.
+    /// HTTP calls to other programs.
     pub webhooks: WebhooksSection,
     /// How outgoing connections authenticate.
     pub identities: BTreeMap<String, IdentitySection>,
     /// Other hosts.
     pub peers: BTreeMap<String, PeerSection>,
-    /// Limits of rate.
+    /// Caps on the rate.
     pub caps: BTreeMap<String, CapSection>,
     /// Programs that run when something has happened.
     pub hooks: BTreeMap<String, HookSection>,
@@ -81,7 +81,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The one place that judges it.
+    /// Judges the values and how they go together. No other function does.
     pub fn checked(self) -> Result<Config, ConfigFaults> {
         let faults = rules::violations(&self).into_iter().map(|violation| {
             ConfigFault::new(&ValueOrigin::Default, shown_key(&violation.key), violation.message)
@@ -90,7 +90,7 @@ impl Config {
         Ok(self)
     }
 
-    /// An error for root, unless that is allowed: one node serves as one user.
+    /// An error for root, unless the configuration allows it.
     pub fn allows_user(&self, user: u32) -> Result<(), Error> {
         if user != 0 || self.serve.allow_root {
             return Ok(());
@@ -99,10 +99,10 @@ impl Config {
             Code::BadOption,
             "serving as root would give every client root's rights below the root",
         )
-        .with_hint("run it as a user of its own, or say --allow-root"))
+        .with_hint("run it as a user of its own, or give it --allow-root"))
     }
 
-    /// The first table of peers that a host fits, and its name.
+    /// The first table of peers that fits a host, with its name.
     pub fn peer_of(&self, host: &str, port: Option<u16>) -> Option<(&str, &PeerSection)> {
         let fits = |name: &str, peer: &PeerSection| match &peer.host {
             Some(pattern) => pattern.fits(host, port),
@@ -112,8 +112,7 @@ impl Config {
         found.map(|(name, peer)| (name.as_str(), peer))
     }
 
-    /// The keys whose values are others in `new`, and whether a reload is enough for each. In the order of
-    /// their names.
+    /// The keys whose values differ in `new`, sorted by name, and whether a reload is enough for each.
     pub fn changes(&self, new: &Config) -> Vec<(String, Reload)> {
         let (old, new) = (self.leaves(), new.leaves());
         let mut names: Vec<&Vec<String>> = old.keys().chain(new.keys()).collect();
@@ -126,7 +125,7 @@ impl Config {
     /// The value of each key that has one.
     fn leaves(&self) -> Leaves {
         let mut leaves = BTreeMap::new();
-        // Nothing in a configuration cannot be written as TOML; a test goes over all keys.
+        // All values of a configuration can be written as TOML; a test tries all keys.
         let tree = toml::Table::try_from(self).unwrap_or_default();
         for section in keys::SCHEMA {
             let Some(toml::Value::Table(table)) = tree.get(section.name) else { continue };

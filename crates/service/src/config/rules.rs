@@ -1,4 +1,4 @@
-//! What must hold between the keys, and which values make no sense although they can be read.
+//! The rules between keys, and for values that make no sense although their types allow them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,27 +16,27 @@ use super::sections::{
 };
 use super::values::{AfterValue, ListenAddress, RateValue, SizeValue, TimeSpan};
 
-/// Something that does not hold, and the key that is to be changed.
+/// A rule that is broken, and the key to change.
 pub(super) struct Violation {
     pub(super) key: Vec<String>,
     pub(super) message: String,
-    /// Another key without which it would hold.
+    /// Another key; if it were not set, the rule would not be broken.
     pub(super) cause: Option<[&'static str; 2]>,
 }
 
-/// Caps that may lie in each other.
+/// How many caps may lie in each other.
 const CAP_DEPTH_MAX: usize = 8;
 
-/// Characters of a name that the configuration gives: it becomes a label of metrics.
+/// The most characters of a name that the configuration gives. The name becomes a label of metrics.
 const NAME_LEN_MAX: usize = 64;
 
-/// Shares beyond that are none.
+/// The largest weight of a cap. With a greater ratio the smaller share would be next to nothing.
 const WEIGHT_MAX: u32 = 1000;
 
-/// Arguments of a hook.
+/// The most arguments of a hook.
 const ARGS_MAX: usize = 64;
 
-/// Files that a hook is told of together.
+/// The most files in one message to a hook.
 const BATCH_FILES_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
 const BODY_MIN: u64 = 64 << 10;
@@ -44,7 +44,7 @@ const BODY_MAX: u64 = 64 << 20;
 
 const LOGIN_DAYS_MAX: u32 = 90;
 
-/// Everything, in no order.
+/// All rules that are broken, in no particular order.
 pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut list = List(Vec::new());
     list.serve(config);
@@ -96,7 +96,7 @@ impl List {
     fn serve(&mut self, config: &Config) {
         let serve = &config.serve;
         if serve.root.is_some() && serve.listen.is_empty() {
-            self.add(&["serve", "listen"], "a root is served, and there is no address to serve it at");
+            self.add(&["serve", "listen"], "is empty, but there is a root to serve");
         }
         self.least(&["serve", "max_rate"], serve.max_rate, RateValue(RATE_MIN_BPS));
         self.least(&["serve", "memory"], serve.memory, SizeValue(MEMORY_MIN));
@@ -104,7 +104,7 @@ impl List {
         if let (Some(all), Some(key)) = (serve.memory, serve.memory_per_key)
             && key > all
         {
-            self.add(&["serve", "memory_per_key"], format!("is more than memory, which is {all}"));
+            self.add(&["serve", "memory_per_key"], format!("is larger than memory ({all})"));
         }
     }
 
@@ -121,15 +121,11 @@ impl List {
         self.most(&["api", "login_time"], Some(api.login_time), TimeSpan(LOGIN_DAYS_MAX * 24 * 60 * minute));
         if api.requests_burst < api.requests_per_second {
             let least = api.requests_per_second;
-            self.add(
-                &["api", "requests_burst"],
-                format!("must be at least requests_per_second, which is {least}"),
-            );
+            self.add(&["api", "requests_burst"], format!("must be at least requests_per_second ({least})"));
         }
     }
 
-    /// Nobody is asked for a token in the clear by others than this host, and no address is listened on
-    /// twice.
+    /// No other host has to send its token unencrypted, and no address is listened on twice.
     fn listeners(&mut self, config: &Config) {
         let has_tls = config.api.tls_cert.is_some() && config.api.tls_key.is_some();
         let tables = [
@@ -141,7 +137,7 @@ impl List {
         for (table, addresses) in tables {
             for ListenAddress(address) in addresses {
                 let key = [table, "listen"];
-                // Port 0 lets the system choose, a different one each time.
+                // With port 0 the system chooses a different port each time.
                 if address.port() != 0
                     && let Some(other) = taken.insert(*address, table)
                 {
@@ -150,9 +146,7 @@ impl List {
                 if table != "serve" && !address.ip().to_canonical().is_loopback() && !has_tls {
                     self.add(
                         &key,
-                        format!(
-                            "{address} can be reached from elsewhere, which needs tls_cert and tls_key of api"
-                        ),
+                        format!("{address} can be reached from other hosts: set tls_cert and tls_key of api"),
                     );
                 }
             }
@@ -163,11 +157,11 @@ impl List {
         self.least(&["jobs", "retry_first"], Some(jobs.retry_first), TimeSpan(Duration::from_secs(1)));
         if jobs.retry_longest < jobs.retry_first {
             let first = jobs.retry_first;
-            self.add(&["jobs", "retry_longest"], format!("is shorter than retry_first, which is {first}"));
+            self.add(&["jobs", "retry_longest"], format!("is shorter than retry_first ({first})"));
         }
     }
 
-    /// Names are labels, parts of paths of the API and words of the command line.
+    /// Names become labels, parts of API paths and words on the command line.
     fn name(&mut self, section: &str, name: &str) {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.bytes().all(fits) {
@@ -176,7 +170,7 @@ impl List {
         }
     }
 
-    /// A key that names another table.
+    /// The value of this key must be the name of a table in `section`.
     fn refers<T>(
         &mut self,
         key: &[&str],
@@ -201,7 +195,7 @@ impl List {
         if let Some(user) = ssh_user {
             let is_plain = |character: char| character.is_ascii_graphic() && !"@:/".contains(character);
             if user.is_empty() || user.starts_with('-') || !user.chars().all(is_plain) {
-                self.add(&["identities", name, "ssh_user"], "is no name of a user");
+                self.add(&["identities", name, "ssh_user"], "is not the name of a user");
             }
         }
     }
@@ -216,7 +210,7 @@ impl List {
         let own = pattern(name, peer);
         let mut earlier = config.peers.iter().take_while(|(other, _)| *other != name);
         if let Some((other, _)) = earlier.find(|(other, peer)| pattern(other, peer) == own) {
-            self.add(&["peers", name, "host"], format!("is that of [peers.{other}], too"));
+            self.add(&["peers", name, "host"], format!("is also the host of [peers.{other}]"));
         }
     }
 
@@ -236,11 +230,11 @@ impl List {
         let mut depth = 1;
         while let Some(parent) = above {
             if parent == name {
-                return self.add(&["caps", name, "parent"], "it would lie in itself");
+                return self.add(&["caps", name, "parent"], "makes the cap lie in itself");
             }
             depth += 1;
             if depth > CAP_DEPTH_MAX {
-                // A circle above it is told where it is.
+                // If the caps above form a circle, it is reported there.
                 return self
                     .add(&["caps", name, "parent"], format!("lies in more than {CAP_DEPTH_MAX} others"));
             }
@@ -260,7 +254,7 @@ impl List {
             self.add(&["hooks", name, "args"], format!("has more than {ARGS_MAX}"));
         }
         if hook.args.iter().any(|word| word.contains('\0')) {
-            self.add(&["hooks", name, "args"], "has a NUL character, which ends a word");
+            self.add(&["hooks", name, "args"], "has a NUL character, which no argument can have");
         }
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(86_400));
         self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
@@ -282,7 +276,7 @@ impl List {
         if let (AfterValue::Move(target), Some(path)) = (&watch.after, &watch.path)
             && target.as_path() == path.as_path()
         {
-            self.add(&["watch", name, "after"], "moves files to where they are");
+            self.add(&["watch", name, "after"], "moves files to the directory that they are in");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tables of the configuration, a row a key.
+//! The tables of the configuration, one row per key.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -17,13 +17,13 @@ use super::values::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HookEvent {
-    /// Before a job begins; what fails here keeps it from beginning.
+    /// Before a job begins; if the hook fails, the job does not begin.
     Pre,
-    /// When files have arrived, many at a time.
+    /// When files have arrived; many files at a time.
     File,
     /// When a job has ended well.
     Post,
-    /// When a job has ended otherwise.
+    /// When a job has failed or was cancelled.
     Fail,
 }
 
@@ -31,20 +31,20 @@ pub enum HookEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What fails.
+    /// Failures.
     Error,
-    /// And what may fail.
+    /// Also things that may go wrong.
     Warn,
-    /// And what happens.
+    /// Also what happens.
     Info,
-    /// And why.
+    /// Also the reasons.
     Debug,
-    /// And everything else.
+    /// Everything.
     Trace,
 }
 
 impl LogLevel {
-    /// As filters of the log spell it.
+    /// The name of the level in a filter of the log.
     pub fn name(self) -> &'static str {
         match self {
             LogLevel::Error => "error",
@@ -79,7 +79,7 @@ keys! {
             "Directory to serve; nothing outside it can be reached";
         authorized_keys: AbsolutePath = around().authorized_keys(), Restart,
             "$XDG_CONFIG_HOME/farhaul/authorized_keys", "\"/etc/farhaul/authorized_keys\"",
-            "Public keys of those who may connect, one a line, with options before them; read again when it changes";
+            "Public keys of those who may connect, one per line, each after its options; read again when the file changes";
         identity: SecretPlace = around().identity(), Restart,
             "$XDG_CONFIG_HOME/farhaul/id_ed25519", "\"/etc/farhaul/id_ed25519\"",
             "Private key of this node, made at the first start";
@@ -90,73 +90,73 @@ keys! {
         memory: Option<SizeValue> = None, Restart, "half of this host's", "\"16G\"",
             "Memory for all transfers together; a client that asks for more waits or is told to try again";
         memory_per_key: Option<SizeValue> = None, Restart, "half of memory", "\"8G\"",
-            "The same for the transfers of one key";
+            "Memory for the transfers of one key together";
         max_rate: Option<RateValue> = None, Live, "none", "\"8G\"",
-            "The most that all sessions of clients together move, both ways, in bits a second";
+            "The highest rate of all client sessions together, both directions added, in bits per second";
         cpus: Option<Cpus> = None, Restart, "all", "\"0-3,8\"",
             "Cores to run on";
         allow_cipher_none: bool = false, Restart, "", "",
             "Permit clients that ask for it to move file contents in the clear";
         allow_root: bool = false, Restart, "", "",
-            "Run as root, too; a node should run as a user of its own";
+            "Allow the node to run as root; it is better to give it a user of its own";
         drain: TimeSpan = seconds(30), Live, "", "",
-            "How long running transfers may go on when the node is told to end; 0s stops them at once";
+            "How long running transfers may go on when the node is told to stop; 0s stops them at once";
         state: AbsolutePath = around().state(), Restart,
             "$XDG_STATE_HOME/farhaul/service", "\"/var/lib/farhaul\"",
-            "Directory of the jobs' store and all else that is kept: on a local disk, not below a root that is served";
+            "Directory of the job store and of all else that the service keeps: on a local disk, not below the served root";
     }
 
     /// The API: on a Unix socket for the same user, on TCP for callers with a token
     pub struct ApiSection {
         socket: AbsolutePath = around().socket(&around().state()), Restart,
             "$XDG_RUNTIME_DIR/farhaul/api.sock, else in the state directory", "\"/run/farhaul/api.sock\"",
-            "Unix socket, for the user of this process alone";
+            "Unix socket, only for the user of this process";
         listen: Vec<ListenAddress> = Vec::new(), Restart, "", "[\"127.0.0.1:33080\"]",
-            "TCP addresses; each needs a token, and TLS beyond loopback";
+            "TCP addresses; callers need a token, and an address beyond loopback needs TLS";
         tls_cert: Option<AbsolutePath> = None, Live, "none", "\"/etc/farhaul/tls.crt\"",
             "Certificates in PEM, this node's own first";
         tls_key: Option<SecretPlace> = None, Live, "none", "\"$CREDENTIALS_DIRECTORY/tls.key\"",
             "Private key of the certificate, in PEM";
         hosts: Vec<ApiHostName> = Vec::new(), Live, "", "[\"dtn1.example.org\"]",
-            "Names and addresses by which this node is called, beside localhost and those of listen; others are refused";
+            "Names and addresses that requests may call this node by, beside localhost and those of listen";
         login_time: TimeSpan = seconds(DAY / 2), Live, "", "",
             "How long a log-in with a browser lasts";
         max_body: SizeValue = SizeValue(1 << 20), Live, "", "",
-            "The longest request";
+            "The largest body of a request";
         max_connections: NonZeroU32 = count(1024), Restart, "", "",
-            "Connections at a time, event streams among them";
+            "The most connections at a time, event streams included";
         requests_per_second: NonZeroU32 = count(100), Live, "", "",
-            "Requests of one caller, in the mean";
+            "The most requests of one caller per second, on average";
         requests_burst: NonZeroU32 = count(200), Live, "", "",
-            "Requests of one caller at once, after a pause";
+            "The most requests of one caller at once, after a pause";
     }
 
     /// Jobs: how many run, and what becomes of those that fail
     pub struct JobsSection {
         running_max: NonZeroU32 = count(16), Live, "", "",
-            "Jobs that run at a time";
+            "The most jobs that run at a time";
         running_per_peer: NonZeroU32 = count(4), Live, "", "",
-            "The same with one peer";
+            "The most jobs that run at a time with one peer";
         running_per_principal: NonZeroU32 = count(8), Live, "", "",
-            "The same of one caller";
+            "The most jobs of one caller that run at a time";
         queued_max: NonZeroU32 = count(10_000), Live, "", "",
-            "Jobs that wait; further ones are refused until there is room";
+            "The most jobs that wait; further ones are refused until there is room";
         retry_attempts: u32 = 5, Live, "", "",
-            "Attempts after the first, for what can be retried, where a job says nothing else";
+            "Attempts after the first, if the failure can be retried and the job does not say otherwise";
         retry_first: TimeSpan = seconds(10), Live, "", "",
-            "Delay before the second attempt; it doubles with each";
+            "Delay before the second attempt; it doubles with each further one";
         retry_longest: TimeSpan = seconds(600), Live, "", "",
             "The longest delay between two attempts";
         paused_release: TimeSpan = seconds(600), Live, "", "",
-            "A job that is paused for longer gives its place and its session to others";
+            "A job that is paused for longer than this frees its slot and its session for others";
     }
 
     /// The history: records of jobs and their curves
     pub struct HistorySection {
         keep: TimeSpan = seconds(90 * DAY), Live, "", "",
-            "Older records are deleted";
+            "Records older than this are deleted";
         size_max: SizeValue = SizeValue(1 << 30), Live, "", "",
-            "The oldest records are deleted when all together, with their curves and manifests, are larger";
+            "The oldest records are deleted when all records, with their curves and manifests, take more space than this";
         curves: bool = true, Live, "", "",
             "Keep rate, loss and round trip of each job over time, at most 600 points";
     }
@@ -166,29 +166,29 @@ keys! {
         level: LogLevel = LogLevel::Info, Live, "", "",
             "How much is logged: error, warn, info, debug or trace";
         json: bool = false, Restart, "", "",
-            "One JSON object a line, on stdout";
+            "Log to stdout, as one JSON object per line";
         audit_file: AbsolutePath = around().state().join("audit.log"), Live,
             "audit.log in the state directory", "\"/var/log/farhaul/audit.log\"",
-            "The audit log: one JSON object a line for each thing done or refused, only ever appended to";
+            "The audit log: one JSON object per line for each thing done or refused; it is only ever appended to";
         audit_chain: bool = false, Live, "", "",
-            "Each line of it has the digest of the line before, so that one that was removed shows";
+            "Put the digest of the line before into each line of the audit log, so that a removed line shows";
     }
 
-    /// Figures for Prometheus
+    /// Metrics for Prometheus
     pub struct MetricsSection {
         listen: Vec<ListenAddress> = Vec::new(), Restart, "", "[\"127.0.0.1:33090\"]",
-            "Addresses of their own for /metrics, which is on the API as well; the same rules hold there";
+            "Further addresses that serve only /metrics, under the rules of the API's addresses; the API has it, too";
     }
 
-    /// Calls of other programs when jobs end
+    /// Webhooks: HTTP calls to other programs when jobs end
     pub struct WebhooksSection {
-        secret_file: Option<SecretPlace> = None, Live, "none: they are not signed",
+        secret_file: Option<SecretPlace> = None, Live, "none: webhooks are not signed",
             "\"$CREDENTIALS_DIRECTORY/webhook\"",
-            "File of the secret that they are signed with";
+            "File with the secret that webhooks are signed with";
         allow_networks: Vec<NetworkValue> = Vec::new(), Live, "", "[\"10.0.0.0/8\"]",
-            "Networks that may be called although they are private, loopback or the like";
+            "Networks that webhooks may call although they are private, loopback or the like";
         ca_file: Option<AbsolutePath> = None, Live, "those of the system", "\"/etc/farhaul/ca.pem\"",
-            "Certificates that others are judged by, in PEM";
+            "Certificates of the authorities that webhooks trust, in PEM";
     }
 
     /// Keys and ssh options by which this node connects to others, each under a name
@@ -202,28 +202,29 @@ keys! {
         ssh_program: Option<AbsolutePath> = None, Live, "ssh", "\"/usr/bin/ssh\"",
             "The program ssh (-S)";
         ssh_user: Option<String> = None, Live, "the user of this process", "\"transfer\"",
-            "Name at the other host";
+            "User name at the other host";
     }
 
-    /// Other hosts: how to connect to them, how much at a time; of patterns that fit, the first table counts
+    /// Other hosts: how to connect to them, how many jobs at a time; if several tables fit, the first by name
+    /// counts
     pub struct PeerSection {
         host: Option<HostPattern> = None, Live, "the table's name", "\"*.hpc.example.org:33001\"",
             "Host, or host and port; * stands for any text";
         identity: Option<String> = None, Live, "the key of serve, and ssh as it is", "\"project\"",
-            "Name of a table of identities";
+            "Name of the table of identities that has the keys for the host";
         fingerprint: Option<Fingerprint> = None, Live, "what is in known_hosts",
             "\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"",
-            "The key that the host must show";
+            "Fingerprint of the key that the host must have";
         running_max: Option<NonZeroU32> = None, Live, "running_per_peer of jobs for each", "2",
-            "Jobs that run at a time with all hosts of this table together";
+            "The most jobs that run at a time with all hosts of this table together";
         cap: Option<String> = None, Live, "none", "\"campus-uplink\"",
-            "Name of a cap that its hosts count in like those of peers there, and its fingerprint like a principal";
+            "Name of the cap for its hosts and its fingerprint, as if that cap listed them in peers and principals";
     }
 
-    /// Limits of rate, a tree: what a cap has left goes to those below it that want more
+    /// Caps on the rate, as a tree: rate that some members of a cap do not use goes to its other members
     pub struct CapSection {
         rate: Option<RateValue> = None, Live, "none", "\"8G\"",
-            "The most that it lets through, in bits a second, repairs and headers included";
+            "The highest rate of all its members together, in bits per second, repairs and headers included";
         parent: Option<String> = None, Live, "the whole host", "\"host\"",
             "The cap that it lies in";
         peers: Vec<HostPattern> = Vec::new(), Live, "", "[\"*.hpc.example.org\"]",
@@ -233,9 +234,9 @@ keys! {
         principals: Vec<String> = Vec::new(), Live, "", "[\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]",
             "Keys and callers whose traffic counts in it";
         weight: NonZeroU32 = count(1), Live, "", "",
-            "Its share beside others of the same parent";
+            "Its share of the parent's rate, relative to the parent's other members";
         schedule: Vec<WeeklyWindow> = Vec::new(), Live, "", "[\"mon-fri 09:00-18:00 2G\"]",
-            "Rates by weekday and time; where none applies it is rate, where several do the last one";
+            "Rates by weekday and time; if several apply the last one counts, if none applies the key rate does";
         time_zone: Option<TimeZoneName> = None, Live, "that of this host", "\"Europe/Berlin\"",
             "Time zone of the schedule";
     }
@@ -243,37 +244,37 @@ keys! {
     /// Programs that run when something has happened, with JSON on stdin
     pub struct HookSection {
         on: Vec<HookEvent> = Vec::new(), Live, "", "[\"post\", \"fail\"]",
-            "When it runs: pre (may refuse), file (many at a time), post, fail";
+            "When it runs: pre (may refuse the job), file (many files at a time), post, fail";
         program: Option<AbsolutePath> = None, Live, "none", "\"/usr/local/bin/register-run\"",
             "The program; there is no shell";
         args: Vec<String> = Vec::new(), Live, "", "[\"--quiet\"]",
             "Its arguments";
         time_limit: TimeSpan = seconds(60), Live, "", "",
-            "How long it may run; then it is killed, with all that it has started";
+            "How long it may run before it is killed, with all processes that it has started";
         batch_files: NonZeroU32 = count(1000), Live, "", "",
-            "On file: the most files that one message names";
+            "For file: the most files in one message";
         batch_wait: TimeSpan = seconds(5), Live, "", "",
-            "On file: how long the first file waits for others at most";
+            "For file: the longest time that the first file of a message waits for others";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
-            "It runs only for jobs with these labels";
+            "Run it only for jobs with all these labels";
     }
 
-    /// Directories whose files are sent when nobody writes to them any more
+    /// Watched folders, whose files are sent when nobody writes to them any more
     pub struct WatchSection {
         path: Option<AbsolutePath> = None, Live, "none", "\"/instrument/out\"",
-            "The directory";
+            "The folder to watch";
         to: Option<DestinationUrl> = None, Live, "none", "\"fh://hpc.example.org/incoming\"",
             "Where its files go";
         settle: TimeSpan = seconds(30), Live, "", "",
-            "A file is taken when it has not changed for so long and nobody has it open for writing";
+            "A file is taken when it has not changed for this long and nobody has it open for writing";
         rescan: TimeSpan = seconds(300), Live, "", "",
-            "Time between two walks over the directory, which find what the kernel has not told";
+            "Time between two scans of the folder, which find changes that the kernel did not report";
         include: Vec<String> = Vec::new(), Live, "", "[\"*.h5\"]",
-            "Patterns of names that are taken; without any, all are";
+            "Patterns of names that are taken; without any, all files are taken";
         exclude: Vec<String> = Vec::new(), Live, "", "[\"*.tmp\"]",
-            "Patterns of names that are not";
+            "Patterns of names that are not taken";
         after: AfterValue = AfterValue::Keep, Live, "", "",
-            "Done with a file that has arrived and is synced there: keep, mark, delete, or move /DIRECTORY";
+            "Action on a file that has arrived and is synced there: keep, mark, delete, or move /DIRECTORY";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ instrument = \"a\" }",
             "Labels of its jobs";
     }

@@ -1,6 +1,6 @@
-//! A configuration as people and programs look at it: effective values, with where they come from.
+//! Shows a configuration to people and programs: effective values, and where they come from.
 //!
-//! Always true: a value is one line of printable text that is TOML; a secret is shown by where it lies.
+//! Always true: a value is one line of printable TOML; of a secret only its place is shown.
 
 use std::fmt::Write as _;
 
@@ -15,17 +15,17 @@ use super::keys::{ConfigKey, SCHEMA, Section};
 use super::layer::{ValueOrigin, shown_key};
 use super::sources::LoadedConfig;
 
-/// Whether origins are shown behind the values.
+/// Tells whether origins are shown behind the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origins {
-    /// `# /etc/farhaul/farhaul.toml:14` behind each value.
+    /// With `# /etc/farhaul/farhaul.toml:14` behind each value.
     Shown,
-    /// Values alone.
+    /// Only values.
     Hidden,
 }
 
 impl LoadedConfig {
-    /// Effective values as TOML. A key without a value is a comment that says what holds.
+    /// The effective values as TOML. A key without a value is a comment that says what holds instead.
     pub fn shown(&self, origins: Origins) -> String {
         let leaves = self.config.leaves();
         let mut out = String::new();
@@ -53,7 +53,7 @@ impl LoadedConfig {
         out
     }
 
-    /// The same for programs: `{"serve.max_rate": {"value": "8G", "origin": {"kind": "file", ...}}}`; a key
+    /// The same as JSON: `{"serve.max_rate": {"value": "8G", "origin": {"kind": "file", ...}}}`. A key
     /// without a value has `null`.
     pub fn shown_json(&self) -> serde_json::Value {
         let leaves = self.config.leaves();
@@ -102,7 +102,7 @@ impl LoadedConfig {
 }
 
 impl ConfigFaults {
-    /// For programs, as [`LoadedConfig::shown_json`].
+    /// The faults as JSON, like [`LoadedConfig::shown_json`].
     pub fn json(&self) -> serde_json::Value {
         let of_fault = |fault: &ConfigFault| json!({ "key": fault.key, "message": fault.message, "origin": told(&fault.origin) });
         json!({ "schema": 1, "ok": false, "faults": self.list().iter().map(of_fault).collect::<Vec<_>>() })
@@ -124,7 +124,7 @@ fn printable(text: &str) -> String {
     text.replace(is_unprintable, "?")
 }
 
-/// A value in one line of TOML.
+/// A value as one line of TOML.
 pub(super) fn inline(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),

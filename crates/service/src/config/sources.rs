@@ -1,6 +1,6 @@
-//! Where the layers of a configuration come from, and what comes out when they are laid over each other.
+//! Where the layers of a configuration come from, and how they are merged.
 //!
-//! Always true: a file that others may change is refused, since a configuration names programs that are
+//! Always true: a file that other users may change is refused, since a configuration names programs that are
 //! started.
 
 use std::io::Read as _;
@@ -17,13 +17,13 @@ use super::keys::{SCHEMA, Section};
 use super::layer::{self, LayerNode, LayerValue, ValueOrigin, shown_key};
 use super::{Config, forbidden_roots, rules};
 
-/// A longer file is another kind of file: ten thousand tables have less.
+/// The largest file. Ten thousand tables take less, so a larger file is probably of another kind.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
-/// As many files of conf.d are read.
+/// The most files in conf.d.
 const FILES_MAX: usize = 256;
 
-/// Where to look.
+/// Where to look for the layers.
 #[derive(Debug, Clone)]
 pub struct ConfigSources {
     surroundings: Surroundings,
@@ -31,40 +31,40 @@ pub struct ConfigSources {
     flags: Vec<(&'static str, &'static str, Vec<String>)>,
 }
 
-/// A configuration that has been judged, and where its values come from.
+/// A configuration that was judged, with where its values come from.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
-    /// What the service works with.
+    /// The values.
     pub config: Config,
-    /// The files that were read, the weakest first.
+    /// The files that were read, weakest first.
     pub files: Vec<PathBuf>,
     pub(super) tree: LayerNode,
 }
 
 impl ConfigSources {
-    /// Those of this process; `file` stands in place of all other files.
+    /// The sources of this process; if `file` is given, it replaces all other files.
     pub fn of_process(file: Option<PathBuf>) -> ConfigSources {
         ConfigSources::new(Surroundings::of_process(), file)
     }
 
-    /// The same with other surroundings.
+    /// The same with the given surroundings.
     pub fn new(surroundings: Surroundings, file: Option<PathBuf>) -> ConfigSources {
         ConfigSources { surroundings, file, flags: Vec::new() }
     }
 
-    /// Lays what was given on the command line over all else: `key` is one such as `serve.max_rate`, `flag`
-    /// how the user has named it.
+    /// Adds an option of the command line, which wins over all other layers. `key` is a key such as
+    /// `serve.max_rate`, `flag` the option as the user has typed it.
     #[must_use]
     pub fn with_flag(mut self, key: &'static str, flag: &'static str, values: Vec<String>) -> ConfigSources {
         self.flags.push((key, flag, values));
         self
     }
 
-    /// Reads all layers, and judges what comes out.
+    /// Reads and merges all layers, and judges the result.
     pub fn load(&self) -> Result<LoadedConfig, ConfigFaults> {
         let mut faults = Vec::new();
         let (mut tree, files) = self.read_files(&mut faults);
-        // Of a file that could not be read whole, no other fault makes sense.
+        // If a file could not be read whole, other faults would mislead.
         ConfigFaults::judge(std::mem::take(&mut faults))?;
         tree.merge(of_environment(&self.surroundings, &mut faults));
         for (key, flag, values) in &self.flags {
@@ -87,11 +87,12 @@ impl ConfigSources {
         self.settle(&mut config, &tree);
         let told = faults.len();
         for violation in rules::violations(&config) {
-            // What follows from a fault that was told in the same table says nothing new.
+            // If a table already has a fault, a broken rule about it may only follow from that fault.
             let section = violation.key.first().map_or("", String::as_str);
             let follows = faults[..told].iter().any(|fault| fault.key.split('.').next() == Some(section));
             if !follows {
-                // A default is nobody's fault: the other key stands somewhere.
+                // The user has not set this key, so the fault is shown at the other key of the rule, which is
+                // set.
                 let cause = violation.cause.filter(|_| tree.get(&violation.key).is_none());
                 let cause = cause.map(|key| key.map(str::to_string).to_vec());
                 let origin = tree.origin_of(cause.as_ref().unwrap_or(&violation.key));
@@ -108,7 +109,7 @@ impl ConfigSources {
         Ok(LoadedConfig { config, files, tree })
     }
 
-    /// Defaults that follow from where the process is started and from other keys.
+    /// Sets the defaults that depend on the environment and on other keys.
     fn settle(&self, config: &mut Config, tree: &LayerNode) {
         let is_given = |section: &str, key: &str| tree.get(&[section.to_string(), key.to_string()]).is_some();
         if !is_given("serve", "authorized_keys") {
@@ -157,7 +158,7 @@ impl ConfigSources {
         (tree, read)
     }
 
-    /// The weakest first, and whether it has to be there.
+    /// The files to read, weakest first, each with whether it must exist.
     fn files(&self, faults: &mut Vec<ConfigFault>) -> Vec<(PathBuf, bool)> {
         if let Some(file) = &self.file {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -178,7 +179,7 @@ impl ConfigSources {
     }
 }
 
-/// The files of conf.d by their names; hidden ones and those that do not end in .toml are somebody else's.
+/// The files of conf.d, sorted by name. Hidden files, and files that do not end in `.toml`, are left alone.
 fn parts(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let told = |error: std::io::Error| format!("cannot list it: {error}");
     let entries = match std::fs::read_dir(folder) {
@@ -201,7 +202,7 @@ fn parts(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(parts)
 }
 
-/// `None` if there is none. The error is for the file's line.
+/// Reads a file; `None` if it does not exist. The error is a message without the file's name.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
     let told = |error: std::io::Error| format!("cannot read it: {error}");
     let file = match std::fs::File::open(path) {
@@ -215,13 +216,13 @@ fn read_file(path: &Path) -> Result<Option<String>, String> {
     }
     if ![0, geteuid().as_raw()].contains(&meta.uid()) {
         return Err(
-            "it belongs to another user, who could have programs started; give it to root or to this user"
+            "it belongs to another user, who could have programs started: give it to root or to this user"
                 .into(),
         );
     }
-    // A device, /dev/stdin for example, is nobody's to replace.
+    // A device, such as /dev/stdin, cannot be replaced by other users.
     if meta.is_file() && meta.mode() & 0o022 != 0 {
-        return Err("others may write it, and could have programs started; chmod go-w".into());
+        return Err("other users can write to it, and could have programs started: chmod go-w".into());
     }
     let mut bytes = Vec::new();
     file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(told)?;
@@ -235,7 +236,7 @@ fn read_file(path: &Path) -> Result<Option<String>, String> {
     })
 }
 
-/// `FARHAUL_SERVE_MAX_RATE` is `serve.max_rate`. An empty one counts as not set.
+/// Reads the variables: `FARHAUL_SERVE_MAX_RATE` is `serve.max_rate`. An empty one counts as not set.
 fn of_environment(surroundings: &Surroundings, faults: &mut Vec<ConfigFault>) -> LayerNode {
     let mut tree = LayerNode::empty();
     for (variable, text) in surroundings.environment.iter().filter(|(_, text)| !text.is_empty()) {
@@ -244,11 +245,11 @@ fn of_environment(surroundings: &Surroundings, faults: &mut Vec<ConfigFault>) ->
             let name = section.name.to_ascii_uppercase();
             rest.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('_'))
         };
-        // Others are for other parts of the program.
+        // Other variables are for other parts of the program.
         let Some(section) = SCHEMA.iter().find(is_of) else { continue };
         let origin = ValueOrigin::Environment(variable.clone());
         if section.is_named {
-            let message = format!("tables of {} stand in files only", section.name);
+            let message = format!("tables of {} can stand in files only", section.name);
             faults.push(ConfigFault::new(&origin, "", message));
             continue;
         }
@@ -279,7 +280,8 @@ pub(super) fn variable_of(section: &str, key: &str) -> String {
     format!("FARHAUL_{}_{}", section.to_ascii_uppercase(), key.to_ascii_uppercase())
 }
 
-/// One deserialisation, and another one without it for each key that is not what it should be.
+/// Reads the tree into the struct. A value that does not fit is removed and reported, and the tree is read
+/// again.
 fn typed(tree: &mut LayerNode, faults: &mut Vec<ConfigFault>) -> Config {
     loop {
         let notes = ReadingNotes::default();

@@ -1,43 +1,43 @@
 //! How a transfer went, as a curve of at most 600 points, however long it took.
 //!
-//! Always true: points are equally far apart, but for the last one; when there would be too many, two become one, by the mean of
-//! their rates.
+//! Always true: points are equally far apart, except the last one. When there would be too many, each two
+//! become one with the mean of their rates.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Points of a curve.
+/// The most points of a curve.
 pub(crate) const POINTS_MAX: usize = 600;
 
 /// One stretch of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Point {
-    /// Its end, in seconds since the run began.
+    /// When the stretch ends, in seconds since the run began.
     pub at_s: f64,
-    /// Content bits a second.
+    /// Content moved, in bits per second.
     pub goodput_bps: f64,
-    /// Packets lost of packets sent, since the beginning, 0 to 1.
+    /// Packets lost as a share of packets sent, since the beginning of the run, 0 to 1.
     pub loss_fraction: f64,
-    /// Smoothed round trip.
+    /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
-    /// What the sender's pace allows, in bits of UDP payload a second; none where it is not known.
+    /// The rate that the sender paces at, in bits of UDP payload per second; null if it is not known.
     pub target_bps: Option<f64>,
 }
 
-/// A curve that grows.
+/// The curve of a run, to which points are added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct HistoryCurve {
     points: Vec<Point>,
-    /// Looks that make a point, and those that the next one has.
+    /// How many looks make a point, and how many the next point has so far.
     looks_each: u32,
     looks: u32,
     next: Point,
-    /// The highest rate of a look.
+    /// The highest rate of one look.
     pub(crate) peak_bps: f64,
 }
 
 impl HistoryCurve {
-    /// What a look, a second after the last one, has found.
+    /// Adds the figures of a look, which comes a second after the last one.
     pub(crate) fn add(&mut self, look: Point) {
         self.peak_bps = self.peak_bps.max(look.goodput_bps);
         self.looks_each = self.looks_each.max(1);
@@ -63,7 +63,7 @@ impl HistoryCurve {
         self.looks_each = self.looks_each.saturating_mul(2);
     }
 
-    /// All points, with the one that is still being made.
+    /// All points, including the one that is not complete.
     pub(crate) fn points(&self) -> Vec<Point> {
         let mut points = self.points.clone();
         points.extend((self.looks > 0).then_some(self.next));

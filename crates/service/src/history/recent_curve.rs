@@ -1,7 +1,7 @@
-//! The last five minutes of a transfer that runs, second by second, with its paths.
+//! The last five minutes of a running transfer, second by second, with its paths.
 //!
-//! Always true: it holds at most [`MOMENTS_MAX`] moments, and of numbers alone; losses and rates of a path are those of the second
-//! that a moment ends.
+//! Always true: it holds at most [`MOMENTS_MAX`] moments, which are numbers only; losses, and rates of a
+//! path, are those of the second that ends with the moment.
 
 use std::collections::VecDeque;
 
@@ -9,69 +9,71 @@ use farhaul_session::{PathTraffic, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Moments that are kept: five minutes.
+/// How many moments are kept: five minutes.
 const MOMENTS_MAX: usize = 300;
-/// Paths whose curves are kept.
+/// The most paths whose curves are kept.
 const PATHS_MAX: usize = 16;
 
-/// One path now.
+/// One path at the moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct PathNow {
-    /// Of the end that has connected.
+    /// The address of the end that opened the connection.
     pub local: String,
-    /// Of the other end.
+    /// The address of the other end.
     pub remote: String,
-    /// Bits a second that have arrived by it in the last second, headers and control words included.
+    /// Bits per second that arrived over the path in the last second, headers and control messages included.
     pub moved_bps: f64,
-    /// What the sender's pace allows by it, in bits of UDP payload a second.
+    /// The rate that the sender paces at on this path, in bits of UDP payload per second.
     pub target_bps: Option<f64>,
-    /// Smoothed round trip; 0 while it is not known.
+    /// Smoothed round trip in milliseconds; 0 while it is not known.
     pub rtt_ms: f64,
-    /// Packets lost of packets sent in the last second, 0 to 1.
+    /// Packets lost as a share of packets sent in the last second, 0 to 1.
     pub loss_fraction: f64,
-    /// Bytes sent by it that are neither acknowledged nor lost.
+    /// Bytes sent over the path that are neither acknowledged nor lost.
     pub in_flight_bytes: u64,
 }
 
-/// The curve of a transfer that runs: its last five minutes, a value a second in each list; the last ones are the newest.
+/// The curve of a running transfer over its last five minutes. Each list has a value per second, the newest
+/// last.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct LiveCurve {
-    /// Seconds since the attempt began, as `seconds` in the events `progress`.
+    /// Seconds since the attempt began, like `seconds` in `progress` events.
     pub at_s: Vec<f64>,
-    /// Content bits a second.
+    /// Content moved, in bits per second.
     pub goodput_bps: Vec<f32>,
-    /// What the sender's pace allows, in bits of UDP payload a second; null where it is not known.
+    /// The rate that the sender paces at, in bits of UDP payload per second; null where it is not known.
     pub target_bps: Vec<Option<f32>>,
-    /// Smoothed round trip.
+    /// Smoothed round trip in milliseconds.
     pub rtt_ms: Vec<f32>,
-    /// Packets lost of packets sent in that second, 0 to 1.
+    /// Packets lost as a share of packets sent in that second, 0 to 1.
     pub loss_fraction: Vec<f32>,
     /// Bytes sent that are neither acknowledged nor lost.
     pub in_flight_bytes: Vec<f32>,
-    /// The same of each path, where there are several.
+    /// The curve of each path, if there are several.
     pub paths: Vec<PathCurve>,
 }
 
 /// The curve of one path.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct PathCurve {
-    /// Of the end that has connected.
+    /// The address of the end that opened the connection.
     pub local: String,
-    /// Of the other end.
+    /// The address of the other end.
     pub remote: String,
-    /// Bits a second that have arrived by it, headers and control words included.
+    /// Bits per second that arrived over the path, headers and control messages included.
     pub moved_bps: Vec<f32>,
-    /// What the sender's pace allows by it; null where it is not known.
+    /// The rate that the sender paces at on this path, in bits of UDP payload per second; null where it is
+    /// not known.
     pub target_bps: Vec<Option<f32>>,
-    /// Smoothed round trip.
+    /// Smoothed round trip in milliseconds.
     pub rtt_ms: Vec<f32>,
-    /// Packets lost of packets sent in that second, 0 to 1.
+    /// Packets lost as a share of packets sent in that second, 0 to 1.
     pub loss_fraction: Vec<f32>,
-    /// Bytes sent by it that are neither acknowledged nor lost.
+    /// Bytes sent over the path that are neither acknowledged nor lost.
     pub in_flight_bytes: Vec<f32>,
 }
 
-/// Lists of the same length, the oldest value first. What is not known is no number.
+/// Lists of the same length, oldest value first. An unknown value is NaN.
 #[derive(Debug, Clone, Default)]
 struct Lists {
     rate: VecDeque<f32>,
@@ -82,7 +84,7 @@ struct Lists {
 }
 
 impl Lists {
-    /// As long as if they had been there from the beginning.
+    /// Lists with `count` values for the time before the path existed.
     fn from_beginning(count: usize) -> Lists {
         let none = || VecDeque::from(vec![f32::NAN; count]);
         let zero = || VecDeque::from(vec![0.0; count]);
@@ -111,31 +113,31 @@ fn known(list: &VecDeque<f32>) -> Vec<Option<f32>> {
     list.iter().map(|value| (!value.is_nan()).then_some(*value)).collect()
 }
 
-/// A curve that grows at one end and goes at the other.
+/// The curve: moments are added at its end, and old ones are dropped at its beginning.
 #[derive(Debug, Default)]
 pub(crate) struct RecentCurve {
     at_s: VecDeque<f64>,
     whole: Lists,
     paths: Vec<Lists>,
-    /// What was seen at the last moment.
+    /// The time and the counters at the last look.
     seconds: f64,
     packets: (u64, u64),
     traffic: Vec<PathTraffic>,
-    /// Packets lost of packets sent in the last second.
+    /// Packets lost as a share of packets sent in the last second.
     pub(crate) loss_fraction: f64,
-    /// Each path now, where there are several.
+    /// Each path as it is now, if there are several.
     pub(crate) now: Vec<PathNow>,
 }
 
-/// What was lost of what was sent between two looks at counters.
+/// Packets lost as a share of packets sent, between two looks at the counters.
 fn loss((sent, lost): (u64, u64), (sent_before, lost_before): (u64, u64)) -> f64 {
     let sent = sent.saturating_sub(sent_before);
-    // What is found lost now may have been sent before.
+    // Packets found lost in this second may have been sent before it.
     (lost.saturating_sub(lost_before) as f64 / sent.max(1) as f64).min(1.0)
 }
 
 impl RecentCurve {
-    /// How things stand, about a second after the last look.
+    /// Adds the figures of a look, about a second after the last one.
     pub(crate) fn add(&mut self, seen: &Snapshot) {
         let facts = &seen.facts;
         let passed_s = (seen.seconds - self.seconds).max(1e-3);
@@ -186,7 +188,7 @@ impl RecentCurve {
         }
     }
 
-    /// All of it.
+    /// The whole curve.
     pub(crate) fn curve(&self) -> LiveCurve {
         let path = |(lists, now): (&Lists, &PathNow)| PathCurve {
             local: now.local.clone(),
@@ -208,7 +210,7 @@ impl RecentCurve {
         }
     }
 
-    /// When its first and its last moment were, and the rates of all.
+    /// The time of the first and of the last moment, and the rates of all moments.
     pub(crate) fn rates(&self) -> (f64, f64, Vec<u64>) {
         let end_of = |at: Option<&f64>| at.copied().unwrap_or(0.0);
         let rates = self.whole.rate.iter().map(|rate| *rate as u64).collect();
@@ -228,7 +230,7 @@ mod tests {
             ..Snapshot::default()
         };
         seen.facts.packets_sent = 100 * count;
-        // Every second one in ten is lost, but for the first 100 s.
+        // After the first 100 s, one packet in ten is lost.
         seen.facts.packets_lost = 10 * count.saturating_sub(100);
         seen.facts.in_flight_bytes = 7;
         seen.facts.rate_target_bps = (second > 1).then_some(5e6);

@@ -1,22 +1,22 @@
-//! Collects what became of files, so that a hook is not run for each of a million.
+//! Collects results of files into batches, so that a hook does not run once for each of a million files.
 //!
-//! Always true: each item is in one batch, in the order in which it came; no batch is empty or larger than
-//! its bounds, but for one item that is larger by itself; nothing waits longer than `wait_s`. Nothing here
-//! reads a clock.
+//! Always true: each item is in exactly one batch, in the order in which items came; no batch is empty, or
+//! larger than its bounds unless a single item is; no item waits longer than `wait_s`. Nothing here reads a
+//! clock.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What may wait in a batch.
+/// The bounds of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchBounds {
-    /// Files in a batch, at most. 1 to 10,000.
+    /// The most files in a batch, 1 to 10,000.
     pub count: usize,
-    /// Their JSON together, in bytes, at most. 1,024 to 4 MiB; that is the memory which a batch takes.
+    /// The most bytes of their JSON, 1,024 to 4 MiB. A batch takes this much memory.
     pub bytes: usize,
-    /// Seconds after the first of them, at most. 1 to 3,600.
+    /// The longest time, in seconds, that the first file waits for others, 1 to 3,600.
     pub wait_s: u32,
 }
 
@@ -27,27 +27,27 @@ impl Default for BatchBounds {
 }
 
 impl BatchBounds {
-    /// What is wrong with them, if anything is.
+    /// The fault of these bounds, if there is one.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         match self {
-            _ if !(1..=10_000).contains(&self.count) => Err("batch.count is not 1 to 10000"),
-            _ if !(1024..=4 << 20).contains(&self.bytes) => Err("batch.bytes is not 1024 to 4194304"),
-            _ if !(1..=3600).contains(&self.wait_s) => Err("batch.wait_s is not 1 to 3600"),
+            _ if !(1..=10_000).contains(&self.count) => Err("batch.count must be 1 to 10000"),
+            _ if !(1024..=4 << 20).contains(&self.bytes) => Err("batch.bytes must be 1024 to 4194304"),
+            _ if !(1..=3600).contains(&self.wait_s) => Err("batch.wait_s must be 1 to 3600"),
             _ => Ok(()),
         }
     }
 }
 
-/// Items that are told of together.
+/// Items that go into one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookBatch<T> {
-    /// The first batch of a run is 1; the delivery's id is made of it.
+    /// The number of the batch in its run, from 1. It is a part of the delivery's id.
     pub number: u64,
-    /// At least one.
+    /// The items, at least one.
     pub items: Vec<T>,
 }
 
-/// Makes batches of items. `now` is the time since any moment, by a clock that does not go back.
+/// Makes batches of items. `now` is the time since any fixed moment, by a clock that does not go back.
 #[derive(Debug)]
 pub struct HookBatcher<T> {
     bounds: BatchBounds,
@@ -59,13 +59,13 @@ pub struct HookBatcher<T> {
 }
 
 impl<T> HookBatcher<T> {
-    /// `told` batches of this run have been told of before, by an earlier process.
+    /// `told` is the number of batches of this run that an earlier process has already delivered.
     pub fn new(bounds: BatchBounds, told: u64) -> HookBatcher<T> {
         HookBatcher { bounds, items: Vec::new(), bytes: 0, due: None, next: told + 1 }
     }
 
-    /// Takes an item whose JSON has so many bytes; yields the batch that it completes, or for which it came
-    /// too late.
+    /// Takes an item whose JSON has this many bytes. Yields a batch if this item completes it, or does not
+    /// fit into it any more.
     pub fn push(&mut self, now: Duration, item: T, bytes: usize) -> Option<HookBatch<T>> {
         let full = self.bytes.saturating_add(bytes) > self.bounds.bytes;
         let before = if full { self.finish() } else { None };
@@ -74,23 +74,24 @@ impl<T> HookBatcher<T> {
         self.bytes = self.bytes.saturating_add(bytes);
         match before {
             None if self.items.len() >= self.bounds.count || self.bytes >= self.bounds.bytes => self.finish(),
-            // One that is too large by itself goes with the next call: two batches at once are no answer.
+            // An item that is too large by itself goes out with the next call, as this call already yields a
+            // batch.
             before => before,
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Duration> {
-        // What is too large by itself need not wait.
+        // A batch that is over its bound need not wait.
         if self.bytes >= self.bounds.bytes { Some(Duration::ZERO) } else { self.due }
     }
 
-    /// Yields what has waited long enough.
+    /// Yields the batch if it has waited long enough.
     pub fn handle_timeout(&mut self, now: Duration) -> Option<HookBatch<T>> {
         self.poll_timeout().filter(|due| now >= *due).and_then(|_| self.finish())
     }
 
-    /// Yields the rest.
+    /// Yields the items that are left.
     pub fn finish(&mut self) -> Option<HookBatch<T>> {
         self.bytes = 0;
         self.due = None;

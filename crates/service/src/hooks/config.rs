@@ -1,4 +1,4 @@
-//! Which programs are run when: the part of the configuration that is about hooks.
+//! The hooks of the configuration: which programs run, and when.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchBounds, Program};
 
-/// A program may run for so long, if the configuration says nothing.
+/// How long a program may run if the configuration does not say.
 const LIMIT_S: u32 = 60;
-/// And for so long at most: a day.
+/// The longest time that the configuration may allow: a day.
 const LIMIT_S_MAX: u32 = 86_400;
 
-/// When something is told to others.
+/// When a hook or webhook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HookMoment {
-    /// Before a run begins: a program that fails keeps it from beginning.
+    /// Before a run begins. If the program fails, the run does not begin.
     Pre,
-    /// Files have arrived or failed, several at a time.
+    /// Files have arrived or failed; several at a time.
     File,
     /// A run has ended, and everything or a part of it has arrived.
     Post,
-    /// A run has failed, and is not tried again.
+    /// A run has failed, and no further attempt follows.
     Fail,
 }
 
 impl HookMoment {
-    /// Each of them.
+    /// All moments.
     pub const ALL: [HookMoment; 4] = [HookMoment::Pre, HookMoment::File, HookMoment::Post, HookMoment::Fail];
 
     /// The word for it in the configuration and in messages.
@@ -49,24 +49,25 @@ impl fmt::Display for HookMoment {
     }
 }
 
-/// A program, when it is run, and for which jobs.
+/// A program, when it runs, and for which jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
-    /// When it is run.
+    /// When it runs.
     pub on: HookMoment,
-    /// An absolute path: no shell and no search.
+    /// The program, as an absolute path. No shell runs it, and nothing searches for it.
     pub program: std::path::PathBuf,
-    /// Its arguments, as they are.
+    /// Its arguments, passed on unchanged.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Seconds that it may run; then it is ended. 1 to 86,400.
+    /// How many seconds it may run before it is killed, 1 to 86,400.
     #[serde(default = "limit_s")]
     pub limit_s: u32,
-    /// Only for jobs that have each of these labels with this value; `*` is any value. Empty: for every job.
+    /// It runs only for jobs that have all these labels with these values; `*` stands for any value. Empty:
+    /// for every job.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// How many files are told of together, for `file`.
+    /// For `file`: how many files go into one message.
     #[serde(default)]
     pub batch: BatchBounds,
 }
@@ -75,32 +76,33 @@ fn limit_s() -> u32 {
     LIMIT_S
 }
 
-/// Whether labels of a job are those that somebody wants.
+/// True if the labels of a job fit those that a hook asks for.
 pub(super) fn chooses(wanted: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(name, wanted)| labels.get(name).is_some_and(|value| wanted == "*" || wanted == value))
 }
 
 impl Hook {
-    /// What is run.
+    /// The program to run.
     pub fn program(&self) -> Program {
         Program { program: self.program.clone(), args: self.args.clone() }
     }
 
-    /// How long it may run.
+    /// How long the program may run.
     pub fn limit(&self) -> Duration {
         Duration::from_secs(self.limit_s.into())
     }
 
-    /// Whether a job with these labels is one of those that it is for.
+    /// True if the hook is for a job with these labels.
     pub fn is_for(&self, labels: &BTreeMap<String, String>) -> bool {
         chooses(&self.labels, labels)
     }
 
-    /// The one place that judges it.
+    /// Judges the hook. No other function does.
     pub fn checked(self) -> Result<Hook, Error> {
         self.program().check()?;
         if !(1..=LIMIT_S_MAX).contains(&self.limit_s) {
-            let what = format!("the {} hook's limit_s is {}, not 1 to {LIMIT_S_MAX}", self.on, self.limit_s);
+            let what =
+                format!("the {} hook's limit_s is {}, but must be 1 to {LIMIT_S_MAX}", self.on, self.limit_s);
             return Err(Error::new(Code::BadOption, what));
         }
         self.batch

@@ -1,7 +1,7 @@
-//! The JSON that hooks and webhooks are given: one document for either, with the same names.
+//! The JSON that hooks and webhooks get: the same document for both.
 //!
-//! docs/guide/hooks.md shows it to users. Fields may be added at any time; one that is there keeps its name and
-//! meaning within a schema.
+//! docs/guide/hooks.md shows it to users. Fields may be added at any time; within a schema, a field keeps its
+//! name and meaning.
 
 use std::collections::BTreeMap;
 
@@ -10,78 +10,79 @@ use serde::{Deserialize, Serialize};
 
 use super::HookMoment;
 
-/// The version of the document's form.
+/// The version of the document's schema.
 pub const MESSAGE_SCHEMA: u32 = 1;
 
-/// What has happened.
+/// The message that a hook or webhook gets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HookMessage {
     /// [`MESSAGE_SCHEMA`].
     pub schema: u32,
-    /// What it is about.
+    /// The event.
     pub event: HookMoment,
-    /// The same whenever this message is given again, and of no other message.
+    /// The id of the message. It stays the same when the message is delivered again, and no other message has
+    /// it.
     pub delivery: String,
     /// When it happened, in unix milliseconds.
     pub at_ms: i64,
-    /// Of which job.
+    /// The job that it is about.
     pub job: JobWords,
-    /// What became of files, for `file` only.
+    /// The results of files; only for `file`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileWords>,
-    /// Why it failed, for `fail`, and for `post` of a job some of whose files failed.
+    /// Why the run failed: for `fail`, and for `post` if some files failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorWords>,
 }
 
-/// A job, as far as programs want to know it.
+/// A job, as programs see it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobWords {
     /// Its id.
     pub id: String,
-    /// Which of its runs; the first is 1.
+    /// The number of the run, from 1.
     pub run: u64,
-    /// The word for its state.
+    /// The job's state.
     pub state: String,
-    /// What it was given by who submitted it.
+    /// The labels that it was submitted with.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// From where, as it was submitted.
+    /// The sources, as they were submitted.
     pub sources: Vec<String>,
-    /// To where, as it was submitted.
+    /// The destination, as it was submitted.
     pub destination: String,
-    /// Files that have arrived in this run so far.
+    /// How many files have arrived in this run so far.
     pub files: u64,
-    /// Their content in bytes.
+    /// Bytes of their content.
     pub bytes: u64,
-    /// Entries that have failed in this run so far.
+    /// How many entries have failed in this run so far.
     pub failed: u64,
 }
 
-/// What became of a file.
+/// The result of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileResult {
     /// It has arrived.
     Arrived,
-    /// It was there already.
+    /// It was already there.
     Present,
     /// It has not arrived.
     Failed,
-    /// It had gone from the source when it was to be read. That is no failure.
+    /// It was gone from the source before it could be read. This does not count as a failure.
     Vanished,
 }
 
-/// A file that the job is done with.
+/// A file that the job has finished with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileWords {
     /// Its path, escaped as in reports.
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// What became of it.
+    /// The result.
     pub result: FileResult,
-    /// Its digest as the manifest has it, with what it is: `blake3-tree-1MiB:...`.
+    /// Its digest, with the algorithm, as in the manifest: `blake3-tree-1MiB:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// Why it failed.
@@ -89,12 +90,12 @@ pub struct FileWords {
     pub error: Option<ErrorWords>,
 }
 
-/// An error for programs: a code of docs/reference/errors.md, and a line for people.
+/// An error: a code of docs/reference/errors.md for programs, and a line for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorWords {
-    /// Such as `FH-NO-SPACE`.
+    /// The code, such as `FH-NO-SPACE`.
     pub code: String,
-    /// What and where.
+    /// A line that says what happened, and where.
     pub what: String,
 }
 
@@ -105,14 +106,14 @@ impl From<&Error> for ErrorWords {
 }
 
 impl ErrorWords {
-    /// Of a code alone.
+    /// An error of which only the code is known.
     pub fn of(code: Code, what: impl Into<String>) -> ErrorWords {
         ErrorWords { code: code.name().into(), what: what.into() }
     }
 }
 
 impl HookMessage {
-    /// What programs find in their environment, for those that need no JSON.
+    /// The variables in a program's environment, for programs that do not read JSON.
     pub fn variables(&self) -> Vec<(String, String)> {
         let variable = |name: &str, value: &str| (format!("FARHAUL_{name}"), value.to_string());
         vec![

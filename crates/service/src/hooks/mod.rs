@@ -1,11 +1,9 @@
-//! What is told to others when a job begins, goes on and ends: programs of this host, and addresses that take
-//! webhooks.
+//! Tells others when a job begins, goes on and ends: runs programs of this host, and calls webhooks.
 //!
-//! How to read it: `config.rs` says which programs are run when; `message.rs` is the JSON that either kind is
-//! given; `batch.rs` collects what became of files; `program.rs` runs a program; `webhook/` delivers a
-//! message by HTTP.
+//! How to read it: `config.rs` says which programs run when; `message.rs` is the JSON that both kinds get;
+//! `batch.rs` collects results of files; `program.rs` runs a program; `webhook/` delivers a message by HTTP.
 //!
-//! Nothing here knows the store of jobs: who calls says what happened, and keeps what came of it.
+//! Nothing here knows the job store: the caller says what happened, and keeps the outcome.
 
 mod batch;
 mod config;

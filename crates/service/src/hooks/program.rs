@@ -1,10 +1,10 @@
-//! Runs a program of the configuration: JSON on its standard input, its output kept for the log, killed at
-//! its limit.
+//! Runs a program of the configuration: gives it JSON on standard input, keeps its output for the log, and
+//! kills it at its limit.
 //!
-//! Always true: no shell is in between; the program starts with descriptors 0, 1 and 2, default signals, a
+//! Always true: no shell is involved; the program starts with descriptors 0, 1 and 2 only, default signals, a
 //! cleared environment, `/` as its directory and a process group of its own; when [`run`] returns, the
-//! program is reaped and nobody is left in its group. A process that has left the group (`setsid`) is on its
-//! own: that is how a program leaves something behind on purpose.
+//! program is reaped and its group is empty. A process that has left the group (`setsid`) stays alive: this
+//! is how a program leaves a process behind on purpose.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,17 +26,18 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
-/// So much of what a program says is kept: its end, which is where errors stand.
+/// How many bytes of a program's output are kept: the last ones, where errors stand.
 pub const OUTPUT_MAX: usize = 16 << 10;
-/// After SIGTERM a program has so long to tidy up.
+/// How long a program may take to exit after SIGTERM before it gets SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// What is read at a time: what a pipe holds.
+/// How many bytes are read at a time: as many as a pipe holds.
 const PIECE: usize = 64 << 10;
-/// What is read after the program's end, at most: a process that has left the group could write forever.
+/// The most bytes that are read after the program's end: a process that has left the group could write
+/// forever.
 const REST_MAX: usize = 1 << 20;
-/// More arguments than that are a mistake.
+/// The most arguments of a program. More are probably a mistake.
 const ARGS_MAX: usize = 256;
-/// The path of programs, if this process has none.
+/// The `PATH` of programs if this process has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program and its arguments, as the configuration has them.
@@ -45,37 +46,37 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub struct Program {
     /// An absolute path.
     pub program: PathBuf,
-    /// Given as they stand here: nothing expands them.
+    /// The arguments. They are passed on as they are: nothing expands them.
     #[serde(default)]
     pub args: Vec<String>,
 }
 
-/// What came of a run.
+/// How a run of a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramEnd {
-    /// What it exited with; none if a signal ended it.
+    /// The exit code; `None` if a signal ended the program.
     pub status: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// It was ended since it ran longer than it may.
+    /// True if it was killed because it ran longer than its limit.
     pub timed_out: bool,
-    /// It was ended since it was not wanted any more ([`ProgramStop`]).
+    /// True if it was killed because somebody asked for it ([`ProgramStop`]).
     pub stopped: bool,
-    /// The last of what it said on standard output and standard error, in the order in which it came.
+    /// The last bytes of its standard output and standard error, in the order in which they came.
     pub output: Vec<u8>,
-    /// All that it said, kept or not, in bytes.
+    /// The number of all bytes that it wrote, kept or not.
     pub output_bytes: u64,
     /// How long it ran.
     pub took: Duration,
 }
 
 impl ProgramEnd {
-    /// It exited with 0 by itself.
+    /// True if it exited with 0 by itself.
     pub fn is_success(&self) -> bool {
         self.status == Some(0) && !self.timed_out && !self.stopped
     }
 
-    /// How it ended, for the log.
+    /// How it ended, in words for the log.
     pub fn verdict(&self) -> String {
         let took = self.took.as_secs_f64();
         match (self.timed_out, self.stopped, self.status, self.signal) {
@@ -88,26 +89,26 @@ impl ProgramEnd {
     }
 }
 
-/// Ends a running program early, from another thread. Copies stop the same runs.
+/// Ends a running program early, from another thread. Clones stop the same programs.
 #[derive(Debug, Clone)]
 pub struct ProgramStop(Arc<OwnedFd>);
 
 impl ProgramStop {
-    /// One that nobody has used yet.
+    /// A stop that nobody has used yet.
     pub fn new() -> io::Result<ProgramStop> {
         Ok(ProgramStop(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// The program gets SIGTERM now, and SIGKILL later if it must. Holds for programs that are started
-    /// afterwards, too.
+    /// Sends SIGTERM to the program now, and SIGKILL later if that does not end it. Programs that start
+    /// afterwards are stopped, too.
     pub fn stop(&self) {
-        // It fails only when it was called 2^64 times.
+        // This can fail only after 2^64 calls.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
 
 impl Program {
-    /// An error if this cannot be run at all, whatever is on the disk.
+    /// Checks what does not depend on the disk.
     pub fn check(&self) -> Result<(), Error> {
         let fault = if !self.program.is_absolute() {
             "is not an absolute path"
@@ -121,7 +122,7 @@ impl Program {
         Err(Error::new(Code::BadOption, format!("the hook's program {} {fault}", self.program.display())))
     }
 
-    /// Looks at the file before it is run, to say in words what `exec` would say by a number.
+    /// Checks the file before it is run, as `exec` gives only an error number.
     fn look(&self) -> Result<(), Error> {
         let path = self.program.display();
         let meta = std::fs::metadata(&self.program).map_err(|error| cannot_run(&self.program, error))?;
@@ -141,7 +142,7 @@ fn cannot_run(program: &Path, error: io::Error) -> Error {
 
 /// Runs a program to its end. `variables` are put into its environment; their names begin with `FARHAUL_`.
 ///
-/// An error is that it could not be started; whatever it does then is a [`ProgramEnd`].
+/// It is an error if the program cannot be started. Whatever it does after that is a [`ProgramEnd`].
 pub fn run(
     program: &Program,
     input: &serde_json::Value,
@@ -185,8 +186,8 @@ fn start(program: &Program, variables: &[(String, String)], writer: OwnedFd) -> 
     farhaul_child::inherit_nothing(&mut command).spawn().map_err(|error| cannot_run(&program.program, error))
 }
 
-/// What a program finds in its environment: of ours where programs are, the language and the home, and what
-/// it is told.
+/// The environment of a program: of our own variables `PATH`, the language and the home, and then the given
+/// variables.
 fn environment(
     ours: impl Iterator<Item = (OsString, OsString)>,
     variables: &[(String, String)],
@@ -196,16 +197,16 @@ fn environment(
     };
     let mut all = vec![(OsString::from("PATH"), OsString::from(PATH))];
     all.extend(ours.filter(|(name, _)| passes(name)));
-    // A zero byte would keep the program from being started.
+    // The program could not be started with a zero byte in a value.
     let told = variables.iter().filter(|(name, value)| {
-        debug_assert!(name.starts_with("FARHAUL_"), "others' variables are not ours to set");
+        debug_assert!(name.starts_with("FARHAUL_"), "hooks set only variables of Farhaul");
         !name.contains(['\0', '=']) && !value.contains('\0')
     });
     all.extend(told.map(|(name, value)| (name.into(), value.into())));
     all
 }
 
-/// Kills the group and reaps the program, when it cannot be attended to.
+/// Kills the group and reaps the program if its input and output cannot be served.
 fn abandon(child: &mut Child) {
     if let Some(group) = group_of(child) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -230,7 +231,7 @@ fn reap(mut child: Child, tail: ProgramResult, started: Instant) -> Result<Progr
     })
 }
 
-/// The end of a text that comes in pieces.
+/// The last bytes of an output that comes in pieces.
 #[derive(Debug, Default)]
 struct Tail {
     bytes: Vec<u8>,
@@ -238,7 +239,7 @@ struct Tail {
 }
 
 impl Tail {
-    /// Holds at most twice of what is kept at a time, so that a byte is seldom moved.
+    /// Holds at most twice as many bytes as are kept in the end, so that bytes are seldom moved.
     fn push(&mut self, piece: &[u8]) {
         self.count += piece.len() as u64;
         let piece = &piece[piece.len().saturating_sub(OUTPUT_MAX)..];
@@ -253,18 +254,18 @@ impl Tail {
     }
 }
 
-/// How far the end of a program has come.
+/// How far a program has come towards its end.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// It may run until then.
+    /// It may run until this time.
     Running(Instant),
-    /// It has got SIGTERM; SIGKILL follows then.
+    /// It has got SIGTERM; at this time it gets SIGKILL.
     Asked(Instant),
-    /// It has got SIGKILL: its end is near, unless the kernel holds it.
+    /// It has got SIGKILL, and ends unless the kernel delays it.
     Killed,
 }
 
-/// What is known when a program has ended, and is not reaped yet.
+/// The result of a program that has ended, but is not reaped yet.
 struct ProgramResult {
     output: Tail,
     timed_out: bool,
@@ -277,7 +278,7 @@ struct RunningProgram {
     stdin: Option<OwnedFd>,
     output: Option<OwnedFd>,
     input: Vec<u8>,
-    /// So much of the input has been taken.
+    /// How many bytes of the input are written.
     written: usize,
     started: Instant,
     tail: ProgramResult,
@@ -300,9 +301,9 @@ impl RunningProgram {
         Ok(RunningProgram { group, process, stdin, output: Some(output), input, written: 0, started, tail })
     }
 
-    /// Feeds it and listens to it until it has ended, then clears its group.
+    /// Writes its input and reads its output until it ends; then kills what is left of its group.
     fn attend(mut self, limit: Duration, stop: Option<&ProgramStop>) -> ProgramResult {
-        // A limit beyond all clocks is no limit.
+        // A limit that the clock cannot hold is replaced by a year.
         let far = self.started + Duration::from_secs(365 * 24 * 3600);
         let mut phase = Phase::Running(self.started.checked_add(limit).unwrap_or(far).min(far));
         loop {
@@ -318,7 +319,7 @@ impl RunningProgram {
             }
             phase = self.next(phase, seen.stopped, Instant::now());
         }
-        // It is not reaped yet, so no other group can have its number.
+        // The program is not reaped yet, so no other group can have the same id.
         let _ = kill_process_group(self.group, Signal::KILL);
         self.listen(REST_MAX);
         self.tail.output.trim(OUTPUT_MAX);
@@ -331,7 +332,7 @@ impl RunningProgram {
                 self.tail.stopped = stopped;
                 self.tail.timed_out = !stopped;
                 let _ = kill_process_group(self.group, Signal::TERM);
-                // One that is stopped (SIGSTOP) takes SIGTERM only when it goes on.
+                // A program stopped by SIGSTOP handles SIGTERM only after SIGCONT.
                 let _ = kill_process_group(self.group, Signal::CONT);
                 Phase::Asked(now + GRACE)
             }
@@ -343,7 +344,7 @@ impl RunningProgram {
         }
     }
 
-    /// Sleeps until something can be done.
+    /// Sleeps until a descriptor is ready or the phase ends.
     fn wait(&self, phase: Phase, stop: Option<&ProgramStop>) -> PollResult {
         let timeout = match phase {
             Phase::Running(until) | Phase::Asked(until) => {
@@ -365,7 +366,7 @@ impl RunningProgram {
                 polled.len() - 1
             })
         });
-        // What fails here is an interruption, or a lack of memory in the kernel: nothing is ready then.
+        // `poll` can fail by an interruption or for lack of kernel memory: then nothing is ready.
         let ready = poll(&mut polled, timeout.as_ref()).unwrap_or(0) > 0;
         let is =
             |place: Option<usize>| ready && place.is_some_and(|place| !polled[place].revents().is_empty());
@@ -373,13 +374,13 @@ impl RunningProgram {
         PollResult { ended: process && self.has_ended(), writable, readable, stopped }
     }
 
-    /// Looks without reaping it.
+    /// True if the program has ended. Does not reap it.
     fn has_ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(waitid(WaitId::Pid(self.group), look), Ok(None) | Err(Errno::INTR))
     }
 
-    /// Writes what fits. A program that has closed its input does not want the rest.
+    /// Writes as much as the pipe takes. If the program has closed its input, the rest is dropped.
     fn feed(&mut self) {
         let Some(stdin) = &self.stdin else { return };
         match rustix::io::write(stdin, &self.input[self.written..]) {
@@ -411,7 +412,7 @@ impl RunningProgram {
     }
 }
 
-/// What a look at the descriptors has shown.
+/// The result of `poll`.
 struct PollResult {
     ended: bool,
     writable: bool,

@@ -1,4 +1,4 @@
-//! Temperatures, energy and power, as far as the host measures them and lets the node's user read it.
+//! Temperatures, energy and power, as far as the host measures them and lets the user of the node read them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,43 +10,44 @@ use super::files;
 /// One temperature.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct Temperature {
-    /// What measures it: `coretemp`, `nvme`, `acpitz`.
+    /// The chip that measures it: `coretemp`, `nvme`, `acpitz`.
     pub chip: String,
-    /// What of it: `Package id 0`, `Composite`.
+    /// The part of the chip or device: `Package id 0`, `Composite`.
     pub label: String,
     /// Degrees Celsius.
     pub celsius: f64,
-    /// From here on it is too hot; none where nothing says so.
+    /// The temperature from which on it is too hot; null if the chip does not say.
     pub critical_celsius: Option<f64>,
 }
 
 /// Energy that a part of the host has used.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct Energy {
-    /// Of what: `package-0`, `dram`, `psys`.
+    /// The part of the host: `package-0`, `dram`, `psys`.
     pub name: String,
-    /// Its name within the host, by which it is told from others of the same kind.
+    /// Its unique name within the host; `name` may be the same for several parts.
     pub zone: String,
-    /// The zone that it belongs to, whose energy has its own in it, but for `dram`, which is counted beside its package.
+    /// The zone that it is a part of. That zone's energy includes this one's, except for `dram`, which is
+    /// counted separately.
     pub part_of: Option<String>,
-    /// What has been used since the counter began.
+    /// Joules used since the counter began.
     pub joules: f64,
-    /// The counter begins anew from 0 here.
+    /// At this value the counter begins again at 0.
     pub wraps_at_joules: f64,
 }
 
-/// Power that something measures by itself.
+/// Power that a sensor of the host measures.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct Power {
-    /// What measures it: `power_meter` (the whole host, by ACPI), `amdgpu`.
+    /// The chip that measures it: `power_meter` (the whole host, by ACPI), `amdgpu`.
     pub chip: String,
-    /// What of it.
+    /// The name of the sensor.
     pub label: String,
-    /// Watts now, or in the mean of the last interval of its own.
+    /// Watts now, or on average over the sensor's last interval.
     pub watts: f64,
 }
 
-/// The chips of hwmon, with their names. From: the kernel's Documentation/hwmon/sysfs-interface.rst.
+/// The chips of hwmon and their names. From: the kernel's Documentation/hwmon/sysfs-interface.rst.
 fn chips(root: &Path) -> Vec<(String, PathBuf)> {
     let named = |(name, folder): (String, PathBuf)| {
         (files::text(&folder.join("name")).filter(|chip| !chip.is_empty()).unwrap_or(name), folder)
@@ -54,7 +55,8 @@ fn chips(root: &Path) -> Vec<(String, PathBuf)> {
     files::entries(&root.join("sys/class/hwmon")).into_iter().map(named).collect()
 }
 
-/// Of chips; of the kernel's zones where there are no chips. From: also Documentation/driver-api/thermal/sysfs-api.rst.
+/// Temperatures of chips, or of the kernel's thermal zones if there are no chips. From: also
+/// Documentation/driver-api/thermal/sysfs-api.rst.
 pub(super) fn temperatures(root: &Path) -> Vec<Temperature> {
     let mut all = Vec::new();
     for (chip, folder) in chips(root) {
@@ -88,11 +90,11 @@ pub(super) fn temperatures(root: &Path) -> Vec<Temperature> {
     zones.filter_map(read).collect()
 }
 
-/// What processors count. From: the kernel's Documentation/power/powercap/powercap.rst.
+/// The energy that processors have used. From: the kernel's Documentation/power/powercap/powercap.rst.
 pub(super) fn energy(root: &Path) -> Vec<Energy> {
     let zones = files::entries(&root.join("sys/class/powercap"));
     let read = |(zone, folder): &(String, PathBuf)| {
-        // The same counters are there twice, once in memory and once by instructions of the processor.
+        // The same counters appear twice, as they can be read from memory or by processor instructions.
         if !zone.starts_with("intel-rapl:") {
             return None;
         }
@@ -111,20 +113,21 @@ pub(super) fn energy(root: &Path) -> Vec<Energy> {
     zones.iter().filter_map(read).collect()
 }
 
-/// Since a way was found to guess keys by it, kernels let only root read what is used. Parts of others count, too.
+/// True if some counters of energy exist but cannot be read. Kernels let only root read them, since they
+/// could be used to guess keys.
 pub(super) fn is_hidden(root: &Path) -> bool {
     let zones = files::entries(&root.join("sys/class/powercap"));
     let counters = zones.iter().map(|(_, folder)| folder.join("energy_uj"));
     counters.into_iter().any(|counter| counter.exists() && files::count(&counter).is_none())
 }
 
-/// What chips measure.
+/// The power that chips measure.
 pub(super) fn power(root: &Path) -> Vec<Power> {
     let mut all = Vec::new();
     for (chip, folder) in chips(root) {
         for (name, _) in files::entries(&folder) {
             let number = files::index(&name, "power", "_average").or_else(|| {
-                // One that has both counts once.
+                // A sensor that has both files counts once.
                 let number = files::index(&name, "power", "_input")?;
                 (!folder.join(format!("power{number}_average")).exists()).then_some(number)
             });

@@ -1,13 +1,13 @@
-//! Small files of /proc and /sys.
+//! Reads small files of /proc and /sys.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file that are read.
+/// The most bytes that are read of a file.
 const FILE_MAX: u64 = 1 << 20;
-/// Entries of a directory that are looked at.
+/// The most entries that are read of a directory.
 const ENTRIES_MAX: usize = 4096;
 
-/// The text of a file; none if there is none, or it cannot be read.
+/// The text of a file; `None` if the file does not exist or cannot be read.
 pub(super) fn text(path: &Path) -> Option<String> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
@@ -15,17 +15,17 @@ pub(super) fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim_end().to_string())
 }
 
-/// The number that a file holds.
+/// The number in a file.
 pub(super) fn number(path: &Path) -> Option<i64> {
     text(path)?.trim().parse().ok()
 }
 
-/// The same, where it is a count.
+/// The number in a file, if it is not negative.
 pub(super) fn count(path: &Path) -> Option<u64> {
     text(path)?.trim().parse().ok()
 }
 
-/// What is in a directory, by name.
+/// The entries of a directory, sorted by name.
 pub(super) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let all = std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX);
     let named = all.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
@@ -34,7 +34,7 @@ pub(super) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     named
 }
 
-/// The number between a beginning and an ending: 12 of `temp12_input`.
+/// The number between a prefix and a suffix: 12 in `temp12_input`.
 pub(super) fn index(name: &str, beginning: &str, ending: &str) -> Option<u32> {
     name.strip_prefix(beginning)?.strip_suffix(ending)?.parse().ok()
 }

@@ -1,9 +1,12 @@
-//! The host that the node runs on, as the kernel counts: interfaces, processors, disks, memory, temperatures, energy.
+//! The host that the node runs on, from the kernel's counters: interfaces, processors, disks, memory,
+//! temperatures, energy.
 //!
-//! How to read it: [`look`] reads it all once, from below a root that tests make; each kind of thing has a file. Counts are
-//! cumulative and have the time of their look, so that whoever asks twice computes rates, and nothing runs when nobody asks.
+//! How to read it: [`look`] reads all of it once, below a root that tests can replace; each kind of thing has
+//! a file. Counts are cumulative and carry the time of the look: a client that asks twice can compute rates,
+//! and nothing runs while nobody asks.
 //!
-//! Always true: what the kernel does not say is left out, and no reading fails the others.
+//! Always true: values that the kernel does not provide are left out, and a reading that fails does not
+//! affect the others.
 
 mod energy;
 mod files;
@@ -21,34 +24,34 @@ pub(crate) use network::InterfaceView;
 pub(crate) use processors::{Core, MemoryView};
 pub(crate) use storage::{DiskView, MountView};
 
-/// How the host stands.
+/// The host at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct HostView {
-    /// When all this was read, in seconds of a clock that only goes forward.
+    /// When it was read, in seconds of a clock that only goes forward.
     pub at_s: f64,
     /// Content bytes that this node has sent and received since it was started.
     pub moved: ContentBytes,
-    /// By name, without those of this host alone.
+    /// Network interfaces by name, without loopback.
     pub interfaces: Vec<InterfaceView>,
-    /// Each that is on.
+    /// The cores that are online.
     pub cores: Vec<Core>,
-    /// Whole disks; partitions count in theirs.
+    /// Whole disks; partitions are counted in their disk.
     pub disks: Vec<DiskView>,
-    /// The file systems that the node keeps its files on, and those that jobs may be about.
+    /// File systems that files of the node or of jobs can lie on.
     pub mounts: Vec<MountView>,
-    /// Memory of the host.
+    /// The memory of the host.
     pub memory: Option<MemoryView>,
-    /// What is measured, by chip and label.
+    /// Temperatures, by chip and label.
     pub temperatures: Vec<Temperature>,
-    /// What has been used, by part of the host.
+    /// Energy used, by part of the host.
     pub energy: Vec<Energy>,
-    /// There are counters of energy that the node's user may not read.
+    /// True if there are counters of energy that the user of the node may not read.
     pub energy_is_hidden: bool,
-    /// What is being used now, where something measures it by itself.
+    /// Power used now, where a sensor measures it.
     pub power: Vec<Power>,
 }
 
-/// Content bytes.
+/// Bytes of content that were moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
 pub struct ContentBytes {
     /// Sent to other hosts.
@@ -59,7 +62,8 @@ pub struct ContentBytes {
     pub local_bytes: u64,
 }
 
-/// Reads what there is below `root`, which is `/` but for tests. Mounts are looked at where `size_of` says how much they hold.
+/// Reads the host below `root`, which is `/` except in tests. Mounts are listed if `size_of` knows their
+/// size.
 pub(crate) fn look(root: &Path, size_of: &dyn Fn(&str) -> Option<storage::FileSystemSize>) -> HostView {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     HostView {
@@ -77,7 +81,7 @@ pub(crate) fn look(root: &Path, size_of: &dyn Fn(&str) -> Option<storage::FileSy
     }
 }
 
-/// The size of what is mounted there.
+/// The size of the file system that is mounted there.
 pub(crate) fn size_of(point: &str) -> Option<storage::FileSystemSize> {
     let stat = rustix::fs::statvfs(point).ok()?;
     Some(storage::FileSystemSize {

@@ -10,31 +10,31 @@ use super::files;
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct InterfaceView {
-    /// Such as `eth0`.
+    /// Its name, such as `eth0`.
     pub name: String,
-    /// It works, and a cable is in it.
+    /// True if it is up and has a link.
     pub is_up: bool,
-    /// It is a device of its own, and not made of others (a bridge, a tunnel, a bond).
+    /// True if it is a device of its own, and not made of others (a bridge, a tunnel, a bond).
     pub is_physical: bool,
-    /// Bits a second that it is for; none where it does not say.
+    /// Its nominal speed in bits per second; null if the kernel does not know it.
     pub speed_bps: Option<u64>,
-    /// Bytes that have come in.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Bytes that have gone out.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets that have come in, and were lost here.
+    /// Received packets that this host dropped.
     pub received_dropped: u64,
-    /// Packets that were to go out, and were lost here.
+    /// Packets to send that this host dropped.
     pub sent_dropped: u64,
 }
 
-/// All but the loopback. From: the kernel's Documentation/ABI/testing/sysfs-class-net.
+/// All interfaces but loopback. From: the kernel's Documentation/ABI/testing/sysfs-class-net.
 pub(super) fn interfaces(root: &Path) -> Vec<InterfaceView> {
     let all = files::entries(&root.join("sys/class/net"));
     let read = |(name, folder): &(String, std::path::PathBuf)| {
         let count = |file: &str| files::count(&folder.join("statistics").join(file));
         let state = files::text(&folder.join("operstate")).unwrap_or_default();
-        // Tunnels and the like do not know whether they are up.
+        // Tunnels and the like do not report whether they are up.
         let has_carrier = || files::count(&folder.join("carrier")) == Some(1);
         Some(InterfaceView {
             name: name.clone(),

@@ -8,33 +8,33 @@ use utoipa::ToSchema;
 
 use super::files;
 
-/// One core, as the scheduler knows it.
+/// One core, as the kernel's scheduler counts them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct Core {
     /// Its number.
     pub number: u32,
-    /// The socket that it is in, if that is known.
+    /// The socket that it is on, if known.
     pub socket: Option<u32>,
-    /// Seconds that it has worked.
+    /// Seconds in which it was busy.
     pub busy_s: f64,
-    /// Those among them in the kernel, interrupts included.
+    /// Those of the busy seconds that it spent in the kernel, interrupts included.
     pub system_s: f64,
-    /// Seconds that it has had nothing to do, or waited for a disk.
+    /// Seconds in which it was idle or waited for a disk.
     pub idle_s: f64,
 }
 
-/// Memory.
+/// The memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
 pub struct MemoryView {
-    /// All of it.
+    /// All memory.
     pub bytes: u64,
-    /// What programs could still have, caches given up.
+    /// Memory that programs could still get, caches included.
     pub available_bytes: u64,
-    /// What holds files.
+    /// Memory that caches files.
     pub cached_bytes: u64,
 }
 
-/// From: proc_stat(5). Guests' time is part of the user's.
+/// From: proc_stat(5). The time of guests is part of the user time.
 pub(super) fn cores(root: &Path) -> Vec<Core> {
     let text = files::text(&root.join("proc/stat")).unwrap_or_default();
     let ticks = clock_ticks_per_second().max(1) as f64;

@@ -1,4 +1,4 @@
-//! Disks, and what is mounted.
+//! Disks and mounted file systems.
 
 use std::path::Path;
 
@@ -7,51 +7,51 @@ use utoipa::ToSchema;
 
 use super::files;
 
-/// Bytes of a sector in the kernel's counts, whatever the disk has.
+/// The size of a sector in the kernel's counters, whatever the disk's own is.
 const SECTOR: u64 = 512;
-/// Mounts that are shown.
+/// The most mounts that are listed.
 const MOUNTS_MAX: usize = 64;
 
 /// One disk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct DiskView {
-    /// Such as `nvme0n1`.
+    /// Its name, such as `nvme0n1`.
     pub name: String,
-    /// What its maker calls it.
+    /// The name that its maker gives it.
     pub model: Option<String>,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Seconds in which something was asked of it.
+    /// Seconds in which it worked on at least one request.
     pub busy_s: f64,
-    /// It is made of others, whose counts have the same bytes: a RAID, a mapping.
+    /// True if it is made of other disks, which count the same bytes: a RAID, a mapping.
     pub is_made_of_others: bool,
 }
 
-/// What is mounted somewhere.
+/// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
 pub struct MountView {
-    /// Where.
+    /// The directory that it is mounted on.
     pub point: String,
-    /// From where.
+    /// The device that it is on.
     pub device: String,
-    /// Such as `ext4`.
+    /// Its type, such as `ext4`.
     pub file_system: String,
-    /// All that it holds.
+    /// Its size.
     pub bytes: u64,
-    /// What this node's user could still write.
+    /// Bytes that the user of this node could still write.
     pub free_bytes: u64,
 }
 
-/// How much a file system holds.
+/// The size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileSystemSize {
     pub(crate) bytes: u64,
     pub(crate) free_bytes: u64,
 }
 
-/// Whole disks that were ever used. From: the kernel's Documentation/admin-guide/iostats.rst.
+/// Whole disks that were used at least once. From: the kernel's Documentation/admin-guide/iostats.rst.
 pub(super) fn disks(root: &Path) -> Vec<DiskView> {
     let text = files::text(&root.join("proc/diskstats")).unwrap_or_default();
     let read = |line: &str| {
@@ -59,7 +59,7 @@ pub(super) fn disks(root: &Path) -> Vec<DiskView> {
         let [_, _, name, _, _, sectors_read, _, _, _, sectors_written, _, _, busy_ms, ..] = fields[..] else {
             return None;
         };
-        // Partitions have no directory of their own there; some names have a slash in them.
+        // Partitions have no directory in sys/block. There a slash in a name is a `!`.
         let folder = root.join("sys/block").join(name.replace('/', "!"));
         if !folder.exists() {
             return None;
@@ -79,7 +79,7 @@ pub(super) fn disks(root: &Path) -> Vec<DiskView> {
     text.lines().filter_map(read).collect()
 }
 
-/// File systems on disks and of other hosts, each once. From: proc_pid_mountinfo(5).
+/// File systems that are on disks of this host, each once. From: proc_pid_mountinfo(5).
 pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<FileSystemSize>) -> Vec<MountView> {
     let text = files::text(&root.join("proc/self/mountinfo")).unwrap_or_default();
     let mut seen: Vec<String> = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<FileSystemSiz
     };
     let mut all: Vec<(String, String, String)> = Vec::new();
     for mount in text.lines().filter_map(read).take(MOUNTS_MAX) {
-        // The later one of two at the same place hides the other.
+        // Of two file systems at the same mount point, the later one hides the other.
         all.retain(|(point, ..)| *point != mount.0);
         all.push(mount);
     }
@@ -108,13 +108,14 @@ pub(super) fn mounts(root: &Path, size_of: &dyn Fn(&str) -> Option<FileSystemSiz
     sized.collect()
 }
 
-/// What lies on disks of this host, which answer when they are asked how full they are: a server of other hosts may not.
+/// True if a file system lies on a disk of this host. Only these are asked for their size, as a server of
+/// another host may not answer.
 fn is_of_interest(file_system: &str) -> bool {
     ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "ntfs3"]
         .contains(&file_system)
 }
 
-/// Spaces and the like are written as `\040`.
+/// Decodes `\040`, which stands for a space, and the like.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

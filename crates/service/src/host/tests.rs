@@ -1,11 +1,12 @@
-//! Everything is read from recorded files of a server; what is missing or broken leaves out itself alone.
+//! Tests that everything is read from files recorded on a server, and that a missing or broken file affects
+//! nothing else.
 
 use std::path::Path;
 
 use super::storage::FileSystemSize;
 use super::*;
 
-/// The recorded files, below a folder of their own.
+/// The recorded files, in a folder of their own.
 fn server() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut file: Option<(std::path::PathBuf, String)> = None;
@@ -61,7 +62,7 @@ fn a_server_is_read_as_it_was_recorded() {
     assert_eq!(cores, [(0, Some(0)), (1, None), (34, Some(1))]);
     assert_eq!(host.cores[0].busy_s, (20_000.0 + 100.0 + 6000.0 + 250.0 + 750.0) / ticks);
     assert_eq!((host.cores[0].system_s, host.cores[0].idle_s), (7000.0 / ticks, 451_500.0 / ticks));
-    // What the hypervisor has taken is no idle time.
+    // Time that the hypervisor has taken (steal) does not count as idle.
     assert_eq!(host.cores[1].busy_s, (10_000.0 + 50.0 + 3000.0 + 125.0 + 375.0 + 40.0) / ticks);
     let memory = host.memory.unwrap();
     assert_eq!((memory.bytes, memory.available_bytes), (528_279_048 << 10, 480_000_000 << 10));
@@ -115,7 +116,7 @@ fn without_chips_the_zones_of_the_kernel_have_the_temperatures() {
 fn a_counter_of_energy_that_cannot_be_read_is_said_to_be_there() {
     let folder = server();
     let counter = folder.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
-    // Root reads every file; a directory in its place is read by nobody.
+    // Root can read every file, but nobody can read a directory as a file.
     std::fs::remove_file(&counter).unwrap();
     std::fs::create_dir(&counter).unwrap();
     let host = look(folder.path(), &sized);

@@ -1,26 +1,26 @@
-//! Why a job's last attempt has failed.
+//! Why the last attempt of a job failed.
 
 use farhaul::{Error, ErrorDetail};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// For people, and for programs.
+/// Why an attempt failed, for people and for programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobFailure {
-    /// What has happened, where, in one line.
+    /// One line that says what happened, and where.
     #[serde(default)]
     pub text: String,
     /// The code, such as `FH-NO-SPACE`.
     pub code: String,
-    /// Whose fault it is: `user`, `peer`, `network`, `host` or `us`.
+    /// Where the fault lies: `user`, `peer`, `network`, `host` or `us`.
     pub blame: String,
-    /// What `farhaul cp` would have ended with.
+    /// The exit code that `farhaul cp` would have had.
     pub exit_code: u8,
-    /// Whether another attempt can work, when nobody has changed anything.
+    /// True if another attempt may work although nobody has changed anything.
     pub retryable: bool,
-    /// What to do.
+    /// A hint on what to do.
     pub hint: Option<String>,
-    /// How the far end has broken the protocol, or this one has, as the far end says.
+    /// How the far end has broken the protocol; or, according to the far end, how this end has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misbehaviour: Option<String>,
 }

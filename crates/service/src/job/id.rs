@@ -1,6 +1,7 @@
-//! Names of jobs: sixteen characters, of which later ones sort behind earlier ones.
+//! The ids of jobs: sixteen characters; later jobs have ids that sort after earlier ones.
 //!
-//! From: Crockford's base 32 in lower case, as in ULIDs: no letter that is taken for a digit, nothing that a shell minds.
+//! From: Crockford's base 32 in lower case, as in ULIDs: it has no letters that look like digits, and no
+//! characters that are special in a shell.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +9,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Characters of an id: ten for the millisecond, six that are random.
+/// The characters of an id: ten for the millisecond, six random ones.
 const LEN: usize = 16;
 const RANDOM_BITS: u32 = 30;
 
-/// A job's name.
+/// The id of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId([u8; LEN]);
 
 impl JobId {
-    /// A new one, for a job that is accepted at `now_ms` (milliseconds since 1970).
+    /// The id of a job that is accepted at `now_ms` (milliseconds since 1970).
     pub fn new(now_ms: i64) -> Result<JobId, getrandom::Error> {
         Ok(JobId::of(now_ms, getrandom::u32()?))
     }
@@ -32,13 +33,13 @@ impl JobId {
         JobId(text)
     }
 
-    /// As people write it.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// The text is no name of a job.
+/// The text is not the id of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job's id has {LEN} letters and digits")]
 pub struct JobIdError;

@@ -1,4 +1,4 @@
-//! Labels: what users call their jobs by, as names and values.
+//! Labels: names and values that users give to their jobs.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,42 @@ use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Labels of one job.
+/// The most labels of one job.
 const LABELS_MAX: usize = 32;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 255;
 
-/// Names and values; names are letters, digits, `-`, `_`, `.` and `/`.
+/// Names and their values. A name consists of letters, digits, `-`, `_`, `.` and `/`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Labels(pub BTreeMap<String, String>);
 
 impl Labels {
-    /// `name=value`, as on the command line.
+    /// Reads `name=value`, as on the command line.
     pub fn parse_one(text: &str) -> Result<(String, String), Error> {
-        let bad = || Error::new(Code::BadOption, format!("'{text}' is no label: write name=value"));
+        let bad = || Error::new(Code::BadOption, format!("'{text}' is not a label: write name=value"));
         let (name, value) = text.split_once('=').ok_or_else(bad)?;
         Ok((name.to_string(), value.to_string()))
     }
 
-    /// The one place that judges them.
+    /// Judges the labels. No other function does.
     pub fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
         if self.0.len() > LABELS_MAX {
-            return bad(format!("a job has at most {LABELS_MAX} labels"));
+            return bad(format!("a job can have at most {LABELS_MAX} labels"));
         }
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         for (name, value) in &self.0 {
             if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_of_name) {
                 return bad(format!(
-                    "label '{}': a name has 1 to {NAME_MAX} letters, digits, - _ . or /",
+                    "label '{}': a name must have 1 to {NAME_MAX} letters, digits, - _ . or /",
                     farhaul_text::printable(name.as_bytes(), 80)
                 ));
             }
             if value.len() > VALUE_MAX || value.chars().any(char::is_control) {
-                return bad(format!("label {name}: a value has at most {VALUE_MAX} bytes, all printable"));
+                return bad(format!(
+                    "label {name}: a value must have at most {VALUE_MAX} bytes, all printable"
+                ));
             }
         }
         Ok(())

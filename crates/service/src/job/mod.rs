@@ -1,7 +1,9 @@
-//! A job: a transfer that the service owns, from the moment it is accepted to the one state that it ends in.
+//! A job: a transfer that the service owns, from the moment when it is accepted until it reaches its final
+//! state.
 //!
-//! `spec.rs` has the document that asks for one, `options.rs` who may ask for what in it,
-//! `state.rs` what it can be and become, `failure.rs` why it has failed, `id.rs` how it is told apart.
+//! `spec.rs` has the document that asks for a job, `options.rs` says who may use which option in it,
+//! `state.rs` has the states of a job and the steps between them, `failure.rs` says why an attempt failed,
+//! `id.rs` names jobs.
 
 mod failure;
 mod id;

@@ -1,43 +1,45 @@
-//! Who may ask for what in a job: one rule for each option of `farhaul cp` and `farhaul sync`, and for each field of a job's
-//! document.
+//! The rules on who may use which option in a job: one for each option of `farhaul cp` and `farhaul sync`,
+//! and for each field of a job's document.
 //!
-//! How to read it: [`JOB_OPTIONS`] is the table. `farhaul submit` refuses by it what is not for a job, [`JobSpec::checked`] refuses
-//! fields by it, and what a caller needs for a field is judged by it (`access`).
+//! How to read it: [`JOB_OPTIONS`] is the table. `farhaul submit` refuses options that are not for jobs by
+//! it, [`JobSpec::checked`] judges fields by it, and `access` finds in it what a caller needs for a field.
 //!
-//! Always true: a field without a rule is taken from nobody.
+//! Always true: a field without a rule is refused.
 
 use farhaul_session::{Code, Error};
 use serde_json::Value;
 
 use super::JobSpec;
 
-/// Who may ask for an option in a job.
+/// The rule on who may use an option in a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionRule {
     /// Everybody who may submit jobs.
     Anyone,
-    /// It names files of this host or of a peer: the caller has to reach them.
+    /// The option names files of this host or of a peer: only callers that reach these files.
     Reach,
-    /// Who has the scope admin: what is made so is more than content.
+    /// Only callers with the scope `admin`: the option sets more than content.
     Admin,
-    /// It names a file that `farhaul submit` reads, with the rights of who runs it. A document has what was in the file.
+    /// The option names a file that `farhaul submit` reads, with the rights of its user. The document holds
+    /// the file's content.
     Submitter,
-    /// It starts programs, or names keys and whom to trust: the service's configuration says it.
+    /// The option starts programs, or names keys or whom to trust: only the service's configuration may set
+    /// it.
     Configuration,
-    /// It makes no sense in a job, or has another form there.
+    /// The option makes no sense in a job, or has another form there.
     Terminal,
 }
 
-/// An option, and its rule.
+/// An option and its rule.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JobOption {
-    /// As the command line has it: the long form, where there is one.
+    /// Its names on the command line, in the long form if there is one.
     pub flags: &'static [&'static str],
-    /// As the document has it: names of fields, joined by dots.
+    /// Its fields in the document, with names joined by dots.
     pub fields: &'static [&'static str],
-    /// Who may ask for it.
+    /// The rule on who may use it.
     pub rule: OptionRule,
-    /// What to do instead, where it is not for a job.
+    /// A hint on what to do instead, if it is not for a job.
     pub instead: &'static str,
 }
 
@@ -51,13 +53,13 @@ const fn not(flags: &'static [&'static str], rule: OptionRule, instead: &'static
 
 const SSH: &str = "set it in the service's configuration: [identities] and [peers]";
 
-/// All of them.
+/// All options and fields.
 pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["LOCATION"], &["sources", "destination"], OptionRule::Reach),
     row(&["--spread"], &["options.spread"], OptionRule::Reach),
     row(&["-p"], &["options.files.keep_setuid"], OptionRule::Admin),
     row(&["--devices"], &["options.files.devices"], OptionRule::Admin),
-    // The job itself.
+    // Fields of the job itself.
     row(
         &[],
         &["schema", "kind", "priority", "not_before", "finish_by", "labels", "receipt"],
@@ -65,14 +67,15 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     ),
     row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], OptionRule::Anyone),
     row(&[], &["repeat.every", "repeat.cron", "repeat.time_zone"], OptionRule::Anyone),
-    // Where it leads is judged when it is delivered (`hooks/webhook`).
+    // Where a webhook leads is judged when it is delivered (`hooks/webhook`).
     row(&[], &["webhook"], OptionRule::Anyone),
-    // A name of the configuration, and no key.
+    // This is a name in the configuration, not a key.
     row(&[], &["identity"], OptionRule::Anyone),
-    // It can only narrow whom a job talks to: what the configuration says of a peer's key, and what is known of it, holds too.
+    // It can only restrict whom a job talks to: the configuration's key of a peer, and its known key, must
+    // match, too.
     row(&["--fingerprint"], &["fingerprint"], OptionRule::Anyone),
     row(&["--dry-run"], &["options.dry_run"], OptionRule::Anyone),
-    // How it travels.
+    // How content travels.
     row(&["--cipher"], &["options.network.cipher"], OptionRule::Anyone),
     row(&["--policy"], &["options.network.policy"], OptionRule::Anyone),
     row(&["--rate", "-l"], &["options.network.rate_bps"], OptionRule::Anyone),
@@ -84,7 +87,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--memory"], &["options.network.memory_bytes"], OptionRule::Anyone),
     row(&["--udp-only"], &["options.network.udp_only"], OptionRule::Anyone),
     row(&["--udp-ports"], &["options.network.udp_ports"], OptionRule::Anyone),
-    // How files are made.
+    // How files are written.
     row(&["--overwrite"], &["options.files.overwrite"], OptionRule::Anyone),
     row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], OptionRule::Anyone),
     row(&["--inplace"], &["options.files.in_place"], OptionRule::Anyone),
@@ -101,7 +104,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--safe-links"], &["options.files.safe_links"], OptionRule::Anyone),
     row(&["--no-links"], &["options.files.no_links"], OptionRule::Anyone),
     row(&["--keep-dirlinks"], &["options.files.keep_dirlinks"], OptionRule::Anyone),
-    // What is taken.
+    // Which entries are taken.
     row(&["--include", "--exclude"], &["options.select.rules"], OptionRule::Anyone),
     row(&[], &["options.select.names"], OptionRule::Anyone),
     row(&["--min-size"], &["options.select.size_min"], OptionRule::Anyone),
@@ -110,9 +113,9 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--max-age"], &["options.select.age_max"], OptionRule::Anyone),
     row(&["--one-file-system"], &["options.select.one_file_system"], OptionRule::Anyone),
     row(&["--files-from", "--from0", "--include-from", "--exclude-from"], &[], OptionRule::Submitter),
-    // `merge FILE` is a rule, too; a document has none.
+    // `merge FILE` is a filter rule, too; documents cannot have that.
     row(&["--filter"], &[], OptionRule::Submitter),
-    // How it is made sure that all is right.
+    // How integrity is ensured.
     row(&["--verify"], &["options.integrity.verify"], OptionRule::Anyone),
     row(&["--durable"], &["options.integrity.durable"], OptionRule::Anyone),
     row(&["--checksum-extra"], &["options.integrity.manifest.extra"], OptionRule::Anyone),
@@ -121,9 +124,9 @@ pub const JOB_OPTIONS: &[JobOption] = &[
         flags: &[],
         fields: &["options.integrity.receipt"],
         rule: OptionRule::Terminal,
-        instead: "a job asks for a receipt by its field receipt",
+        instead: "set the field receipt of the job",
     },
-    // What a sync does beyond a copy.
+    // Options that a sync has beyond those of a copy.
     row(&["--checksum"], &["options.sync.checksum"], OptionRule::Anyone),
     row(&["--detect-renames"], &["options.sync.detect_renames"], OptionRule::Anyone),
     row(
@@ -134,19 +137,20 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--delete-excluded"], &["options.sync.delete.excluded"], OptionRule::Anyone),
     row(&["--max-delete"], &["options.sync.delete.max"], OptionRule::Anyone),
     row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], OptionRule::Anyone),
-    // What is so in every job: directories are copied, nobody is asked, and how it is told is the service's.
+    // These hold for every job anyway: directories are copied, nobody is asked, and the service decides how
+    // to report.
     row(&["-r", "-B", "--json", "--quiet"], &[], OptionRule::Anyone),
     not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], OptionRule::Configuration, SSH),
     not(&["-C", "-4", "-6"], OptionRule::Configuration, SSH),
     not(
         &["--answer-wait"],
         OptionRule::Terminal,
-        "a job whose far end does not answer is tried again: --retry",
+        "the service retries a job whose far end does not answer: set --retry",
     ),
     not(
         &["--accept-new", "--known-hosts"],
         OptionRule::Configuration,
-        "the service knows the keys in its user's known_hosts and those of [peers]",
+        "the service trusts the keys in its user's known_hosts and those of [peers]",
     ),
     not(&["--cpus"], OptionRule::Configuration, "start the service with --cpus"),
     not(
@@ -154,7 +158,11 @@ pub const JOB_OPTIONS: &[JobOption] = &[
         OptionRule::Terminal,
         "write the port in the location: fh://host:4000/path, ssh://host:22/path",
     ),
-    not(&["--busy-wait"], OptionRule::Terminal, "a job that finds a daemon busy is tried again: --retry"),
+    not(
+        &["--busy-wait"],
+        OptionRule::Terminal,
+        "the service retries a job whose daemon is busy: set --retry",
+    ),
     not(
         &["--manifest"],
         OptionRule::Terminal,
@@ -164,21 +172,21 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     not(&["--retry-failed"], OptionRule::Terminal, "farhaul retry ID tries a job again"),
     not(&["--events"], OptionRule::Terminal, "farhaul logs ID -f shows what happens"),
     not(&["--verbose"], OptionRule::Terminal, "farhaul job ID --files shows what became of each file"),
-    not(&["--fault", "--epoch-bits"], OptionRule::Terminal, "these are for tests of one process"),
+    not(&["--fault", "--epoch-bits"], OptionRule::Terminal, "this is only for tests within one process"),
 ];
 
 impl JobOption {
-    /// The rule of an option of the command line.
+    /// The entry of an option of the command line.
     pub fn of_flag(flag: &str) -> Option<&'static JobOption> {
         JOB_OPTIONS.iter().find(|option| option.flags.contains(&flag))
     }
 
-    /// The rule of a field of the document.
+    /// The entry of a field of the document.
     pub fn of_field(field: &str) -> Option<&'static JobOption> {
         JOB_OPTIONS.iter().find(|option| option.fields.contains(&field))
     }
 
-    /// An error if it is not for a job; `name` is what the user has called it.
+    /// An error if the option is not for a job; `name` is what the user typed.
     pub fn check(&self, name: &str) -> Result<(), Error> {
         match self.rule {
             OptionRule::Anyone | OptionRule::Reach | OptionRule::Admin | OptionRule::Submitter => Ok(()),
@@ -189,11 +197,11 @@ impl JobOption {
     }
 }
 
-/// A field that a document sets to something else than what is usual, and its rule.
+/// A field that a document sets to another value than its default, and its rule.
 pub(crate) type UsedOption = (String, &'static JobOption);
 
 impl JobSpec {
-    /// The fields that say something else than what is usual.
+    /// The fields that have another value than their default.
     pub(crate) fn used(&self) -> Result<Vec<UsedOption>, Error> {
         let value =
             |spec: &JobSpec| serde_json::to_value(spec).map_err(|error| Error::bug(error.to_string()));
@@ -234,10 +242,10 @@ mod tests {
     use super::super::{JobOptions, RepeatRule, RetryRule, SelectRules};
     use super::*;
 
-    /// Tells the names of a struct's fields, and reads nothing.
+    /// A deserializer that reports the names of a struct's fields, and reads nothing.
     struct FieldNames;
 
-    /// The names, as an error: that is how a deserializer hands something back.
+    /// The names as an error, which is how a deserializer can return something.
     #[derive(Debug)]
     struct FoundFields(Vec<&'static str>);
 
@@ -284,7 +292,7 @@ mod tests {
         }
     }
 
-    /// All fields of a document, from the types that read it.
+    /// All fields of a document, taken from the types that read it.
     fn fields() -> BTreeSet<String> {
         let groups = [
             ("", names::<JobSpec>()),
@@ -301,17 +309,17 @@ mod tests {
         ];
         let joined = |group: &str, name: &str| [group, name].join(".").trim_start_matches('.').to_string();
         let all = groups.iter().flat_map(|(group, names)| names.iter().map(move |name| joined(group, name)));
-        // What has fields itself is looked at by these.
+        // A group is left out, as its own fields are listed.
         all.filter(|field| !groups.iter().any(|(group, _)| group == field)).collect()
     }
 
-    /// Who adds a field says here who may ask for it.
+    /// Whoever adds a field must say who may use it.
     #[test]
     fn every_field_of_a_document_has_one_rule() {
         let in_table: Vec<String> =
             JOB_OPTIONS.iter().flat_map(|option| option.fields).map(|field| field.to_string()).collect();
         let unique: BTreeSet<String> = in_table.iter().cloned().collect();
-        assert_eq!(unique.len(), in_table.len(), "a field has two rules");
+        assert_eq!(unique.len(), in_table.len(), "some field has two rules");
         let fields = fields();
         assert!(fields.len() > 50, "{fields:?}");
         let without: Vec<_> = fields.difference(&unique).collect();
@@ -345,7 +353,7 @@ mod tests {
         assert!(used.contains(&"options.sync.delete.when".to_string()), "{used:?}");
     }
 
-    /// What is a map of names of the user's own is one field.
+    /// A map with the user's own names counts as one field.
     #[test]
     fn labels_are_one_field() {
         let mut spec = JobSpec::new(super::super::JobKind::Copy, vec!["/a".into()], "/b".into());

@@ -1,7 +1,8 @@
-//! The document that asks for a job: one JSON object, published in docs/guide/jobs.md, of which the command line is another form.
+//! The document that asks for a job: one JSON object, described in docs/guide/jobs.md. The options of the
+//! command line are another form of it.
 //!
-//! Always true: [`JobSpec::read`] takes nothing that it does not know, so that a mistyped name is an error and no wish that
-//! is silently not heard; a document that was accepted is kept as it was understood.
+//! Always true: [`JobSpec::read`] refuses fields that it does not know, so that a mistyped name is an error
+//! and is not silently ignored; an accepted document is kept as it was understood.
 
 use farhaul::{
     CopyJob, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions, NetworkOptions,
@@ -14,28 +15,28 @@ use utoipa::ToSchema;
 
 use super::{FinishBy, JobSpan, Labels};
 
-/// Version of the document's shape; raised when a field changes its meaning or goes.
+/// The version of the document's schema. It is raised when a field changes its meaning or is removed.
 pub const JOB_SCHEMA: u32 = 1;
-/// Sources of one job. A directory is one source, whatever is in it.
+/// The most sources of one job. A directory is one source, whatever is in it.
 const SOURCES_MAX: usize = 1024;
-/// Names in [`SelectRules::names`], and their bytes: they are kept with the job.
+/// The most names in [`SelectRules::names`], and the most bytes of them: they are kept with the job.
 const NAMES_MAX: usize = 65_536;
 const NAMES_BYTES_MAX: usize = 4 << 20;
 const URL_MAX: usize = 2048;
 
-/// What a job does.
+/// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
-    /// As `farhaul cp`.
+    /// A copy, as by `farhaul cp`.
     #[default]
     Copy,
-    /// As `farhaul sync`.
+    /// A sync, as by `farhaul sync`.
     Sync,
 }
 
 impl JobKind {
-    /// As in JSON and in the store.
+    /// The word for it in JSON and in the store.
     pub fn name(self) -> &'static str {
         match self {
             JobKind::Copy => "copy",
@@ -44,57 +45,58 @@ impl JobKind {
     }
 }
 
-/// One job.
+/// The document of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobSpec {
-    /// The version of this shape, 1.
+    /// The version of this schema: 1.
     #[schema(minimum = 1, maximum = 1)]
     pub schema: u32,
-    /// Copy or sync. Default copy.
+    /// The kind: a copy or a sync. Default copy.
     #[serde(default)]
     pub kind: JobKind,
-    /// Where content comes from: absolute paths of the node's host, `[user@]host:path` over SSH, `fh://host[:port]/path` at a
-    /// daemon. Bytes that are no UTF-8 are written as in reports, `\xff`.
+    /// The locations that content comes from: absolute paths on the node's host, `[user@]host:path` over SSH,
+    /// `fh://host[:port]/path` at a daemon. Bytes that are not UTF-8 are written as in reports: `\xff`.
     #[schema(min_items = 1, max_items = 1024)]
     pub sources: Vec<String>,
-    /// Where it goes, written in the same way.
+    /// The location that content goes to, written in the same way.
     pub destination: String,
     /// The options of `farhaul cp` and `farhaul sync`.
     #[serde(default)]
     pub options: JobOptions,
-    /// 0 (last) to 9 (first). It decides who starts first, and under a cap the share of what runs. Default 5.
+    /// The priority, from 0 (last) to 9 (first). It decides which job starts first, and which share a running
+    /// job gets in a cap. Default 5.
     #[serde(default = "usual_priority")]
     #[schema(minimum = 0, maximum = 9)]
     pub priority: u8,
-    /// It does not begin before.
+    /// The job does not begin before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub not_before: Option<Timestamp>,
-    /// It goes as slowly as it may to be finished then: a moment, or a time of day such as `06:00`.
+    /// The job goes only as fast as it must to be finished by then: a time, or a time of day such as `06:00`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub finish_by: Option<FinishBy>,
-    /// What is done when an attempt fails in a way that another one may mend.
-    /// By default as the node's configuration says.
+    /// Further attempts after a failure that another attempt may get past. By default as the node's
+    /// configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryRule>,
-    /// Names and values of the user's own.
+    /// Names and values of the user's choice.
     #[serde(default)]
     pub labels: Labels,
-    /// An address that hears of the job's end by an HTTP POST.
+    /// An address that gets an HTTP POST when the job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
-    /// It runs again and again, until it is cancelled.
+    /// The job runs again and again, until it is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<RepeatRule>,
-    /// By which of the identities of the node's configuration it shows itself to the far end. Default: the peer's, or the
-    /// node's own.
+    /// The identity of the node's configuration by which the job connects to the far end. By default the
+    /// peer's, or else the node's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The key that a daemon at the other end must have, `SHA256:...`.
+    /// The key that a daemon at the far end must have: `SHA256:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Both ends sign what has arrived.
+    /// True if both ends sign a receipt for what has arrived.
     #[serde(default)]
     pub receipt: bool,
 }
@@ -103,17 +105,17 @@ fn usual_priority() -> u8 {
     5
 }
 
-/// Attempts at a job, and the pauses between them, which double from the first to the longest.
+/// How often a job is tried again, and the delays in between. They double from the first to the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RetryRule {
     /// Attempts after the first one. Default 8.
     #[schema(maximum = 1000)]
     pub attempts: u32,
-    /// Default `5s`.
+    /// The delay before the second attempt. Default `5s`.
     #[schema(value_type = String)]
     pub first_delay: JobSpan,
-    /// Default `10m`.
+    /// The longest delay. Default `10m`.
     #[schema(value_type = String)]
     pub longest_delay: JobSpan,
 }
@@ -124,72 +126,75 @@ impl Default for RetryRule {
     }
 }
 
-/// When a job runs again. Exactly one of `every` and `cron`.
+/// When a job runs again. Give exactly one of `every` and `cron`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RepeatRule {
-    /// So long after the last run has begun, or at once if that has taken longer. A minute or more.
+    /// The time from the beginning of one run to the next, which begins at once if a run has taken longer. At
+    /// least a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub every: Option<JobSpan>,
-    /// Minute, hour, day of month, month, day of week.
+    /// A cron line: minute, hour, day of month, month, day of week.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// Where the times of `cron` and of `finish_by` hold, such as `Europe/Zurich`. Default: the host's.
+    /// The time zone of `cron` and `finish_by`, such as `Europe/Zurich`. By default the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 }
 
-/// The options of a copy, in the groups in which they are judged.
+/// The options of a job, grouped as they are judged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct JobOptions {
-    /// How it travels.
+    /// How content travels.
     pub network: NetworkOptions,
-    /// How files are made.
+    /// How files are written.
     pub files: FileOptions,
-    /// What is taken.
+    /// Which entries are taken.
     pub select: SelectRules,
-    /// How it is made sure that all is right.
+    /// How integrity is ensured.
     pub integrity: IntegrityOptions,
-    /// Lists of directories, each on a device of its own: a location in one of them is spread over all of its list.
+    /// Lists of directories, each on a device of its own. A location in one of them is spread over all
+    /// directories of its list.
     pub spread: Vec<Vec<String>>,
-    /// What a sync does beyond a copy. Only with the kind `sync`.
+    /// Options that a sync has beyond those of a copy. Only for the kind `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncOptions>,
-    /// Decide and list, but change nothing.
+    /// True to decide and list only, and to change nothing.
     pub dry_run: bool,
 }
 
-/// Which of the sources' entries are taken.
+/// Which entries of the sources are taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct SelectRules {
-    /// Filter rules, one each, as `--filter` takes them: `- *.tmp`, `+ /keep/**`.
+    /// Filter rules, in the form of `--filter`: `- *.tmp`, `+ /keep/**`.
     pub rules: Vec<String>,
-    /// Nothing but these of what the single source directory contains.
+    /// Takes only these names from the single source directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// Bytes of a file.
+    /// Takes only files of at least this many bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_min: Option<u64>,
-    /// The same, at most.
+    /// Takes only files of at most this many bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_max: Option<u64>,
-    /// Only files that were not changed for so long when the run begins.
+    /// Takes only files that have not changed for this long when the run begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub age_min: Option<JobSpan>,
-    /// Only files that were changed within so long before the run begins.
+    /// Takes only files that have changed within this long before the run begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub age_max: Option<JobSpan>,
-    /// Directories on which something is mounted are taken without what is in them.
+    /// True to leave out the content of directories on which something is mounted. The directories
+    /// themselves are taken.
     pub one_file_system: bool,
 }
 
 impl JobSpec {
-    /// A job with what is usual in all else.
+    /// A job with defaults for everything else.
     pub fn new(kind: JobKind, sources: Vec<String>, destination: String) -> JobSpec {
         JobSpec {
             schema: JOB_SCHEMA,
@@ -210,11 +215,11 @@ impl JobSpec {
         }
     }
 
-    /// Reads a document; what is unknown in it is an error that says where.
+    /// Reads a document. The error for an unknown field says where it is.
     pub fn read(text: &[u8]) -> Result<JobSpec, Error> {
         let bad = |what: String| Error::new(Code::BadOption, format!("the job's document: {what}"));
         if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(bad("an object is wanted".into()));
+            return Err(bad("it must be a JSON object".into()));
         }
         let mut unknown = None;
         let reader = &mut serde_json::Deserializer::from_slice(text);
@@ -224,23 +229,25 @@ impl JobSpec {
         .map_err(|error| bad(error.to_string()))?;
         reader.end().map_err(|error| bad(error.to_string()))?;
         match unknown {
-            Some(path) => Err(bad(format!("there is no '{}'", farhaul_text::printable(path.as_bytes(), 80)))),
+            Some(path) => {
+                Err(bad(format!("there is no field '{}'", farhaul_text::printable(path.as_bytes(), 80))))
+            }
             None => spec.checked(),
         }
     }
 
-    /// The one place that judges it, whoever it came from. What depends on the caller, the configuration or the clock is
-    /// judged where these are known.
+    /// Judges the document, whoever has sent it. Rules that depend on the caller, the configuration or the
+    /// clock are judged where these are known.
     pub fn checked(self) -> Result<JobSpec, Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
         if self.schema != JOB_SCHEMA {
-            return bad(format!("schema {} is not known here; this is schema {JOB_SCHEMA}", self.schema));
+            return bad(format!("schema {} is not supported: write schema {JOB_SCHEMA}", self.schema));
         }
         if self.priority > 9 {
             return bad(format!("priority {} is not between 0 and 9", self.priority));
         }
         if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
-            return bad(format!("a job has 1 to {SOURCES_MAX} sources"));
+            return bad(format!("a job must have 1 to {SOURCES_MAX} sources"));
         }
         let is_wrong = |retry: RetryRule| retry.attempts > 1000 || retry.first_delay > retry.longest_delay;
         if self.retry.is_some_and(is_wrong) {
@@ -248,17 +255,19 @@ impl JobSpec {
         }
         match (self.kind, &self.options.sync) {
             (JobKind::Copy, Some(_)) => return bad("options.sync is for jobs of the kind sync".into()),
-            (JobKind::Sync, _) if self.sources.len() != 1 => return bad("a sync has one source".into()),
+            (JobKind::Sync, _) if self.sources.len() != 1 => {
+                return bad("a sync must have exactly one source".into());
+            }
             _ => {}
         }
         if self.webhook.as_ref().is_some_and(|url| url.len() > URL_MAX || !is_http(url)) {
-            return bad(format!("webhook: an http or https address of at most {URL_MAX} bytes is wanted"));
+            return bad(format!("webhook: give an http or https address of at most {URL_MAX} bytes"));
         }
         if let Some(repeat) = &self.repeat {
             repeat.check()?;
         }
         if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
-            return bad("finish_by: a job that repeats takes a time of day, such as 06:00".into());
+            return bad("finish_by: a job that repeats must have a time of day, such as 06:00".into());
         }
         self.used()?.iter().try_for_each(|(field, option)| option.check(field))?;
         self.labels.check()?;
@@ -272,7 +281,7 @@ impl JobSpec {
         Ok(self)
     }
 
-    /// Sources and destination, as they are written.
+    /// Sources and destination, parsed.
     pub fn places(&self) -> Result<(Vec<LocationSpec>, LocationSpec), Error> {
         let sources = self.sources.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
         Ok((sources, place(&self.destination)?))
@@ -292,7 +301,7 @@ impl JobSpec {
             one_file_system: select.one_file_system,
         };
         let mut integrity = integrity.clone();
-        // What became of each entry is kept of every job.
+        // The service keeps a manifest for every job.
         integrity.manifest.get_or_insert_with(ManifestOptions::default);
         Ok(TransferOptions {
             network: network.clone(),
@@ -308,7 +317,7 @@ impl JobSpec {
         })
     }
 
-    /// What the engine runs, with what is usual for its targets.
+    /// The copy that the engine runs, with the defaults for its locations.
     pub fn copy_job(&self, now_s: i64) -> Result<CopyJob, Error> {
         let (sources, destination) = self.places()?;
         let lists = |list: &Vec<String>| list.iter().map(|name| bytes(name)).collect::<Result<Vec<_>, _>>();
@@ -320,9 +329,9 @@ impl JobSpec {
             options: self.transfer_options(now_s)?,
             spread: self.options.spread.iter().map(lists).collect::<Result<_, _>>()?,
             manifest: None,
-            // Who runs it says so.
+            // The caller sets this.
             within: None,
-            // Where there can be none, the report says why.
+            // If there can be no receipt, the report says why.
             receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: false }),
             means: Default::default(),
         })
@@ -333,8 +342,8 @@ impl RepeatRule {
     fn check(&self) -> Result<(), Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
         match (&self.every, &self.cron) {
-            (Some(_), Some(_)) | (None, None) => bad("exactly one of every and cron is wanted"),
-            (Some(every), None) if every.0 < 60 => bad("every takes a minute or more"),
+            (Some(_), Some(_)) | (None, None) => bad("give exactly one of every and cron"),
+            (Some(every), None) if every.0 < 60 => bad("every must be a minute or more"),
             (Some(_), None) | (None, Some(_)) => Ok(()),
         }?;
         crate::scheduler::calendar::Calendar::new(self).map(|_| ())
@@ -346,7 +355,7 @@ fn is_http(url: &str) -> bool {
         && !url.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-/// A place of a job. Paths of this host are absolute: a job has no current directory.
+/// Parses a location of a job. Paths on this host must be absolute, as a job has no current directory.
 fn place(text: &str) -> Result<LocationSpec, Error> {
     use std::os::unix::ffi::OsStringExt;
     let place = LocationSpec::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
@@ -366,7 +375,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     let bad = || {
         Error::new(
             Code::BadLocation,
-            format!("{text}: a backslash stands before x and two hex digits, or before another"),
+            format!("{text}: a backslash must be followed by x and two hex digits, or by another backslash"),
         )
     };
     unescape(text).ok_or_else(bad)
@@ -391,7 +400,7 @@ mod tests {
         assert!(
             matches!(&job.destination, Location::Daemon { target, path } if target.host == "hpc" && path == b"in")
         );
-        // What is kept is read again as the same.
+        // A kept document reads as the same again.
         assert_eq!(JobSpec::read(&serde_json::to_vec(&spec).unwrap()).unwrap(), spec);
     }
 
@@ -424,16 +433,16 @@ mod tests {
     fn what_makes_no_sense_is_refused_in_one_line() {
         let with = |more: &str| SMALL.replace('}', &format!(", {more}}}"));
         for (document, part) in [
-            (String::new(), "object is wanted"),
-            ("[]".into(), "object is wanted"),
+            (String::new(), "must be a JSON object"),
+            ("[]".into(), "must be a JSON object"),
             ("{".into(), "EOF"),
             (format!("{SMALL} x"), "trailing"),
             (SMALL.replace("\"schema\": 1", "\"schema\": 2"), "schema 2"),
             (SMALL.replace("/data/run7/", "data"), "absolute path"),
             (SMALL.replace("/data/run7/", "-"), "no standard input"),
             (SMALL.replace("/data/run7/", "/a\\\\xz"), "backslash"),
-            (with(r#""prioritty": 3"#), "there is no 'prioritty'"),
-            (with(r#""options": {"network": {"rate": 3}}"#), "there is no 'options.network.rate'"),
+            (with(r#""prioritty": 3"#), "there is no field 'prioritty'"),
+            (with(r#""options": {"network": {"rate": 3}}"#), "there is no field 'options.network.rate'"),
             (with(r#""priority": 10"#), "between 0 and 9"),
             (with(r#""webhook": "ftp://x""#), "http or https"),
             (with(r#""labels": {"a b": ""}"#), "label"),

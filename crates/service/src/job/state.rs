@@ -1,57 +1,58 @@
-//! What a job can be, and what makes it something else.
+//! The states of a job, and the steps between them.
 //!
-//! Always true: a state that is final is left only by a retry that a user asks for; whatever happens twice happens once, as
-//! the second time is refused.
+//! Always true: only a retry that a user asks for leaves a final state; a step that comes twice takes effect
+//! once, as the second one is refused.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It runs as soon as there is room for it.
+    /// It starts as soon as there is room for it.
     Queued,
-    /// Its time has not come.
+    /// It waits for its time.
     Waiting,
-    /// Content moves, or is about to.
+    /// It moves content, or is about to.
     Running,
-    /// Somebody holds it.
+    /// Somebody has paused it.
     Paused,
-    /// The last attempt failed in a way that another one may mend; that one's time has not come.
+    /// The last attempt failed in a way that another one may get past, and the job waits for the time of that
+    /// attempt.
     Retrying,
-    /// All of it is at its destination.
+    /// Everything has arrived.
     Done,
-    /// It came to its end, and some entries did not arrive.
+    /// It came to its end, but some entries did not arrive.
     PartlyFailed,
     /// It ended early, or nothing arrived.
     Failed,
-    /// Somebody ended it.
+    /// Somebody has cancelled it.
     Cancelled,
 }
 
-/// What happens to a job.
+/// A step from one state to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobStep {
-    /// The time that it waited for has come, or somebody does not want to wait for it.
+    /// The time that the job waited for has come, or somebody does not want to wait for it.
     Due,
-    /// It has got a place.
+    /// The job starts.
     Start,
-    /// Somebody holds it.
+    /// Somebody pauses it.
     Pause,
-    /// Somebody lets it go on; its transfer may still be there, or has to be begun again.
+    /// Somebody resumes it. Its transfer is still alive, or has to begin again.
     Resume { is_alive: bool },
-    /// Somebody ended it.
+    /// Somebody cancels it.
     Cancel,
-    /// The transfer has ended: all is there.
+    /// The transfer has ended, and everything has arrived.
     Arrived,
-    /// The transfer has ended: some entries are not there.
+    /// The transfer has ended, and some entries have not arrived.
     ArrivedPartly,
-    /// The transfer has ended early, and no further attempt is to be made.
+    /// The transfer has ended early, and there is no further attempt.
     Broke,
-    /// The transfer has ended early, and is to be tried again later.
+    /// The transfer has ended early, and there is a further attempt later.
     BrokeForNow,
-    /// A run of a job that repeats has ended, in whatever way, and the next one has its time.
+    /// A run of a repeating job has ended, in whatever way, and the next one has its time.
     Repeat,
     /// The service has ended while the job ran, or is about to end: the transfer goes on later.
     Interrupted,
@@ -59,7 +60,7 @@ pub enum JobStep {
     Retry,
 }
 
-/// A step that a job in this state does not take.
+/// A step that a job cannot take in its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {} cannot be {}", .state.words(), .step.words())]
 pub struct StepRefusal {
@@ -68,7 +69,7 @@ pub struct StepRefusal {
 }
 
 impl JobState {
-    /// Each of them.
+    /// All states.
     pub const ALL: [JobState; 9] = [
         JobState::Queued,
         JobState::Waiting,
@@ -81,12 +82,12 @@ impl JobState {
         JobState::Cancelled,
     ];
 
-    /// Nothing more happens by itself.
+    /// True if the job stays in this state by itself.
     pub fn is_final(self) -> bool {
         matches!(self, JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled)
     }
 
-    /// As in JSON and in the store.
+    /// The word for it in JSON and in the store.
     pub fn name(self) -> &'static str {
         match self {
             JobState::Queued => "queued",
@@ -106,7 +107,7 @@ impl JobState {
         JobState::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// As people say it.
+    /// The words for it in messages.
     pub fn words(self) -> &'static str {
         match self {
             JobState::PartlyFailed => "partly failed",
@@ -114,7 +115,7 @@ impl JobState {
         }
     }
 
-    /// The one function that says what becomes of a job.
+    /// The state after a step. No other function decides it.
     pub fn after(self, step: JobStep) -> Result<JobState, StepRefusal> {
         use JobState::{Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Waiting};
         let next = match (self, step) {
@@ -124,14 +125,14 @@ impl JobState {
             (Paused, JobStep::Resume { is_alive: true }) => Running,
             (Paused, JobStep::Resume { is_alive: false }) => Queued,
             (Queued | Waiting | Retrying | Running | Paused, JobStep::Cancel) => Cancelled,
-            // A transfer can end while it is held.
+            // A transfer can end while its job is paused.
             (Running | Paused, JobStep::Arrived) => Done,
             (Running | Paused, JobStep::ArrivedPartly) => PartlyFailed,
             (Running | Paused, JobStep::Broke) => Failed,
             (Running, JobStep::BrokeForNow) => Retrying,
             (Running | Paused, JobStep::Repeat) => Waiting,
             (Running, JobStep::Interrupted) => Queued,
-            // Who holds it decides when it goes on.
+            // Whoever paused the job decides when it goes on.
             (Paused, JobStep::BrokeForNow | JobStep::Interrupted) => Paused,
             (Done | PartlyFailed | Failed | Cancelled, JobStep::Retry) => Queued,
             (Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled, JobStep::Due)
@@ -163,7 +164,7 @@ impl JobState {
 }
 
 impl JobStep {
-    /// What a job is that has taken it.
+    /// The words in "cannot be ..." for a step that is refused.
     pub fn words(self) -> &'static str {
         match self {
             JobStep::Due => "made due",
@@ -202,7 +203,7 @@ mod tests {
         JobStep::Retry,
     ];
 
-    /// All pairs; `-` is refused. The columns are those of [`STEPS`].
+    /// All pairs of state and step; `-` is refused. The columns are in the order of [`STEPS`].
     const TABLE: [(JobState, [&str; 13]); 9] = {
         use JobState::*;
         [

@@ -1,4 +1,4 @@
-//! Times in a job's document: spans such as `15m`, and by when a job is to be finished.
+//! Times in a job's document: spans such as `15m`, and the time by which a job must be finished.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,19 +14,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct JobSpan(pub u64);
 
 const UNITS: [(char, u64); 5] = [('w', 7 * 86400), ('d', 86400), ('h', 3600), ('m', 60), ('s', 1)];
-/// Ten years: beyond it somebody has mistyped.
+/// The longest span: ten years. A longer one is probably a typing mistake.
 const SPAN_MAX: u64 = 3660 * 86400;
 
 impl JobSpan {
-    /// As the standard library has it.
+    /// The span as a standard duration.
     pub fn duration(self) -> Duration {
         Duration::from_secs(self.0)
     }
 }
 
-/// The text is no span.
+/// The text is not a span.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no length of time; write 30s, 15m, 2h or 7d")]
+#[error("'{0}' is not a length of time; write 30s, 15m, 2h or 7d")]
 pub struct SpanError(String);
 
 impl FromStr for JobSpan {
@@ -55,22 +55,22 @@ impl fmt::Display for JobSpan {
     }
 }
 
-/// By when a job is to be finished: at a moment, or at the next time of day after each run's beginning.
+/// When a job must be finished: at one moment, or at the next time of day after the beginning of each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishBy {
-    /// Once.
+    /// A moment.
     At(Timestamp),
-    /// `06:00`, in the job's time zone.
+    /// A time of day, such as `06:00`, in the job's time zone.
     Daily(Time),
 }
 
 impl FinishBy {
-    /// The next moment that it means, here and now.
+    /// The moment for a run that begins now, in the host's time zone.
     pub fn from_now(self) -> Timestamp {
         self.of_run(Timestamp::now(), &TimeZone::system())
     }
 
-    /// The moment that it means for a run that begins at `start`.
+    /// The moment for a run that begins at `start`.
     pub fn of_run(self, start: Timestamp, zone: &TimeZone) -> Timestamp {
         match self {
             FinishBy::At(moment) => moment,
@@ -79,8 +79,8 @@ impl FinishBy {
     }
 }
 
-/// The first moment after `start` at which clocks in `zone` show `time`; a time that a change of the clock leaves out is taken
-/// as just after the gap.
+/// The first moment after `start` at which clocks in `zone` show `time`. If a change of the clock skips that
+/// time, it is the moment just after the gap.
 fn next_time_of_day(start: Timestamp, time: Time, zone: &TimeZone) -> Option<Timestamp> {
     let now: Zoned = start.to_zoned(zone.clone());
     let on = |date: jiff::civil::Date| Some(date.to_datetime(time).to_zoned(zone.clone()).ok()?.timestamp());
@@ -90,7 +90,7 @@ fn next_time_of_day(start: Timestamp, time: Time, zone: &TimeZone) -> Option<Tim
 
 /// The text is neither a moment nor a time of day.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no time; write 06:00 or 2027-01-31T06:00:00+01:00")]
+#[error("'{0}' is not a time; write 06:00 or 2027-01-31T06:00:00+01:00")]
 pub struct MomentError(String);
 
 impl FromStr for FinishBy {
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(at("2026-11-27T20:00:00Z"), "2026-11-28T05:00:00Z");
         assert_eq!(at("2026-11-28T04:59:59Z"), "2026-11-28T05:00:00Z");
         assert_eq!(at("2026-11-28T05:00:00Z"), "2026-11-29T05:00:00Z");
-        // 02:30 does not exist on the last Sunday of March, and exists twice on that of October.
+        // 02:30 is skipped on the last Sunday of March, and comes twice on the last Sunday of October.
         let night: FinishBy = "02:30".parse().unwrap();
         let at = |start: &str| night.of_run(start.parse().unwrap(), &zone).to_string();
         assert_eq!(at("2027-03-28T00:00:00Z"), "2027-03-28T01:30:00Z");

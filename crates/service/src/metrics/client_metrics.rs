@@ -1,4 +1,5 @@
-//! What clients do that come to the daemon: it is counted like jobs, and has records in the history.
+//! Metrics and records of what the daemon's clients do: they are counted like jobs, and have records in the
+//! history.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -12,10 +13,10 @@ use crate::job::JobState;
 use crate::node::Node;
 use crate::store::history::{self, HistoryRecord, RecordPapers};
 
-/// Characters of all paths of a record: a client may ask for very many.
+/// The most characters of all paths of a record, as a client may ask for very many.
 const PATHS_MAX: usize = 4096;
 
-/// Sees all sessions of the daemon.
+/// Observes all sessions of the daemon.
 pub(crate) struct ClientMetrics(pub(crate) Arc<Node>);
 
 impl std::fmt::Debug for ClientMetrics {
@@ -62,7 +63,7 @@ impl SessionObserver for Visit {
                 .and_then(|receipt| serde_json::to_string(receipt).ok()),
             ..RecordPapers::default()
         };
-        // Clients may come faster than a disk that is full takes their records.
+        // Noted without waiting: requests may end faster than a full disk can take their records.
         self.node.store.note(move |transaction| history::insert(transaction, &record, &papers));
     }
 }

@@ -1,11 +1,11 @@
-//! What the kernel says of this process, read from /proc. What it does not say is left out.
+//! Figures of this process, read from /proc. A value that it does not provide is left out.
 
 use std::fs;
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// How the process stands.
+/// Figures of the process.
 #[derive(Debug, Default)]
 pub(super) struct ProcessFigures {
     pub(super) cpu_s: Option<f64>,
@@ -17,22 +17,22 @@ pub(super) struct ProcessFigures {
     pub(super) descriptors_max: Option<u64>,
 }
 
-/// Looks now.
+/// Reads the figures now.
 pub(super) fn process() -> ProcessFigures {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let boot = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut process = of_stat(&stat, &boot).unwrap_or_default();
-    // The directory itself is open while it is read.
+    // Reading the directory needs a descriptor, too, which is not counted.
     let listed = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1) as u64);
     process.open_descriptors = listed;
     process.descriptors_max = getrlimit(Resource::Nofile).current;
     process
 }
 
-/// From: proc_pid_stat(5). The name, in brackets, may have anything in it.
+/// From: proc_pid_stat(5). The name, in brackets, may contain any characters.
 fn of_stat(stat: &str, boot: &str) -> Option<ProcessFigures> {
     let (_, behind) = stat.rsplit_once(") ")?;
-    // The third field of the page is the first one here.
+    // Field 3 of the manual page comes first here.
     let field = |number: usize| behind.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
     let ticks = clock_ticks_per_second() as f64;
     let booted = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<f64>().ok();

@@ -1,10 +1,11 @@
-//! What the service counts, for those who collect: OpenMetrics (docs/reference/metrics.md).
+//! The metrics of the service, in the format of OpenMetrics (docs/reference/metrics.md).
 //!
-//! How to read it: [`Metrics`] has every metric, `running_transfers.rs` what runs and how its figures become counters, `client_metrics.rs` what clients
-//! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
+//! How to read it: [`Metrics`] has every metric, `running_transfers.rs` turns the figures of running
+//! transfers into counters and gauges, `client_metrics.rs` counts what clients of the daemon do, `host.rs`
+//! reads what the kernel says about the process. `api/metrics.rs` is the route.
 //!
-//! Always true: a label's value is one of a closed list, or the name of a cap; counters never go back; figures are taken when
-//! somebody asks, or a transfer ends, and never by a timer.
+//! Always true: the values of a label are a closed list, or the names of caps; counters never go back;
+//! figures are read when somebody asks or a transfer ends, never by a timer.
 
 mod client_metrics;
 mod host;
@@ -32,10 +33,10 @@ use running_transfers::RunningTransfers;
 pub(crate) use client_metrics::ClientMetrics;
 pub(crate) use running_transfers::WatchGuard;
 
-/// Whole numbers and shares.
+/// A gauge for whole numbers and fractions.
 type Level = Gauge<f64, std::sync::atomic::AtomicU64>;
 
-/// Which way content goes.
+/// The direction in which content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum DirectionLabel {
     /// From this node to another.
@@ -61,7 +62,7 @@ impl DirectionLabel {
         }
     }
 
-    /// Of a job, by the word that records have.
+    /// The direction of a job, by the word that records have for it.
     pub(crate) fn of_job(word: &str) -> DirectionLabel {
         match word {
             "push" => DirectionLabel::Sent,
@@ -72,12 +73,12 @@ impl DirectionLabel {
     }
 }
 
-/// Who began a transfer.
+/// The side that began a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum OriginLabel {
     /// A job of this node.
     Job,
-    /// A client that has come to the daemon.
+    /// A client that has connected to the daemon.
     Client,
 }
 
@@ -153,44 +154,44 @@ struct BuildLabels {
     version: &'static str,
 }
 
-/// What a cap allows and what goes through it, in bits a second.
+/// The limit and the use of a cap.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CapFigures {
-    /// As it was named when it was made.
+    /// The cap's name.
     pub(crate) name: String,
-    /// Now, by its schedule; none while it does not limit.
+    /// The limit now, by its schedule; `None` if there is no limit.
     pub(crate) limit_bps: Option<f64>,
-    /// IP bytes that went through it so far, of its present life.
+    /// Bytes of IP packets that have gone through it since the engine made it.
     pub(crate) moved_bytes: u64,
-    /// Sessions in it.
+    /// Sessions in the cap.
     pub(crate) sessions: u64,
 }
 
-/// How a metric is written.
+/// The format of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// Prometheus' own, 0.0.4.
+    /// The older text format of Prometheus, 0.0.4.
     Prometheus,
 }
 
-/// Seconds that a transfer takes: from what is over at once to days.
+/// Buckets for the seconds that a transfer takes, from moments to days.
 const DURATIONS: [f64; 10] = [0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0];
 
-/// Every metric.
+/// All metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     flows: Mutex<RunningTransfers>,
-    /// Who writes them has them for himself: gauges are set anew each time.
+    /// The lock is held while the metrics are written, as gauges are set anew each time.
     registry: Mutex<Registry>,
     counted: CounterMetrics,
     shown: GaugeMetrics,
-    /// What of each cap is counted.
+    /// How much of each cap is counted.
     cap_bytes: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What only grows.
+/// The counters.
 #[derive(Debug)]
 struct CounterMetrics {
     bytes: Family<DirectionLabels, Counter>,
@@ -206,7 +207,7 @@ struct CounterMetrics {
     cpu: Counter<f64, std::sync::atomic::AtomicU64>,
 }
 
-/// How things are at the moment of asking.
+/// The gauges.
 #[derive(Debug, Default)]
 struct GaugeMetrics {
     jobs: Family<StateLabels, Gauge>,
@@ -231,7 +232,7 @@ struct GaugeMetrics {
 }
 
 impl CounterMetrics {
-    /// What has a closed list of labels begins with all of them, at 0: a rate needs a first value.
+    /// Counters with a closed list of labels begin with all of them at 0, as a rate needs a first value.
     fn new() -> CounterMetrics {
         fn histogram() -> Histogram {
             Histogram::new(DURATIONS)
@@ -270,7 +271,7 @@ impl CounterMetrics {
     fn register(&self, registry: &mut Registry) {
         registry.register_with_unit(
             "farhaul",
-            "Content that has moved, without what was there before and without repairs",
+            "Content that was moved, without content that was already there and without repairs",
             Unit::Bytes,
             self.bytes.clone(),
         );
@@ -282,7 +283,7 @@ impl CounterMetrics {
         );
         registry.register(
             "farhaul_files",
-            "Files that are at their destination, those that were there before included, and entries that have failed",
+            "Files that are at their destination, including those that were there before, and entries that have failed",
             self.files.clone(),
         );
         registry.register(
@@ -302,13 +303,13 @@ impl CounterMetrics {
         );
         registry.register_with_unit(
             "farhaul_transfer_duration",
-            "How long transfers took that have ended",
+            "How long ended transfers took",
             Unit::Seconds,
             self.seconds.clone(),
         );
         registry.register(
             "farhaul_deadlines_missed",
-            "Runs of jobs that have ended after the time by which they were to be finished",
+            "Runs of jobs that have ended after the time by which they had to be finished",
             self.late.clone(),
         );
         registry.register_with_unit(
@@ -338,47 +339,47 @@ impl GaugeMetrics {
         registry.register("farhaul_jobs", "Jobs by state, as far back as they are kept", self.jobs.clone());
         registry.register(
             "farhaul_jobs_behind_deadline",
-            "Jobs that run and will not be finished by the time that they have",
+            "Running jobs that will not be finished in time",
             self.behind.clone(),
         );
         registry.register(
             "farhaul_transfers",
-            "Transfers that run, of jobs and of clients",
+            "Running transfers, of jobs and of clients",
             self.transfers.clone(),
         );
         registry.register_with_unit(
             "farhaul_goodput",
-            "Content that moves, summed over what runs, over the last seconds",
+            "Content rate of all running transfers together, over the last seconds",
             rate(),
             self.goodput.clone(),
         );
         registry.register_with_unit(
             "farhaul_target_rate",
-            "What the controllers of all senders of this node allow together",
+            "Rate that the controllers of all senders of this node allow together",
             rate(),
             self.target.clone(),
         );
         registry.register_with_unit(
             "farhaul_rtt",
-            "Smoothed round trip of what runs: mean and maximum",
+            "Smoothed round trip of running transfers: mean and maximum",
             Unit::Seconds,
             self.rtt.clone(),
         );
         registry.register_with_unit(
             "farhaul_loss",
-            "Packets lost of packets sent since a transfer began, of what runs: mean and maximum",
+            "Packets lost of packets sent since a transfer began, of running transfers: mean and maximum",
             ratio(),
             self.loss.clone(),
         );
         registry.register_with_unit(
             "farhaul_stage_busy",
-            "Share of the time that a stage of this end works, the highest of what runs",
+            "Share of the time that a stage of this end works, the highest of all running transfers",
             ratio(),
             self.stages.clone(),
         );
         registry.register_with_unit(
             "farhaul_cap_limit",
-            "What a cap allows now",
+            "Rate that a cap allows now",
             rate(),
             self.cap_limit.clone(),
         );
@@ -458,13 +459,14 @@ impl Metrics {
 
     // ---- what happens ----------------------------------------------------------------------------------------------
 
-    /// An attempt of a job, or a request of a client, has ended.
+    /// Counts the errors of an attempt of a job, or of a request of a client, that has ended.
     pub(crate) fn attempt_ended(&self, report: Option<&Report>, error: Option<&Error>) {
         let failed = report.map(|report| report.failed.as_slice()).unwrap_or_default();
         for FailedEntry { code, .. } in failed {
             self.count_error(*code);
         }
-        // What ends a transfer often is what its one entry has failed with.
+        // The error of a transfer is often the same as that of its one failed entry, and is then counted
+        // once.
         if let Some(error) = error.filter(|error| failed.iter().all(|entry| entry.code != error.code())) {
             self.count_error(error.code());
         }
@@ -474,7 +476,7 @@ impl Metrics {
         self.counted.errors.get_or_create(&CodeLabels { code: code.name() }).inc();
     }
 
-    /// A run of a job, or a request of a client, has ended in this state.
+    /// Counts a run of a job, or a request of a client, that has ended in this state.
     pub(crate) fn transfer_ended(
         &self,
         origin: OriginLabel,
@@ -487,12 +489,12 @@ impl Metrics {
         self.counted.seconds.get_or_create(&DirectionLabels { direction: direction.name() }).observe(seconds);
     }
 
-    /// A run has ended after its time.
+    /// Counts a run that has ended too late.
     pub(crate) fn deadline_missed(&self) {
         self.counted.late.inc();
     }
 
-    /// A client has read so much: reads have no counts of their own while they run.
+    /// Counts bytes that a client has read: the service `read` has no counts while it runs.
     fn read(&self, bytes: u64) {
         self.counted
             .bytes
@@ -500,12 +502,12 @@ impl Metrics {
             .inc_by(bytes);
     }
 
-    /// A request of the API was answered. `route` is a template of the router.
+    /// Counts an answer of the API. `route` is a template of the router.
     pub(crate) fn answered(&self, method: &'static str, route: &str, status: u16) {
         self.counted.requests.get_or_create(&RequestLabels { method, route: route.into(), status }).inc();
     }
 
-    /// Content bytes that were moved, those of transfers that run among them.
+    /// Content bytes that were moved so far, including those of running transfers.
     pub(crate) fn moved(&self) -> ContentBytes {
         self.flows.lock().in_any_case().look(&self.counted);
         let bytes = |direction: DirectionLabel| {
@@ -520,7 +522,7 @@ impl Metrics {
 
     // ---- how things are --------------------------------------------------------------------------------------------
 
-    /// All of them as text.
+    /// All metrics as text.
     pub(crate) fn text(&self, node: &Node, format: Format) -> Result<String, Error> {
         let registry = self.registry.lock().in_any_case();
         self.set_node(node);
@@ -537,7 +539,8 @@ impl Metrics {
 
     fn set_node(&self, node: &Node) {
         let shown = &self.shown;
-        // Of a store that cannot be read nothing is known; that it fails is told beside it.
+        // If the store cannot be read, the numbers of jobs are unknown; another metric says that the store
+        // fails.
         match node.store.read(crate::store::jobs::counts) {
             Err(_) => shown.jobs.clear(),
             Ok(counts) => {
@@ -561,7 +564,7 @@ impl Metrics {
         }
         before.retain(|name, _| figures.iter().any(|cap| cap.name == *name));
         for CapFigures { name, limit_bps, moved_bytes, sessions } in figures {
-            // A cap that was changed may begin to count anew.
+            // The count of a cap that was changed may begin at 0 again.
             let new = running_transfers::grown(moved_bytes, before.entry(name.clone()).or_default());
             let cap = CapLabels { cap: name };
             self.counted.cap_bytes.get_or_create(&cap).inc_by(new);
@@ -588,7 +591,7 @@ impl Metrics {
             }
         }
         shown.target.set(sums.target_bps / 8.0);
-        // Nothing that runs has no round trip, which is another thing than a short one.
+        // While nothing runs there is no round trip, which is not the same as a short one.
         for (family, figures) in [(&shown.rtt, &sums.rtt_s), (&shown.loss, &sums.loss)] {
             family.clear();
             if let Some((mean, max)) = figures.mean_and_max() {
@@ -602,7 +605,7 @@ impl Metrics {
         }
     }
 
-    /// So long as what is returned is there, this transfer runs.
+    /// The transfer counts as running as long as the returned guard lives.
     pub(crate) fn watch(self: &Arc<Metrics>, watched: running_transfers::WatchedTransfer) -> WatchGuard {
         let key = self.flows.lock().in_any_case().add(watched);
         WatchGuard::new(self.clone(), key)

@@ -1,7 +1,8 @@
-//! What runs: its figures, as they grow, become counters, and its present state becomes gauges.
+//! Running transfers: the growth of their figures is added to counters, and their present state becomes
+//! gauges.
 //!
-//! Always true: what a transfer has done is counted once, however often and by whomever it is looked at; one that begins anew
-//! takes nothing back.
+//! Always true: each byte and file is counted once, however often and by whomever metrics are read; a
+//! transfer that begins again takes nothing back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use farhaul_session::{Handle, Snapshot};
 
 use super::{CounterMetrics, DirectionLabel, DirectionLabels, FileLabels, Metrics, OriginLabel};
 
-/// The stages of which there are metrics: all that this version has.
+/// The stages that have metrics: all stages of this version.
 const STAGES: [&str; 17] = [
     "scan",
     "read",
@@ -32,17 +33,17 @@ const STAGES: [&str; 17] = [
     "wait-rate",
 ];
 
-/// A transfer to be watched.
+/// A transfer to watch.
 #[derive(Debug)]
 pub(crate) struct WatchedTransfer {
     pub(crate) handle: Handle,
     pub(crate) origin: OriginLabel,
-    /// None for a client's: its session says who sends.
+    /// `None` for a client's transfer: its session says who sends.
     pub(crate) direction: Option<DirectionLabel>,
     pub(crate) session: Arc<SessionCounters>,
 }
 
-/// Figures that a session has for all of its requests together.
+/// How much of a session's figures is counted. All requests of a session share these figures.
 #[derive(Debug, Default)]
 pub(crate) struct SessionCounters(Mutex<Wire>);
 
@@ -52,7 +53,7 @@ struct Wire {
     retransmitted: u64,
 }
 
-/// Held by who runs the transfer.
+/// Keeps a transfer in the metrics. Whoever runs the transfer holds it.
 pub(crate) struct WatchGuard {
     metrics: Arc<Metrics>,
     key: u64,
@@ -71,20 +72,20 @@ impl std::fmt::Debug for WatchGuard {
 }
 
 impl Drop for WatchGuard {
-    /// What it has done since the last look is counted.
+    /// Counts what the transfer has done since the last look.
     fn drop(&mut self) {
         self.metrics.unwatch(self.key);
     }
 }
 
-/// All that run.
+/// All running transfers.
 #[derive(Debug, Default)]
 pub(super) struct RunningTransfers {
     next: u64,
     all: BTreeMap<u64, (WatchedTransfer, CountedPart)>,
 }
 
-/// What of one transfer is counted.
+/// How much of one transfer is counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct CountedPart {
     bytes: u64,
@@ -92,7 +93,7 @@ struct CountedPart {
     failed: u64,
 }
 
-/// What all that run do together.
+/// Sums over all running transfers.
 #[derive(Debug, Default)]
 pub(super) struct TransferSums {
     pub(super) running: BTreeMap<(OriginLabel, DirectionLabel), i64>,
@@ -103,7 +104,7 @@ pub(super) struct TransferSums {
     pub(super) stages: BTreeMap<(&'static str, &'static str), f64>,
 }
 
-/// Of several figures.
+/// Mean and maximum of several figures.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
     sum: f64,
@@ -123,7 +124,8 @@ impl Spread {
     }
 }
 
-/// What is new. A count that is lower than before is of a session that was begun anew, and all of it is new.
+/// The growth of a count since the last look. If the count is lower than before, its session has begun again,
+/// and all of it is new.
 pub(super) fn grown(now: u64, before: &mut u64) -> u64 {
     let new = if now < *before { now } else { now - *before };
     *before = now;
@@ -159,7 +161,8 @@ impl WatchedTransfer {
                 counted.wire_bytes.inc_by(grown(bytes, &mut wire.bytes));
                 counted.retransmitted.inc_by(grown(retransmitted, &mut wire.retransmitted));
             }
-            // Several requests show the figures of one session, and those that have ended show old ones.
+            // Several requests show the figures of one session, and requests that have ended show old
+            // figures.
             OriginLabel::Client => {
                 counted.wire_bytes.inc_by(bytes.saturating_sub(wire.bytes));
                 counted.retransmitted.inc_by(retransmitted.saturating_sub(wire.retransmitted));
@@ -183,7 +186,7 @@ impl RunningTransfers {
         }
     }
 
-    /// Counts what is new, and says how things are.
+    /// Counts the growth of all figures, and sums up the present state.
     pub(super) fn look(&mut self, counted: &CounterMetrics) -> TransferSums {
         let mut sums = TransferSums::default();
         for (watched, done) in self.all.values_mut() {
@@ -241,7 +244,7 @@ mod tests {
         flows.look(&counted);
         flows.look(&counted);
         assert_eq!(bytes(&counted, "sent"), 100);
-        // What was found there has not moved.
+        // Content that was already there has not moved.
         handle.counts().found(1000);
         handle.counts().bytes_done.fetch_add(50, Relaxed);
         flows.look(&counted);

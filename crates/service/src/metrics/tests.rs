@@ -1,4 +1,5 @@
-//! What is served keeps to the rules of OpenMetrics, has bounded labels, and is all that the dashboard, the alerts and the page name.
+//! Tests that the metrics follow the rules of OpenMetrics, that their labels are bounded, and that dashboard,
+//! alerts and documentation name only metrics that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,20 +13,20 @@ use crate::node::NodeSettings;
 /// One series: its name, its labels, its value.
 type Series = (String, BTreeMap<String, String>, f64);
 
-/// A text that was read as the specification has it.
+/// A text that was parsed by the specification.
 #[derive(Debug, Default)]
 struct Exposition {
-    /// Name of the family, type and unit.
+    /// By the name of the family: its type and unit.
     families: BTreeMap<String, (String, Option<String>)>,
     series: Vec<Series>,
 }
 
 impl Exposition {
-    /// From: OpenMetrics 1.0.0, "Text format" and "Suffixes". What breaks a rule ends the test.
+    /// From: OpenMetrics 1.0.0, "Text format" and "Suffixes". A broken rule fails the test.
     fn read(text: &str) -> Exposition {
         let mut read = Exposition::default();
         let mut family = String::new();
-        let body = text.strip_suffix("# EOF\n").expect("it ends with EOF");
+        let body = text.strip_suffix("# EOF\n").expect("the text ends with EOF");
         for line in body.lines() {
             if let Some(rest) = line.strip_prefix("# ") {
                 let (kind, rest) = rest.split_once(' ').unwrap();
@@ -113,7 +114,7 @@ impl Fixture {
         &self.node.metrics
     }
 
-    /// Something of everything has happened, to this many of each.
+    /// Makes everything happen this many times.
     fn fill(&self, count: u64) -> Vec<WatchGuard> {
         let metrics = self.metrics();
         let error = Error::new(Code::NoSpace, "there is no room in /secret/path for token fhp_abc");
@@ -161,7 +162,7 @@ fn what_is_served_keeps_to_the_rules_and_says_how_things_are() {
     for (name, labels, value) in &read.series {
         if name.ends_with("_total") {
             let labels: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-            assert!(after.value(name, &labels) >= *value, "{name} went back");
+            assert!(after.value(name, &labels) >= *value, "the counter {name} went down");
         }
     }
 }
@@ -175,7 +176,7 @@ fn labels_stay_bounded_after_hundreds_of_jobs() {
     let text = fixture.metrics().text(&fixture.node, Format::OpenMetrics).unwrap();
     assert_eq!(Exposition::read(&text).series.len(), few);
     for told in ["/secret", "fhp_", fixture.folder.path().to_str().unwrap()] {
-        assert!(!text.contains(told), "{told} is in a label");
+        assert!(!text.contains(told), "a label contains {told}");
     }
     drop(running);
 }
@@ -200,7 +201,7 @@ fn repository(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Words of a text that are names of metrics.
+/// The words of a text that are names of metrics.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c| !is_part(c)).filter(|word| {
@@ -209,7 +210,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.map(ToString::to_string).collect()
 }
 
-/// All names that series can have, those among them that are there only when something runs.
+/// The names of all series, including those that exist only while something runs.
 fn served() -> BTreeSet<String> {
     let fixture = Fixture::new();
     let metrics = fixture.metrics();
@@ -255,12 +256,12 @@ fn dashboard_and_alerts_name_what_is_served() {
         let names = named(&text);
         assert!(names.len() > 5, "{what}: {names:?}");
         for name in names {
-            assert!(served.contains(&name), "{what} names {name}, which is not served");
+            assert!(served.contains(&name), "{what} names {name}, which does not exist");
         }
     }
 }
 
-/// The table of the page has each family once: name, type, labels, meaning.
+/// The table of the page lists each family once: name, type, labels, meaning.
 #[test]
 fn the_page_has_every_metric() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! What there is at a place, here or at a peer, as far as a caller reaches.
+//! Lists a directory, here or at a peer, as far as the caller reaches.
 
 use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape};
 use farhaul_session::{Code, Error};
@@ -8,30 +8,30 @@ use utoipa::ToSchema;
 use super::Node;
 use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
 
-/// Entries of one directory that are listed.
+/// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EntryView {
-    /// Its name, with bytes that are no UTF-8 as `\xff`.
+    /// Its name. Bytes that are not UTF-8 are written as `\xff`.
     pub name: String,
     /// `file`, `directory`, `symlink` and so on.
     pub kind: &'static str,
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     pub size: u64,
-    /// Seconds since 1970.
+    /// When it was last modified, in seconds since 1970.
     pub mtime_s: i64,
-    /// Permission bits.
+    /// The permission bits.
     pub mode: u32,
 }
 
-/// What there is at a place.
+/// The entries of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct DirectoryView {
-    /// By name.
+    /// The entries, sorted by name.
     pub files: Vec<EntryView>,
-    /// There are more, which are not listed.
+    /// True if there are more entries than are listed.
     pub is_cut: bool,
 }
 
@@ -39,7 +39,10 @@ impl Node {
     /// Lists a directory.
     pub(crate) fn browse(&self, caller: &Caller, place: &str) -> Result<DirectoryView, Error> {
         let bad = || {
-            Error::new(Code::BadLocation, format!("{place}: a backslash stands before x and two hex digits"))
+            Error::new(
+                Code::BadLocation,
+                format!("{place}: a backslash must be followed by x and two hex digits"),
+            )
         };
         let bytes = farhaul::unescape(place).ok_or_else(bad)?;
         let parsed = {
@@ -47,7 +50,7 @@ impl Node {
             LocationSpec::parse(&std::ffi::OsString::from_vec(bytes))?
         };
         if parsed.is_input() || parsed.is_made() || parsed.is_sink() {
-            return Err(Error::new(Code::BadLocation, format!("{place}: there is no directory")));
+            return Err(Error::new(Code::BadLocation, format!("{place}: this is not a directory")));
         }
         caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![parsed.clone()])))?;
         if let LocationSpec::Local(path) = &parsed {
@@ -65,7 +68,7 @@ impl Node {
         let remote = Remote::at(&location, NetworkOptions::default())?;
         let mut listing = DirectoryView { files: Vec::new(), is_cut: false };
         for listed in remote.list(b"", Depth::One)? {
-            // The directory itself is the first.
+            // The first entry is the directory itself.
             let ListItem::Entry(entry) = listed? else { continue };
             if entry.path.is_empty() {
                 continue;

@@ -1,4 +1,4 @@
-//! The node's caps: changed, shown, and the rates that hold now.
+//! The node's caps: sets, removes and shows them, and keeps their rates up to date.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -20,20 +20,20 @@ use crate::metrics::CapFigures;
 use crate::store::caps;
 use farhaul_handover::Held as _;
 
-/// A cap as it stands.
+/// A cap, with its present state.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct CapView {
     /// Its name.
     pub name: String,
     #[serde(flatten)]
     pub cap: Cap,
-    /// The rate that holds now; none for no limit of its own.
+    /// The rate that holds now; null if the cap has no limit of its own.
     pub now_bps: Option<u64>,
-    /// Sessions in it, and in what stands in it.
+    /// Sessions in the cap and in the caps below it.
     pub sessions: u64,
     /// Bytes of IP packets that have gone through it since the service was started.
     pub moved_bytes: u64,
-    /// When the schedule has another one.
+    /// When the schedule changes the rate next.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_change: Option<Timestamp>,
 }
@@ -46,12 +46,13 @@ pub(super) struct NodeCaps {
     pub(super) assigned: Vec<PeerAssignment>,
 }
 
-/// A peer of the configuration whose traffic is to count in a cap, also where that was set anew since.
+/// A peer of the configuration that names a cap. Its traffic counts there, also if the cap itself was set
+/// anew since.
 #[derive(Debug, Clone)]
 pub(super) struct PeerAssignment {
     cap: String,
     host: HostPattern,
-    /// By which it is known when it comes as a client.
+    /// The key by which the peer is known when it connects as a client.
     key: Option<String>,
 }
 
@@ -100,12 +101,12 @@ impl CapView {
 }
 
 impl Node {
-    /// All that there are: those of the configuration, and those that were set, which go before them.
+    /// All caps: those of the configuration, and those that were set, which replace caps of the same name.
     pub(super) fn caps(&self) -> Caps {
         self.caps.lock().in_any_case().all()
     }
 
-    /// The configuration has these caps, and peers that are in them.
+    /// Takes over the caps of a new configuration, and its peers that name caps.
     pub(crate) fn set_base_caps(&self, config: &Config) -> Result<(), Error> {
         let mut caps = self.caps.lock().in_any_case();
         let (base, assigned) = (spec::of_config(config), PeerAssignment::of_config(config));
@@ -118,7 +119,7 @@ impl Node {
         Ok(())
     }
 
-    /// The engine has the caps at the rates of this moment; yields when one of these changes.
+    /// Applies the rates of this moment to the engine's caps. Yields when one of them changes next.
     pub(super) fn follow_schedules(&self) -> Option<Timestamp> {
         self.apply_caps(&self.caps.lock().in_any_case())
     }
@@ -127,7 +128,7 @@ impl Node {
         self.live_caps.apply(&caps.all(), timestamp(self.clock.now_ms()))
     }
 
-    /// All caps, with the rates that hold now. The host's is there, also if nobody has set it.
+    /// All caps, with the rates that hold now. The host's is always listed.
     pub(crate) fn list_caps(&self, caller: &Caller) -> Result<Vec<CapView>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let now = timestamp(self.clock.now_ms());
@@ -136,7 +137,7 @@ impl Node {
         Ok(caps.iter().map(|(name, cap)| CapView::new(name, cap, now, self.live_caps.usage(name))).collect())
     }
 
-    /// What each cap allows, and what goes through it.
+    /// The limit and the use of each cap.
     pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
         let now = timestamp(self.clock.now_ms());
         let figures = |(name, cap): (&String, &Cap)| {
@@ -147,13 +148,13 @@ impl Node {
         self.caps().iter().map(figures).collect()
     }
 
-    /// One of them.
+    /// One cap.
     pub(crate) fn show_cap(&self, caller: &Caller, name: &str) -> Result<CapView, Error> {
         let all = self.list_caps(caller)?;
         all.into_iter().find(|cap| cap.name == name).ok_or_else(|| no_such(name))
     }
 
-    /// The cap of this name is this one from now on, also for what runs.
+    /// Sets the cap of this name, also for running sessions.
     pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: Cap) -> Result<CapView, Error> {
         caller.may(CallerDeed::Any(Scope::Admin))?;
         let named = name.to_string();
@@ -170,14 +171,14 @@ impl Node {
         Ok(view)
     }
 
-    /// There is no such cap any more: what was in it is in the one that is about it then.
+    /// Removes a cap. Its sessions move to the cap that fits them then.
     pub(crate) fn remove_cap(&self, caller: &Caller, name: &str) -> Result<(), Error> {
         caller.may(CallerDeed::Any(Scope::Admin))?;
         let named = name.to_string();
         self.change_caps(|caps| {
             caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {
-                true => Error::new(Code::NotNow, format!("the cap {named} stands in the configuration"))
-                    .with_hint("take it out there, or set another rate"),
+                true => Error::new(Code::NotNow, format!("the cap {named} is set in the configuration"))
+                    .with_hint("remove it there, or set another rate"),
                 false => no_such(&named),
             })?;
             let named = named.clone();
@@ -208,7 +209,7 @@ impl Node {
 
 fn no_such(name: &str) -> Error {
     let name = farhaul_text::printable(name.as_bytes(), 80);
-    Error::new(Code::NoSuchThing, format!("there is no cap {name}"))
+    Error::new(Code::NoSuchThing, format!("no cap is called {name}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The one thread that starts, watches and ends jobs.
 //!
-//! It sleeps until something has happened or the next job is due. While transfers run it looks at them once a second; while none
-//! runs, it wakes only to see whether the clock was set.
+//! It sleeps until something happens or the next job is due. While transfers run it looks at them once a
+//! second; while none runs, it wakes only to check whether the clock was set.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -31,16 +31,17 @@ use farhaul_session::options::Policy;
 
 /// How often transfers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same while the size of one with a deadline is becoming known.
+/// How often transfers are looked at while one of them has just begun under a deadline, or was just changed.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
-/// How often it is looked whether the clock was set.
+/// How often to check whether the clock was set.
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
 pub(crate) const STOP_TIME: Duration = Duration::from_secs(20);
-/// How often what is too old, or too much, is forgotten.
+/// How often records that are too old, or too many, are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
-/// The thread, with those beside it: the courier and the watched folders. They end when the service does.
+/// The thread, and the threads beside it: the courier and those of watched folders. They end when the service
+/// does.
 pub(crate) struct Conductor {
     node: Arc<Node>,
     thread: Option<JoinHandle<()>>,
@@ -75,7 +76,7 @@ impl Conductor {
         }
     }
 
-    /// Waits for its end, which [`Node::stop`] asks for.
+    /// Waits until the thread has ended, which [`Node::stop`] asks for.
     pub(crate) fn wait(mut self) {
         self.node.watches.end();
         if let Some(thread) = self.thread.take() {
@@ -129,7 +130,7 @@ impl Work {
         }
     }
 
-    /// Does what is due; says how long nothing will be.
+    /// Does what is due. Yields how long to sleep at most.
     fn tick(&mut self) -> Duration {
         let node = self.node.clone();
         let step_ms = self.steps.look(node.clock.now_ms(), node.clock.since_boot());
@@ -198,7 +199,7 @@ impl Work {
             owner: &active.row.owner,
         };
         let is_queued = |active: &&Active| active.row.state == JobState::Queued;
-        // One that is held has a session, and takes no place: it does not go on before somebody wants it to.
+        // A paused job keeps its session but takes no slot: it does not go on before somebody resumes it.
         let runs = |active: &&Active| active.transfer.is_some() && active.row.state == JobState::Running;
         let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
         let places = settings.running;
@@ -207,7 +208,7 @@ impl Work {
         }
         let mut queued: Vec<_> = jobs
             .filter(is_queued)
-            // The transfer of an earlier attempt has to be gone.
+            // The transfer of an earlier attempt must have ended.
             .filter(|active| active.transfer.is_none())
             .map(|active| Candidate {
                 id: active.row.id,
@@ -220,13 +221,13 @@ impl Work {
     }
 }
 
-/// A priority of one more is twice the share under a cap.
+/// The weight under a cap: each step of priority doubles it.
 pub(super) fn weight_of(priority: u8) -> f64 {
     2_f64.powi(i32::from(priority) - 5)
 }
 
 impl Node {
-    /// A job that has ended leaves memory, unless it has begun another run meanwhile.
+    /// Removes a job that has ended from memory, unless it has begun another run meanwhile.
     fn leave(&self, id: JobId) {
         let mut jobs = self.jobs();
         if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
@@ -239,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Begins the job's next attempt. One that cannot begin has failed.
+    /// Begins the job's next attempt. A job that cannot begin has failed.
     fn start(&self, active: &mut Active, serial: u64, now_ms: i64) {
         if self.step(active, JobStep::Start).is_err() {
             return;
@@ -279,7 +280,7 @@ impl Node {
         }
         job.manifest = Some(self.manifest_of(row));
         let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
-        // In the transfer's own thread: a name may have to be looked up.
+        // This runs in the transfer's own thread, as it may look up a name.
         let place = move || caps.place(CapSubject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
         let before = self.before(row, now_ms)?;
@@ -299,7 +300,7 @@ impl Node {
         Ok(transfer)
     }
 
-    /// Hooks hear of the files of this attempt from now on.
+    /// Makes the feeds by which hooks get the files of this attempt.
     fn begin_feeds(&self, row: &JobRow) -> Option<Receiver<()>> {
         let settings = self.settings();
         let hooks = outbox::hooks_of(&settings, row, HookMoment::File);
@@ -328,13 +329,13 @@ impl Node {
             (hook.clone(), outbox::message(HookMoment::Pre, outbox::hook_id(row, hook), now_ms, job))
         };
         let hooks: Vec<_> = outbox::hooks_of(&settings, row, HookMoment::Pre).map(told).collect();
-        let cannot = |error| Error::of_host("cannot make what ends a hook".to_string(), error);
+        let cannot = |error| Error::of_host("cannot make the event that stops a hook".to_string(), error);
         let stop = (!hooks.is_empty()).then(hooks::ProgramStop::new).transpose().map_err(cannot)?;
         let known = self.begin_feeds(row);
         Ok(PreHooks { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
     }
 
-    /// What the engine is to run for a document, within what its owner reaches.
+    /// The copy that the engine runs for a document, confined to what the job's owner reaches.
     pub(super) fn prepared(
         &self,
         spec: &JobSpec,
@@ -352,7 +353,7 @@ impl Node {
         Ok(job)
     }
 
-    /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.
+    /// A time that was counted from an earlier moment moves with the clock; a time that is a date stays.
     fn follow_clock(&self, active: &mut Active, step_ms: i64) {
         let is_span = match active.row.state {
             JobState::Retrying => true,
@@ -369,8 +370,8 @@ impl Node {
         }
     }
 
-    /// What those that run have done since the last look, and what is to be done about it: all of them, or those that are
-    /// looked at more often.
+    /// Looks at running transfers and reacts to what they have done: at all, or only at those that need it
+    /// more often.
     fn look_at_transfers(
         &self,
         jobs: &mut std::collections::BTreeMap<JobId, Active>,
@@ -378,7 +379,7 @@ impl Node {
         now_ms: i64,
     ) {
         let mut told = Vec::new();
-        // One that is held would keep a service that is ending for as long as it may.
+        // A paused job must not keep a service alive that is ending.
         let held_max = match self.is_draining() {
             true => Duration::ZERO,
             false => Duration::from_secs(self.settings().held_session_s),
@@ -416,13 +417,13 @@ impl Node {
         match prospect {
             Prospect::Misses { takes } if takes < Duration::from_secs(86_400 * 365) => {
                 let text = format!(
-                    "it will not be finished by {by}: as things stand it takes {} s more",
+                    "it will not be finished by {by}: at the present rate it takes {} s more",
                     takes.as_secs()
                 );
                 self.say(active, "warning", &text);
             }
             Prospect::Misses { .. } => {
-                self.say(active, "warning", &format!("it will not be finished by {by}, as nothing moves"));
+                self.say(active, "warning", &format!("it will not be finished by {by}: nothing moves"));
             }
             Prospect::Makes => self.say(active, "info", &format!("it will be finished by {by}")),
             Prospect::Open => {}
@@ -430,7 +431,7 @@ impl Node {
         self.show(active);
     }
 
-    /// What its transfer has told goes into the job's log.
+    /// Writes the events of a job's transfer to the job's log.
     pub(super) fn write_heard(&self, active: &mut Active) {
         let Some(transfer) = &active.transfer else { return };
         let (events, left_out) = transfer.take_heard();

@@ -1,8 +1,9 @@
-//! The thread that tells what is to be told: it takes what is due from the store, runs programs and delivers webhooks, and
-//! writes down what came of it.
+//! The thread that notifies hooks and webhooks: it takes what is due from the store, runs programs and
+//! delivers webhooks, and writes the outcome back.
 //!
-//! Always true: what is in the store and not over is told, after a restart too; at most so many are told at a time; of one job
-//! one program runs at a time, in the order of what has happened. When nothing is due the thread sleeps.
+//! Always true: every delivery in the store is made, also after a restart; the number of programs and
+//! webhooks at a time is bounded; for one job, one program runs at a time, in the order of events. The thread
+//! sleeps while nothing is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,19 +29,20 @@ use crate::job::{JobId, JobState};
 use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::{feeds, jobs};
 
-/// Programs that run at a time.
+/// The most programs that run at a time.
 const PROGRAMS_MAX: usize = 4;
-/// Webhooks that are delivered at a time: each takes a connection and a few pages of memory.
+/// The most webhooks that are delivered at a time: each takes a connection and a few pages of memory.
 const WEBHOOKS_MAX: usize = 8;
-/// Hooks and runs whose files are being told; others wait until some of these are over.
+/// The most feeds that are served at a time; further ones wait until some of these are over.
 const FEEDS_MAX: usize = 256;
-/// No webhook waits longer: the longest pause, and some.
+/// A webhook that is due later than this counts as due: no pause is that long, so the clock was set back.
 const AHEAD_MS: i64 = 2 * 86_400_000;
-/// When something is due at a time, the clock is looked at so often: it may be set.
+/// How often to look at the clock while something is due later: it may be set.
 const CLOCK_EVERY: Duration = Duration::from_secs(60);
-/// After this the store is asked again when it could not answer.
+/// How long to wait before asking the store again after it has failed.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How long programs may take to stop when the service ends, which is what they get between SIGTERM and SIGKILL, and some.
+/// How long programs may take to stop when the service ends: a little more than the time between SIGTERM and
+/// SIGKILL.
 const STOP_TIME: Duration = Duration::from_secs(7);
 
 /// Wakes the courier.
@@ -54,7 +56,7 @@ struct Inner {
 }
 
 impl CourierBell {
-    /// There may be something to tell.
+    /// Wakes it: there may be something to deliver.
     pub(super) fn ring(&self) {
         self.0.notify.notify_one();
     }
@@ -75,7 +77,7 @@ impl Courier {
             .enable_all()
             .build()
             .map_err(Error::no_thread)?;
-        let stop = ProgramStop::new().map_err(Error::io("cannot make what ends hooks"))?;
+        let stop = ProgramStop::new().map_err(Error::io("cannot make the event that stops hooks"))?;
         let (to_work, done) = unbounded_channel();
         let work = Work {
             node: node.clone(),
@@ -98,7 +100,7 @@ impl Courier {
         Ok(Courier { thread, bell: node.bell.clone(), stop })
     }
 
-    /// Ends it. What is under way is told again by the next process.
+    /// Ends the thread. Deliveries that it was making are made again by the next process.
     pub(super) fn end(self) {
         self.bell.0.is_over.store(true, Relaxed);
         self.stop.stop();
@@ -107,14 +109,14 @@ impl Courier {
     }
 }
 
-/// What has come to its end.
+/// The result of work that has ended.
 enum CourierResult {
     Webhook(DeliveryRow, DeliveryOutcome),
     Program(DeliveryRow, Hook, Result<ProgramEnd, Error>),
     Batch(String, u64, Hook, String, Result<ProgramEnd, Error>),
-    /// The store has what came of the delivery of this id.
+    /// The store has the outcome of the delivery with this id.
     Stored(String),
-    /// The store has that a batch of this feed was told.
+    /// The store knows that a batch of this feed was delivered.
     Advanced(String),
 }
 
@@ -124,12 +126,12 @@ struct Work {
     to_work: UnboundedSender<CourierResult>,
     /// Deliveries whose outcome is not in the store yet.
     under_way: BTreeSet<String>,
-    /// Jobs of which a program runs.
+    /// Jobs for which a program runs.
     jobs: BTreeSet<String>,
     programs: usize,
     webhooks: usize,
     feeds: BTreeMap<String, HookFeed>,
-    /// What delivers, and the configuration that it was made by.
+    /// The sender, and the settings and addresses that it was made for.
     sender: Option<(WebhookSettings, Option<OwnAddresses>, Arc<WebhookSender>)>,
     began: Instant,
 }
@@ -139,7 +141,7 @@ impl Work {
         let bell = self.node.bell.clone();
         while !bell.0.is_over.load(Relaxed) {
             let wait = self.tell_due().unwrap_or_else(|error| {
-                tracing::error!(%error, "it cannot be seen what is to be told");
+                tracing::error!(%error, "cannot read from the store what to deliver");
                 Some(AGAIN)
             });
             let sleep = async {
@@ -159,7 +161,7 @@ impl Work {
         }
     }
 
-    /// Begins what is due and has room; says how long nothing else will be.
+    /// Begins what is due, as far as there is room. Yields how long to wait for the next that is due.
     fn tell_due(&mut self) -> Result<Option<Duration>, Error> {
         let files = self.tell_files()?;
         self.run_programs()?;
@@ -182,7 +184,7 @@ impl Work {
             let (hook, message) = match parsed {
                 Ok(parsed) => parsed,
                 Err(error) => {
-                    self.close(&one, &format!("it cannot be read: {error}"));
+                    self.close(&one, &format!("the delivery cannot be read: {error}"));
                     continue;
                 }
             };
@@ -210,7 +212,7 @@ impl Work {
             let target = match serde_json::from_str::<WebhookTarget>(&one.target) {
                 Ok(target) => target,
                 Err(error) => {
-                    self.close(&one, &format!("it cannot be read: {error}"));
+                    self.close(&one, &format!("the delivery cannot be read: {error}"));
                     continue;
                 }
             };
@@ -233,7 +235,7 @@ impl Work {
         }))
     }
 
-    /// Made anew when the configuration is another one.
+    /// The sender. It is made anew when the settings have changed.
     fn sender(&mut self) -> Result<Arc<WebhookSender>, Error> {
         let settings = self.node.settings();
         let own = self.node.own.get();
@@ -293,7 +295,8 @@ impl Work {
         let serial = feed.row.serial;
         if let Some(to_at) = told.to_fix {
             let id = id.to_string();
-            // What is in the store is what is told: if it cannot be written, the feed begins again from there.
+            // The batch's end is stored first, so that a later process delivers the same batch. If it cannot
+            // be stored, the feed begins again from what the store has.
             let row = feed.row.clone();
             let is_fixed =
                 self.node.store.write(move |transaction| feeds::fix(transaction, &id, serial, to_at));
@@ -302,7 +305,7 @@ impl Work {
                 return is_fixed.map(|_| ());
             }
         } else {
-            // It was read from this manifest only if the manifest was not begun anew meanwhile.
+            // If the manifest was begun anew meanwhile, this batch is not of it any more.
             let now = self.node.store.read(|connection| feeds::serial(connection, id))?;
             if now != Some(serial) {
                 self.feeds.remove(id);
@@ -325,7 +328,7 @@ impl Work {
         Ok(())
     }
 
-    /// As the job stands now.
+    /// The message for files, with the job as it is now.
     fn file_message(&self, job: &str, delivery: String) -> HookMessage {
         let now_ms = self.node.clock.now_ms();
         let job = job.parse::<JobId>().ok().and_then(|id| self.node.words_now(id)).unwrap_or_default();
@@ -339,7 +342,8 @@ impl Work {
             None => {}
             Some(CourierResult::Stored(id)) => drop(self.under_way.remove(&id)),
             Some(CourierResult::Advanced(id)) => {
-                // What was read ahead stays, but for a batch that an earlier process had read.
+                // Entries that were read ahead stay; but after a batch of an earlier process the feed begins
+                // again from the store.
                 self.feeds.retain(|there, feed| *there != id || !feed.is_recovering);
                 if let Some(feed) = self.feeds.get_mut(&id) {
                     feed.is_busy = false;
@@ -372,7 +376,8 @@ impl Work {
         }
     }
 
-    /// False if the service has ended the program: the next process runs it again.
+    /// Logs how a program ended. Yields false if the service has stopped the program: then the next process
+    /// runs it again.
     fn log_run(&self, job: &str, delivery: &str, hook: &Hook, ran: &Result<ProgramEnd, Error>) -> bool {
         let (level, text, event) = match ran {
             Ok(finished) if finished.stopped => return false,
@@ -405,7 +410,7 @@ impl Work {
             }
             DeliveryOutcome::Refused { why } => {
                 self.close(one, &why);
-                ("warning", format!("the webhook was not delivered, and is given up: {why}"))
+                ("warning", format!("the webhook was not delivered and is given up: {why}"))
             }
             DeliveryOutcome::Retry { why, .. } if attempt >= ATTEMPTS_MAX => {
                 self.close(one, &why);
@@ -431,7 +436,7 @@ impl Work {
         self.log(&one.job, level, &text, &event.to_string());
     }
 
-    /// It is over.
+    /// Notes in the store that a delivery is over.
     fn close(&mut self, one: &DeliveryRow, outcome: &str) {
         self.under_way.insert(one.id.clone());
         let (id, now_ms, outcome) = (one.id.clone(), self.node.clock.now_ms(), outcome.to_string());
@@ -475,7 +480,7 @@ async fn post(
     sender.deliver(&post).await
 }
 
-/// The same for a message, and another one for each.
+/// A number that differs from message to message, but stays the same for one message.
 fn seed(id: &str) -> u64 {
     let digest = blake3::hash(id.as_bytes());
     let bytes = digest.as_bytes();
@@ -483,7 +488,7 @@ fn seed(id: &str) -> u64 {
 }
 
 impl Node {
-    /// A job as programs know it, as it stands now.
+    /// A job in the form that programs get, as it is now.
     fn words_now(&self, id: JobId) -> Option<hooks::JobWords> {
         if let Some(active) = self.jobs().get(&id) {
             let (row, figures) = (&active.row, &active.row.figures);

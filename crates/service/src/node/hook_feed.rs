@@ -1,7 +1,8 @@
-//! What a hook is told of the files of a run: batches of what the run's manifest has, while it grows and to its end.
+//! Feeds hooks with the files of a run: reads the run's manifest while it grows, and makes batches of its
+//! entries.
 //!
-//! Always true: a batch is fixed in the store before it is told, so that it has the same files if it has to be told again; of
-//! what waits no more is in memory than a batch or two.
+//! Always true: the end of a batch is stored before the batch is delivered, so that it has the same files if
+//! it is delivered again; of the entries that wait, only one or two batches are in memory.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,41 +16,41 @@ use super::manifests::{LINE_MAX, ManifestPageLine};
 use crate::hooks::{ErrorWords, FileResult, FileWords, HookBatch, HookBatcher};
 use crate::store::feeds::FeedRow;
 
-/// Bytes of a manifest that are read at a time.
+/// How many bytes of a manifest are read at a time.
 const READ_MAX: u64 = 256 << 10;
 
-/// What the digests of manifests are: up to 1 MiB they are BLAKE3's.
+/// The name of the digests in manifests. Up to 1 MiB they are plain BLAKE3.
 const DIGEST: &str = "blake3-tree-1MiB";
 
-/// A file, and where its line ends.
+/// A file, and the offset at which its line ends.
 type Item = (FileWords, u64);
 
-/// One hook and one run.
+/// The feed of one hook for one run.
 pub(super) struct HookFeed {
     pub(super) row: FeedRow,
     batcher: HookBatcher<Item>,
     read_to: u64,
     ready: VecDeque<HookBatch<Item>>,
-    /// A batch is being fixed, told, or written down as told.
+    /// True if a batch is being stored, delivered, or noted as delivered.
     pub(super) is_busy: bool,
-    /// The batch is one that an earlier process had fixed.
+    /// True if that batch was stored by an earlier process.
     pub(super) is_recovering: bool,
 }
 
-/// A batch to be told.
+/// A batch to deliver.
 pub(super) struct HookBatchPart {
     pub(super) number: u64,
     pub(super) files: Vec<FileWords>,
-    /// Where it ends; none if that is in the store already.
+    /// The offset of its end, to be stored; `None` if the store has it already.
     pub(super) to_fix: Option<u64>,
 }
 
-/// What a feed has to do now.
+/// The next step of a feed.
 pub(super) enum FeedStep {
     Tell(HookBatchPart),
-    /// All was told.
+    /// Everything was delivered.
     Over,
-    /// There is nothing to tell before this.
+    /// There is nothing to deliver before this time.
     Wait(Option<Duration>),
 }
 
@@ -66,7 +67,8 @@ impl HookFeed {
         }
     }
 
-    /// The store has this now. Whether the run's manifest was begun anew, or the row is as it was or further on.
+    /// Takes over the row that the store has now. With another serial number the run's manifest was begun
+    /// anew, and so is the feed.
     pub(super) fn follow(&mut self, row: FeedRow) {
         if self.row.serial == row.serial {
             self.row = row;
@@ -75,10 +77,10 @@ impl HookFeed {
         }
     }
 
-    /// What is to be done now. `manifest` is that of the run, which may not be there yet.
+    /// Says what to do now. `manifest` is the path of the run's manifest, which may not exist yet.
     pub(super) fn next(&mut self, manifest: &Path, now: Duration) -> FeedStep {
         if let Some(to_at) = self.row.to_at {
-            // An earlier process has fixed it, and may have told it.
+            // An earlier process has stored the end of this batch, and may have delivered it.
             let (files, _) = read(manifest, self.row.from_at, Some(to_at));
             let files = files.into_iter().map(|(words, _)| words).collect();
             return FeedStep::Tell(HookBatchPart { number: self.row.told + 1, files, to_fix: None });
@@ -103,7 +105,7 @@ impl HookFeed {
         }
     }
 
-    /// Whether the present end of the manifest was reached.
+    /// Reads on. Yields whether it has reached the present end of the manifest.
     fn read_more(&mut self, manifest: &Path, now: Duration) -> bool {
         let from = self.read_to;
         let (items, read_to) = read(manifest, from, None);
@@ -116,7 +118,7 @@ impl HookFeed {
     }
 }
 
-/// The files between two places of a manifest, and how far was read.
+/// The files between two offsets of a manifest, and the offset up to which it was read.
 fn read(manifest: &Path, from: u64, to: Option<u64>) -> (Vec<Item>, u64) {
     let (mut items, mut at) = (Vec::new(), from);
     let Ok(file) = File::open(manifest) else { return (items, at) };
@@ -129,7 +131,7 @@ fn read(manifest: &Path, from: u64, to: Option<u64>) -> (Vec<Item>, u64) {
         let mut line = Vec::new();
         match lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
             Ok(len) if len > 0 && (line.last() == Some(&b'\n') || len as u64 == LINE_MAX) => at += len as u64,
-            // The last line of a run that goes on may be half there.
+            // The last line may be incomplete while the run goes on.
             Ok(_) | Err(_) => break,
         }
         items.extend(words(&line).map(|words| (words, at)));
@@ -197,17 +199,21 @@ mod tests {
         .unwrap();
         assert!(matches!(feed.next(&path, second(1)), FeedStep::Wait(Some(due)) if due == second(6)));
         write!(file, "{}{}{{\"path\":\"half", line("b"), line("c")).unwrap();
-        let FeedStep::Tell(told) = feed.next(&path, second(2)) else { panic!("two files are there") };
+        let FeedStep::Tell(told) = feed.next(&path, second(2)) else {
+            panic!("two files are there to deliver")
+        };
         let names =
             |told: &HookBatchPart| told.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
         assert_eq!((told.number, names(&told)), (1, vec!["a".to_string(), "b".to_string()]));
         assert_eq!(told.files[0].digest.as_deref(), Some("blake3-tree-1MiB:00"));
-        // The process is killed when it has fixed the batch.
+        // The process is killed after it has stored the end of the batch.
         let fixed = FeedRow { to_at: told.to_fix, ..row(2) };
         let mut later = HookFeed::new(FeedRow { hook: row(9).hook, ..fixed });
-        let FeedStep::Tell(again) = later.next(&path, second(0)) else { panic!("it is told again") };
+        let FeedStep::Tell(again) = later.next(&path, second(0)) else {
+            panic!("the batch must be delivered again")
+        };
         assert_eq!((again.number, names(&again), again.to_fix), (1, names(&told), None));
-        // The rest comes after its time, or at the end of the run.
+        // The rest comes when it has waited long enough, or at the end of the run.
         let advanced = FeedRow { told: 1, from_at: told.to_fix.unwrap(), ..row(2) };
         feed.follow(advanced.clone());
         assert!(matches!(feed.next(&path, second(3)), FeedStep::Wait(Some(_))));
@@ -215,7 +221,7 @@ mod tests {
         writeln!(file, "\",\"kind\":\"file\",\"result\":\"failed\",\"code\":\"FH-X\",\"error\":\"why\"}}")
             .unwrap();
         let FeedStep::Tell(rest) = ended.next(&path, second(0)) else {
-            panic!("the rest is told at the end")
+            panic!("the rest must come at the end")
         };
         assert_eq!((rest.number, names(&rest)), (2, vec!["c".to_string(), "half".to_string()]));
         assert_eq!(rest.files[1].error.as_ref().unwrap().code, "FH-X");

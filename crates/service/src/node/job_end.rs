@@ -1,4 +1,4 @@
-//! What becomes of a job whose transfer has ended, and what is kept of it.
+//! The end of a job's transfer: the step that the job takes, and the record that is kept.
 
 use farhaul::Report;
 use farhaul_session::Error;
@@ -17,7 +17,7 @@ use crate::store::history::{self, HistoryRecord, RecordPapers};
 use crate::store::jobs::{JobRow, RunFigures};
 
 impl Node {
-    /// A transfer has ended: the job takes the step that follows.
+    /// Handles the end of a transfer: the job takes the step that follows.
     pub(super) fn ended(&self, end: TransferEnd) {
         let mut jobs = self.jobs();
         let Some(active) = jobs.get_mut(&end.job) else { return };
@@ -47,7 +47,7 @@ impl Node {
         self.look();
     }
 
-    /// A job whose transfer could not even be started.
+    /// Handles a job whose transfer could not even be started.
     pub(super) fn failed_to_start(&self, active: &mut Active, error: &Error) {
         let now_ms = self.clock.now_ms();
         self.say(active, "warning", &error.to_string());
@@ -73,7 +73,7 @@ impl Node {
             (_, AttemptOutcome::Arrived) => {}
             (Some(StopReason::Cancel), _) => return JobStep::Cancel,
             (Some(StopReason::Interrupt), _) => {
-                // It was none of its attempts that failed.
+                // The attempt did not fail, so it does not count.
                 active.row.attempt = active.row.attempt.saturating_sub(1);
                 active.row.error = None;
                 return JobStep::Interrupted;
@@ -103,7 +103,8 @@ impl Node {
         }
     }
 
-    /// Takes the step, with what follows from it for the row. What is kept and told of a run that is over is written with it.
+    /// Takes the step and updates the row. The record and the deliveries of a run that is over are written in
+    /// the same transaction.
     pub(super) fn finish(&self, active: &mut Active, step: JobStep, over: Option<FinishedRun>, now_ms: i64) {
         if step == JobStep::Repeat {
             let row = &mut active.row;
@@ -131,7 +132,7 @@ impl Node {
             self.ring_when_stored();
         }
         if active.row.state.is_final() {
-            // It leaves memory when the store has it, so that at no moment it is nowhere.
+            // The job leaves memory only when the store has it, so that it can always be found.
             let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
             self.store.then(move || {
                 let _ = to_conductor.send(Signal::Stored(id));
@@ -154,21 +155,21 @@ impl Node {
                     |error| error.to_string(),
                 );
                 let text = format!(
-                    "attempt {} failed: {why}; the next one is at {}",
+                    "attempt {} failed: {why}; the next attempt is at {}",
                     active.row.attempt,
                     pause(active)
                 );
                 self.say(active, "warning", &text);
             }
             JobStep::Repeat => {
-                let text = format!("run {} has ended; the next one is at {}", active.row.run, pause(active));
+                let text = format!("run {} has ended; the next run is at {}", active.row.run, pause(active));
                 self.say(active, "info", &text);
             }
             _ => {}
         }
     }
 
-    /// The run has ended: what is kept of it, and told.
+    /// Makes the record and the deliveries of a run that has ended, and counts it.
     pub(super) fn over(
         &self,
         active: &Active,
@@ -222,7 +223,8 @@ impl Node {
     }
 }
 
-/// A run that is over: its record, and what is told of it. It is written once, together with the job's new state.
+/// A run that is over: its record and its deliveries, which are written in one transaction with the job's new
+/// state.
 pub(super) struct FinishedRun {
     job: String,
     run: u32,
@@ -233,7 +235,7 @@ pub(super) struct FinishedRun {
 }
 
 impl FinishedRun {
-    /// Of a run that has never begun nothing is kept.
+    /// Keeps no record: the run has never begun.
     pub(super) fn leave_no_record(&mut self) {
         self.is_recorded = false;
     }
@@ -247,13 +249,13 @@ impl FinishedRun {
     }
 }
 
-/// Which way a job's content goes.
+/// The direction of a job's content.
 pub(super) fn direction_of(row: &JobRow) -> DirectionLabel {
     let word = row.spec.places().map_or("local", |(from, to)| places::direction_of(&from, &to));
     DirectionLabel::of_job(word)
 }
 
-/// In what a run has ended.
+/// The state in which a run has ended.
 fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
     match step {
         JobStep::Cancel => JobState::Cancelled,
@@ -265,7 +267,7 @@ fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
     }
 }
 
-/// When a job that repeats runs again.
+/// When a repeating job runs again; `None` if it does not.
 pub(super) fn next_run(active: &Active, now_ms: i64) -> Option<i64> {
     let calendar = Calendar::new(active.row.spec.repeat.as_ref()?).ok()?;
     let began = timestamp(active.row.began_ms.unwrap_or(now_ms));

@@ -1,7 +1,7 @@
-//! Who somebody is by what he shows: a token, or a log-in, which a token or a one-time code has made.
+//! Finds out who a caller is: by a token, or by a log-in that was made with a token or a one-time code.
 //!
-//! Always true: a log-in lasts no longer than the token that it was made with; a code works once, and for a minute; codes are
-//! in memory alone, and bounded.
+//! Always true: a log-in lasts no longer than the token that made it; a code works once, within a minute;
+//! codes are only in memory, and their number is bounded.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -17,51 +17,51 @@ use crate::access::{Caller, CallerReach, Scope};
 use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
 
-/// How long a one-time code is good.
+/// How long a one-time code is valid.
 const CODE_MS: i64 = 60_000;
-/// Codes that are good at a time; a further one takes the oldest one's place.
+/// The most codes that are valid at a time; a further code replaces the oldest one.
 const CODES_MAX: usize = 32;
 
-/// By what a caller was known.
+/// How a caller was recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerProof {
-    /// The socket, which only the service's own user can open.
+    /// By the Unix socket, which only the service's own user can open.
     Socket,
-    /// A token of this hash.
+    /// By the token with this hash.
     Token([u8; 32]),
-    /// A log-in of this hash.
+    /// By the log-in with this hash.
     Login([u8; 32]),
 }
 
-/// Who somebody is.
+/// The identity of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallerIdentity {
-    /// Without an address.
+    /// The caller, without an address.
     pub(crate) caller: Caller,
-    /// What the maker of the token calls it.
+    /// The name that the maker of the token gave it.
     pub(crate) name: String,
     pub(crate) proof: CallerProof,
-    /// Until when what was shown is good.
+    /// When the token or log-in expires.
     pub(crate) expires_ms: Option<i64>,
 }
 
-/// Why somebody is nobody.
+/// Why a caller is not recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginRefusal {
-    /// What was shown is not known: it may be a guess.
+    /// The token, log-in or code is not known: it may be a guess.
     Unknown,
-    /// It was good, and is not any more; in words.
+    /// The token or log-in is no longer valid. The text says why.
     Over(String),
 }
 
-/// What was found, or why nobody is it; the outer error is the store's.
+/// The caller, or why it is not recognized. The outer error is an error of the store.
 pub(crate) type LoginResult = Result<Result<CallerIdentity, LoginRefusal>, Error>;
 
-/// What the node keeps of log-ins in memory.
+/// The codes and log-ins, as far as they are in memory.
 #[derive(Debug)]
 pub(crate) struct Logins {
     codes: Mutex<Vec<OneTimeCode>>,
-    /// Changes when a token or a log-in is withdrawn, so that answers without an end can end.
+    /// Changes when a token or a log-in is withdrawn, so that event streams can end.
     withdrawn: watch::Sender<u64>,
 }
 
@@ -79,7 +79,7 @@ struct OneTimeCode {
 }
 
 impl CallerIdentity {
-    /// Who comes over the socket.
+    /// The caller on the Unix socket.
     pub(crate) fn own_user() -> CallerIdentity {
         CallerIdentity {
             caller: Caller::local(),
@@ -110,17 +110,17 @@ impl CallerIdentity {
     }
 }
 
-/// Why a token is worth nothing now, if it is not.
+/// Why a token is not valid now; `None` if it is.
 fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
     match (row.revoked_ms, row.expires_ms) {
-        (Some(_), _) => Some(format!("the token {} is revoked", row.id)),
-        (None, Some(expires_ms)) if expires_ms <= now_ms => Some(format!("the token {} is expired", row.id)),
+        (Some(_), _) => Some(format!("the token {} was revoked", row.id)),
+        (None, Some(expires_ms)) if expires_ms <= now_ms => Some(format!("the token {} has expired", row.id)),
         (None, Some(_) | None) => None,
     }
 }
 
 impl Node {
-    /// Who it is that shows this, as things stand now.
+    /// Finds the identity of the caller with this proof, as things are now.
     pub(crate) fn who(&self, proof: CallerProof) -> LoginResult {
         let now_ms = self.clock.now_ms();
         match proof {
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// A new log-in by a token: who it is, and what the cookie is to hold.
+    /// Makes a log-in by a token. Yields who it is, and the secret for the cookie.
     pub(crate) fn log_in(
         &self,
         token: &NewTokenText,
@@ -162,7 +162,7 @@ impl Node {
         self.begin_login(who.caller.scopes, Some(row)).map(Ok)
     }
 
-    /// The same by a one-time code, which is worth nothing from then on.
+    /// Makes a log-in by a one-time code, which cannot be used again.
     pub(crate) fn log_in_by_code(
         &self,
         code: &LoginSecret,
@@ -202,21 +202,21 @@ impl Node {
         Ok((CallerIdentity::of_login(login, token), secret))
     }
 
-    /// The log-in is over.
+    /// Ends a log-in.
     pub(crate) fn log_out(&self, hash: [u8; 32]) -> Result<(), Error> {
         self.store.write(move |transaction| logins::remove(transaction, &hash))?;
         self.withdraw();
         Ok(())
     }
 
-    /// A one-time code with these scopes, for the service's own user, and when it expires.
+    /// Makes a one-time code with these scopes for the service's own user. Yields also when it expires.
     pub(crate) fn login_code(
         &self,
         caller: &Caller,
         scopes: Vec<Scope>,
     ) -> Result<(LoginSecret, i64), Error> {
         if *caller != Caller::local() {
-            let what = "a one-time code is for the service's own user, over its socket";
+            let what = "only the service's own user gets a one-time code, over the Unix socket";
             return Err(Error::new(Code::OutOfScope, what).with_hint("log in with the token itself"));
         }
         let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
@@ -236,34 +236,34 @@ impl Node {
         Ok((secret, expires_ms))
     }
 
-    /// The API listens at these addresses; beyond this host it is called by this name.
+    /// Notes the addresses at which the API listens, and the name by which other hosts call it.
     pub(crate) fn set_pages(&self, listening: &[SocketAddr], is_tls: bool, name: Option<&str>) {
         let pages = listening.iter().map(|address| page_at(*address, is_tls, name));
         let _ = self.pages.set(pages.collect());
     }
 
-    /// Where a browser finds the page.
+    /// The addresses at which a browser finds the page.
     pub(crate) fn pages(&self) -> Result<Vec<String>, Error> {
         let pages = self.pages.get().filter(|pages| !pages.is_empty()).cloned();
         let none = || {
-            Error::new(Code::NotNow, "the API listens on no TCP address, and so no browser reaches it")
+            Error::new(Code::NotNow, "the API does not listen on TCP, so browsers cannot reach it")
                 .with_hint("start the service with --api-listen 127.0.0.1:33080")
         };
         pages.ok_or_else(none)
     }
 
-    /// A token or a log-in is worth nothing any more: who follows something with it is looked at again.
+    /// Says that a token or a log-in was withdrawn: callers that follow events are checked again.
     pub(crate) fn withdraw(&self) {
         self.logins.withdrawn.send_modify(|count| *count += 1);
     }
 
-    /// Changes with each [`Self::withdraw`].
+    /// A receiver whose value changes with each [`Self::withdraw`].
     pub(crate) fn withdrawn(&self) -> watch::Receiver<u64> {
         self.logins.withdrawn.subscribe()
     }
 }
 
-/// As a browser is told it.
+/// The address of the page, as a browser needs it.
 fn page_at(address: SocketAddr, is_tls: bool, name: Option<&str>) -> String {
     let scheme = if is_tls { "https" } else { "http" };
     let host = match address.ip() {
@@ -312,7 +312,7 @@ mod tests {
         fixture.start();
         let again = fixture.node().who(proof(&secret)).unwrap().unwrap();
         assert_eq!((again.caller.scopes.as_slice(), again.expires_ms), (&[Scope::Read][..], who.expires_ms));
-        // 12 hours.
+        // A log-in lasts 12 hours.
         fixture.set_clock_file(12 * 3600 - 60);
         assert!(fixture.node().who(proof(&secret)).unwrap().is_ok());
         fixture.set_clock_file(12 * 3600 + 60);
@@ -355,7 +355,7 @@ mod tests {
         assert!(node.log_in_by_code(&late).unwrap().is_err());
         let admin = Caller { subject: "token:x".into(), ..Caller::local() };
         assert_eq!(node.login_code(&admin, vec![Scope::Read]).unwrap_err().code(), Code::OutOfScope);
-        // A browser with the scope admin is on the network, whoever it is.
+        // A browser is on the network, even if its log-in has the scope admin.
         let far = Caller { address: Some("127.0.0.1".parse().unwrap()), ..Caller::local() };
         assert!(node.login_code(&far, vec![Scope::Admin]).is_err());
         (0..3 * CODES_MAX).for_each(|_| drop(node.login_code(&Caller::local(), vec![Scope::Read]).unwrap()));

@@ -1,4 +1,4 @@
-//! The manifests of runs, as pages: what became of each entry.
+//! Reads the manifests of runs, which say what became of each entry, as pages.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,24 +13,25 @@ use serde_json::value::RawValue;
 use super::Node;
 use crate::job::JobId;
 
-/// Bytes that are looked through for one page: an answer comes soon, also where little of a long manifest fits.
+/// The most bytes that are read for one page, so that the answer comes soon even if few entries of a long
+/// manifest match.
 const SCAN_MAX: u64 = 64 << 20;
-/// A line of a manifest is no longer.
+/// The longest line of a manifest.
 pub(super) const LINE_MAX: u64 = 1 << 20;
 
-/// Where the manifest of a run lies.
+/// The path of a run's manifest.
 pub(super) fn manifest_path(folder: &Path, job: &str, run: u32) -> PathBuf {
     folder.join("manifests").join(format!("{job}-{run}.jsonl"))
 }
 
-/// Entries, and where the next page begins if there may be one.
+/// Entries, and the offset where the next page begins if there may be one.
 pub(crate) type Page = (Vec<Box<RawValue>>, Option<u64>);
 
-/// A line, as far as hooks and watched folders hear of it.
+/// The part of a line that hooks and watched folders need.
 #[derive(Deserialize)]
 pub(super) struct ManifestPageLine {
     path: Option<String>,
-    /// Of a name that is not UTF-8.
+    /// The path, if it is not UTF-8.
     path_base64: Option<String>,
     pub(super) kind: Option<String>,
     #[serde(default)]
@@ -42,7 +43,7 @@ pub(super) struct ManifestPageLine {
 }
 
 impl ManifestPageLine {
-    /// Nothing for lines that are about no entry.
+    /// Reads a line. `None` if it is not about an entry.
     pub(super) fn read(line: &[u8]) -> Option<(Vec<u8>, ManifestPageLine)> {
         let line: ManifestPageLine = serde_json::from_slice(line).ok()?;
         let path = match &line.path_base64 {
@@ -53,7 +54,7 @@ impl ManifestPageLine {
     }
 }
 
-/// What of a line decides whether it is wanted.
+/// The part of a line that decides whether it matches.
 #[derive(Deserialize)]
 struct Head {
     path: Option<serde::de::IgnoredAny>,
@@ -61,7 +62,8 @@ struct Head {
 }
 
 impl Node {
-    /// At most `count` entries with one of these results (any, if there are none), from byte `from` on.
+    /// At most `count` entries with one of these results, from offset `from` on. Without results, all entries
+    /// match.
     pub(crate) fn manifest_page(
         &self,
         id: JobId,
@@ -73,13 +75,10 @@ impl Node {
         let path = manifest_path(&self.folder, id.as_str(), run);
         let file = match File::open(&path) {
             Ok(file) => file,
-            // A job that has not run yet has none.
+            // A job that has not run yet has no manifest.
             Err(error) if error.kind() == ErrorKind::NotFound && run <= 1 => return Ok((Vec::new(), None)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Error::new(
-                    Code::NoSuchThing,
-                    format!("there is no manifest of run {run} of job {id}"),
-                ));
+                return Err(Error::new(Code::NoSuchThing, format!("run {run} of job {id} has no manifest")));
             }
             Err(error) => return Err(Error::of_host(format!("cannot read {}", path.display()), error)),
         };
@@ -90,7 +89,7 @@ impl Node {
         while entries.len() < count && at - from < SCAN_MAX {
             let mut line = Vec::new();
             let len = lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).map_err(cannot())?;
-            // The last line of a run that goes on may be half there.
+            // The last line may be incomplete while the run goes on.
             if len == 0 || line.last() != Some(&b'\n') {
                 return Ok((entries, None));
             }
@@ -105,7 +104,7 @@ impl Node {
         Ok((entries, Some(at)))
     }
 
-    /// The paths of the entries that stand at the destination, as the manifest of a run says.
+    /// The paths of the entries that are at the destination, according to the manifest of a run.
     pub(super) fn arrived(&self, id: JobId, run: u32) -> Result<BTreeSet<Vec<u8>>, Error> {
         let path = manifest_path(&self.folder, id.as_str(), run);
         let cannot = || Error::io(format!("cannot read {}", path.display()));
@@ -123,7 +122,7 @@ impl Node {
         }
     }
 
-    /// How things stand in a job's transfer, if it has one.
+    /// A snapshot of a job's transfer, if it has one.
     pub(crate) fn snapshot(&self, id: JobId) -> Option<farhaul_session::Snapshot> {
         let handle = self.jobs().get(&id)?.transfer.as_ref().map(|transfer| transfer.handle.clone());
         handle.map(|handle| handle.snapshot())

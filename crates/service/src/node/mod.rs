@@ -1,14 +1,15 @@
-//! The node: the jobs that are not over, what is asked of them, and what happens to them.
+//! The node: the jobs that are not over, the requests about them, and what happens to them.
 //!
-//! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
-//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `job_end.rs` what
-//! becomes of a job whose transfer has ended, `view.rs` what callers are shown. `pre_hooks.rs` runs programs before an attempt;
-//! `retention.rs` says what is kept of what has been. `outbox.rs` says what is told when a run has ended, `hook_feed.rs` what of
-//! its files, and `courier.rs` is the thread that tells it. `watches/` makes jobs of files that appear in folders. `logins.rs`
-//! says who a caller is.
+//! How to read it: [`Node`] holds all that the service knows. `requests.rs` has what callers may ask about
+//! jobs. `conductor.rs` is the one thread that starts, watches and ends jobs, as the `scheduler` decides;
+//! `transfer.rs` is one running transfer, `job_end.rs` handles its end, `view.rs` is what callers see of a
+//! job. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
+//! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
+//! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
+//! `logins.rs` says who a caller is.
 //!
-//! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
-//! one lock, and written in the order of its changes.
+//! Always true: a job that is not over is in memory, and in the store as it was a moment ago; jobs in memory
+//! are changed under one lock, and written in the order of the changes.
 
 mod browse;
 mod caps;
@@ -65,7 +66,7 @@ pub(crate) use view::JobView;
 pub use watches::WatchSpec;
 pub(crate) use watches::{WatchView, WatchedFileView};
 
-/// Lines that are kept of one job's log.
+/// The most lines that are kept of one job's log.
 const LOG_MAX: u64 = 2000;
 
 /// All that the service knows.
@@ -74,40 +75,41 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     pub(crate) hub: Hub,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where manifests lie.
+    /// The directory of manifests.
     folder: PathBuf,
     settings: RwLock<Arc<NodeSettings>>,
     caps: Mutex<caps::NodeCaps>,
     pub(crate) live_caps: LiveCaps,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
-    /// The service is ending: no job begins any more.
+    /// True if the service is ending, so that no job begins any more.
     draining: AtomicBool,
     jobs: Mutex<BTreeMap<JobId, Active>>,
-    /// The last of all positions, changed under the lock of the jobs: whoever comes stands behind all others.
+    /// The highest position of any job. It is changed under the lock of the jobs; a new job gets a higher
+    /// one.
     last_position: AtomicI64,
     to_conductor: Sender<Signal>,
     bell: courier::CourierBell,
     logins: logins::Logins,
     watches: watches::WatchTable,
-    /// Where the service itself listens, once it does.
+    /// The addresses at which the service listens, once it does.
     own: OnceLock<OwnAddresses>,
-    /// Where a browser finds the page, once the API listens.
+    /// The addresses of the page, once the API listens.
     pages: OnceLock<Vec<String>>,
     me: Weak<Node>,
 }
 
-/// What the conductor is told.
+/// A message to the conductor.
 pub(crate) enum Signal {
-    /// Something has changed that it should look at.
+    /// Something has changed: look at all jobs.
     Look,
     /// A transfer has ended.
     Ended(Box<transfer::TransferEnd>),
-    /// What is known of a job that has ended is in the store.
+    /// The store has the final state of this job.
     Stored(JobId),
     /// A line for the log of a job.
     Said { job: JobId, level: &'static str, text: String, event: String },
-    /// The service is ending: transfers stop resumably.
+    /// The service is ending: stop transfers so that they can go on later.
     Stop,
 }
 
@@ -115,21 +117,22 @@ pub(crate) enum Signal {
 pub(crate) struct Active {
     pub(crate) row: JobRow,
     pub(crate) places: Arc<JobPlaces>,
-    /// While it runs, or is held with its session.
+    /// The transfer, while the job runs, or while it is paused and keeps its session.
     pub(crate) transfer: Option<JobTransfer>,
-    /// The number of its last line.
+    /// The number of the last line in the job's log.
     log_seq: u64,
 }
 
 impl Active {
-    /// Whether its transfer is to be looked at more often than others now.
+    /// True if its transfer should be looked at more often than at others now.
     fn is_close(&self) -> bool {
         self.transfer.as_ref().is_some_and(|transfer| transfer.is_close(self.row.finish_by_ms.is_some()))
     }
 }
 
 impl Node {
-    /// Opens what an earlier process has left in this directory, and goes on with it once a [`Conductor`] runs.
+    /// Opens the state that an earlier process has left in this directory. Jobs go on once a [`Conductor`]
+    /// runs.
     pub(crate) fn open(
         folder: &Path,
         clock: Clock,
@@ -167,7 +170,8 @@ impl Node {
         Ok((node, signals))
     }
 
-    /// Goes on with the jobs of an earlier process. Those that ran in it are queued again: what has arrived is not sent anew.
+    /// Takes over the jobs of an earlier process. Those that ran are queued again; content that has arrived
+    /// is not sent again.
     fn take_up(&self) -> Result<(), Error> {
         let rows = self.store.read(jobs::unfinished)?;
         let now_ms = self.clock.now_ms();
@@ -183,7 +187,7 @@ impl Node {
             self.last_position.fetch_max(row.position, Relaxed);
             let mut active = Active { row, places, transfer: None, log_seq };
             if ran {
-                self.say(&mut active, "info", "the service was started again; the job goes on where it was");
+                self.say(&mut active, "info", "the service was restarted; the job goes on from where it was");
                 self.changed(&mut active);
             }
             all.insert(id, active);
@@ -195,7 +199,7 @@ impl Node {
         self.settings.read().in_any_case().clone()
     }
 
-    /// From now on these hold.
+    /// Takes over new settings.
     pub(crate) fn set_settings(&self, settings: NodeSettings) {
         *self.settings.write().in_any_case() = Arc::new(settings);
         self.follow_configuration();
@@ -203,7 +207,7 @@ impl Node {
         self.bell.ring();
     }
 
-    /// The service listens here: no webhook goes there.
+    /// Notes the addresses of the service itself, as no webhook may go there.
     pub(crate) fn set_own_addresses(&self, own: OwnAddresses) {
         let _ = self.own.set(own);
     }
@@ -212,19 +216,20 @@ impl Node {
         self.jobs.lock().in_any_case()
     }
 
-    /// Whether the conductor has been awake of late.
+    /// True if the conductor was awake recently.
     pub(crate) fn moves(&self) -> bool {
         let asleep_s = self.clock.since_boot().as_secs().saturating_sub(self.awake_s.load(Relaxed));
         asleep_s <= 3 * conductor::CLOCK_EVERY.as_secs()
     }
 
-    /// The conductor looks at what has changed.
+    /// Asks the conductor to look for changes.
     pub(crate) fn look(&self) {
         // Without a conductor the service is ending, or has not begun yet.
         let _ = self.to_conductor.send(Signal::Look);
     }
 
-    /// The service is ending: no job begins any more, those that run go on, and those that are held give their sessions back.
+    /// Begins the end of the service: no job begins any more, running jobs go on, and paused jobs give up
+    /// their sessions.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Relaxed);
         self.look();
@@ -234,17 +239,17 @@ impl Node {
         self.draining.load(Relaxed)
     }
 
-    /// Jobs with a transfer, held ones among them.
+    /// How many jobs have a transfer, paused ones included.
     pub(crate) fn transfers(&self) -> usize {
         self.jobs().values().filter(|active| active.transfer.is_some()).count()
     }
 
-    /// Ends all transfers resumably, and the conductor.
+    /// Stops all transfers so that they can go on later, and ends the conductor.
     pub(crate) fn stop(&self) {
         let _ = self.to_conductor.send(Signal::Stop);
     }
 
-    /// Jobs that run and will not be finished in time.
+    /// How many running jobs will not be finished in time.
     pub(crate) fn jobs_behind(&self) -> usize {
         let misses = |transfer: &JobTransfer| matches!(transfer.prospect(), Prospect::Misses { .. });
         self.jobs().values().filter(|active| active.transfer.as_ref().is_some_and(misses)).count()
@@ -254,12 +259,12 @@ impl Node {
         self.manifest_of_run(row.id, row.run)
     }
 
-    /// Where what became of each entry of a run is kept, if it is.
+    /// The path of the manifest of a run. The file may not exist.
     pub(crate) fn manifest_of_run(&self, id: JobId, run: u32) -> PathBuf {
         manifests::manifest_path(&self.folder, id.as_str(), run)
     }
 
-    /// The position of a job that comes now; the jobs are locked meanwhile.
+    /// The position of a new job. The caller holds the lock of the jobs.
     fn next_position(&self, now_ms: i64) -> i64 {
         let position = now_ms.max(self.last_position.load(Relaxed).saturating_add(1));
         self.last_position.store(position, Relaxed);
@@ -268,19 +273,19 @@ impl Node {
 
     // ---- what happens to a job -------------------------------------------------------------------------------------
 
-    /// Takes a step, if the job's state allows it.
+    /// Takes a step, if the state of the job allows it.
     fn step(&self, active: &mut Active, step: JobStep) -> Result<(), crate::job::StepRefusal> {
         active.row.state = active.row.state.after(step)?;
         self.changed(active);
         Ok(())
     }
 
-    /// The job is another one than before: it is written, and told.
+    /// Writes a job that has changed to the store, and tells readers of events.
     fn changed(&self, active: &mut Active) {
         self.changed_and(active, |_| Ok(()));
     }
 
-    /// As [`Self::changed`], with more that is written together with it.
+    /// As [`Self::changed`], and writes more in the same transaction.
     fn changed_and(
         &self,
         active: &mut Active,
@@ -295,13 +300,13 @@ impl Node {
         self.show(active);
     }
 
-    /// The courier looks for what is to be told, once all that was written before is in the store.
+    /// Wakes the courier once everything that was written before is in the store.
     fn ring_when_stored(&self) {
         let bell = self.bell.clone();
         self.store.then(move || bell.ring());
     }
 
-    /// A line in the log of a job that may be over.
+    /// Adds a line to the log of a job, which may be over.
     fn said(&self, job: JobId, (level, text, event): (&str, &str, &str)) {
         let mut jobs = self.jobs();
         if let Some(active) = jobs.get_mut(&job) {
@@ -314,19 +319,19 @@ impl Node {
         });
     }
 
-    /// Tells those who watch how the job stands.
+    /// Tells readers of events how the job stands.
     fn show(&self, active: &Active) {
         let text = serde_json::to_string(&JobView::of_active(active)).unwrap_or_default();
         self.hub.tell(NewsBody::Job { job: active.row.id, places: active.places.clone(), text });
     }
 
-    /// A line of the service's own in the job's log.
+    /// Adds a line of the service's own to the job's log.
     fn say(&self, active: &mut Active, level: &str, text: &str) {
         let event = json!({ "event": "job", "state": active.row.state, "text": text });
         self.log(active, level, text, &event.to_string());
     }
 
-    /// A line in the job's log; `event` is JSON.
+    /// Adds a line to the job's log; `event` is JSON.
     fn log(&self, active: &mut Active, level: &str, text: &str, event: &str) {
         if active.log_seq >= LOG_MAX {
             return;
@@ -335,7 +340,7 @@ impl Node {
         let is_last = active.log_seq == LOG_MAX;
         let (level, text, event) = match is_last {
             false => (level, text, event),
-            true => ("warning", "the log is full; what else happens is not in it", r#"{"event":"log_full"}"#),
+            true => ("warning", "the log is full; further events are not logged", r#"{"event":"log_full"}"#),
         };
         let (job, seq, at_ms) = (active.row.id, active.log_seq, self.clock.now_ms());
         let told = json!({

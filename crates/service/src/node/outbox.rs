@@ -1,6 +1,7 @@
-//! What is to be told when a run begins, goes on and ends: which programs and webhooks hear of it, and what.
+//! Decides which programs and webhooks hear when a run begins, goes on and ends, and which message they get.
 //!
-//! Always true: a message has the same id whenever it is made again, and another target or run has another one.
+//! Always true: a message that is made again has the same id; messages for other targets or other runs have
+//! other ids.
 
 use std::path::PathBuf;
 
@@ -15,28 +16,28 @@ use crate::store::deliveries::{DeliveryKind, DeliveryRow};
 use crate::store::history::HistoryRecord;
 use crate::store::jobs::JobRow;
 
-/// Where a webhook goes.
+/// The target of a webhook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct WebhookTarget {
     pub(super) url: WebhookUrl,
-    /// A file with what it is signed with.
+    /// The file with the secret that signs messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secret_file: Option<PathBuf>,
 }
 
-/// The id of what is told a target of a run.
+/// The id of a run's message to a target.
 fn id_of(row: &JobRow, event: HookMoment, target: &str) -> String {
     let digest = blake3::hash(target.as_bytes());
     let short: String = digest.as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}.{}.{event}.{short}", row.id, row.run)
 }
 
-/// The id of what is told a program.
+/// The id of a run's message to a program.
 pub(super) fn hook_id(row: &JobRow, hook: &Hook) -> String {
     id_of(row, hook.on, &json(&hook.program()))
 }
 
-/// The job as programs know it, in the state that it is in or about to be in.
+/// The job in the form that programs get, in the given state.
 pub(super) fn words(row: &JobRow, state: JobState, files: u64, bytes: u64, failed: u64) -> JobWords {
     JobWords {
         id: row.id.to_string(),
@@ -55,7 +56,7 @@ pub(super) fn message(event: HookMoment, delivery: String, at_ms: i64, job: JobW
     HookMessage { schema: MESSAGE_SCHEMA, event, delivery, at_ms, job, files: Vec::new(), error: None }
 }
 
-/// Those of the configuration's programs that are run for this job then.
+/// The hooks that run for this job at this moment.
 pub(super) fn hooks_of<'a>(
     settings: &'a NodeSettings,
     row: &'a JobRow,
@@ -64,7 +65,7 @@ pub(super) fn hooks_of<'a>(
     settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&row.spec.labels.0))
 }
 
-/// What is told when a run has ended: `row` as it is in the run.
+/// The deliveries of a run that has ended. `row` is the job as it was in the run.
 pub(super) fn of_end(
     settings: &NodeSettings,
     row: &JobRow,
@@ -92,11 +93,11 @@ pub(super) fn of_end(
     };
     let webhook = |url: &WebhookUrl, secret_file: Option<&PathBuf>| {
         let target = WebhookTarget { url: url.clone(), secret_file: secret_file.cloned() };
-        // With another secret it is the same one.
+        // The id does not depend on the secret.
         delivery(DeliveryKind::Webhook, id_of(row, event, &json(url)), json(&target))
     };
     let mut all = Vec::new();
-    // Whoever has ended a job knows it; the address that the job names hears of each end.
+    // Whoever cancels a job knows it, so only the webhook that the job names hears of that.
     if state != JobState::Cancelled {
         for hook in hooks_of(settings, row, event) {
             all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
@@ -114,7 +115,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Says what is wrong with the address that a job names.
+/// Checks the webhook that a job names.
 pub(super) fn check_webhook(text: Option<&str>) -> Result<(), Error> {
     match text.map(str::parse::<WebhookUrl>) {
         Some(Err(what)) => Err(Error::new(Code::BadOption, what)),

@@ -1,4 +1,4 @@
-//! The other hosts that a caller may know of, and what is known of each.
+//! The other hosts that a caller may know of, and what the node knows about each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,47 +14,48 @@ use crate::caps::spec::{CapSubject, cap_of};
 use crate::clock::timestamp;
 use crate::store::history::{self, PeerDealings};
 
-/// Peers of the history that are looked at, those of late first.
+/// The most peers of the history that are listed, latest first.
 const PEERS_MAX: usize = 10_000;
 
-/// Another host, as jobs of this node deal with it.
+/// Another host that jobs of this node copy from or to.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct PeerView {
-    /// As jobs show it: `fh://host:port` or `ssh://[user@]host`. A host of the configuration that no job has named yet is here as
-    /// it is written there, which may be a pattern.
+    /// The name of the host in jobs: `fh://host:port` or `ssh://[user@]host`. A host of the configuration
+    /// that no job has named yet has its name from there, which may be a pattern.
     pub name: String,
-    /// The part of the configuration that is about it: the host, or the pattern, of a `[peers]`.
+    /// The host, or the pattern, of the table in `[peers]` that applies to it.
     pub configured: Option<String>,
-    /// The identity of the configuration by which jobs show themselves to it. None: the node's own.
+    /// The identity of the configuration by which jobs connect to it; null for the node's own.
     pub identity: Option<String>,
-    /// The key that its daemon must have, as the configuration says.
+    /// The key that its daemon must have, according to the configuration.
     pub fingerprint: Option<String>,
-    /// The keys that are known for it from earlier connections.
+    /// The keys that its daemon is known to have from earlier connections.
     pub known_keys: Vec<String>,
-    /// The cap that jobs of the node's own user with it are in; another owner's may be in one of his own.
+    /// The cap for jobs of the node's own user with this peer; jobs of other owners may be in other caps.
     pub cap: String,
-    /// Jobs with it that may run at a time.
+    /// The most jobs with it that run at a time.
     pub running_max: usize,
-    /// Jobs with it that run, of those that the caller sees.
+    /// How many of the jobs that the caller sees run with it now.
     pub running: usize,
-    /// Jobs with it that are not over, the running ones among them.
+    /// How many jobs with it are not over, running ones included.
     pub unfinished: usize,
-    /// When a run with it has ended last.
+    /// When the last run with it ended.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_ended: Option<Timestamp>,
-    /// When a job with it has last brought something, or all that it was to bring.
+    /// When a job with it last brought some or all of its content.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_reached: Option<Timestamp>,
-    /// Runs that have ended. Of other owners' jobs only who has the scope admin is told.
+    /// Runs with it that have ended. Runs of other owners are counted only for callers with the scope
+    /// `admin`.
     pub transfers: u64,
-    /// Those among them that did not bring everything.
+    /// Those of the runs that did not bring everything.
     pub failed: u64,
-    /// Content bytes that arrived.
+    /// Bytes of content that arrived.
     pub bytes: u64,
 }
 
 impl Node {
-    /// Those that the caller may know of, by name.
+    /// The peers that the caller may know of, sorted by name.
     pub(crate) fn list_peers(&self, caller: &Caller) -> Result<Vec<PeerView>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let settings = self.settings();
@@ -86,7 +87,7 @@ impl Node {
         Ok(names.into_iter().map(view).collect())
     }
 
-    /// One of them, by its name or, if it is a daemon, by its host.
+    /// One peer, by its name or, if it is a daemon, by its host.
     pub(crate) fn show_peer(&self, caller: &Caller, name: &str) -> Result<PeerView, Error> {
         let full = name_of(name);
         let all = self.list_peers(caller)?;
@@ -136,20 +137,20 @@ impl Node {
 }
 
 impl super::PeerSettings {
-    /// Whether it is about the host of this name.
+    /// True if the table is for the host of this name.
     fn is(&self, name: &str) -> bool {
         host_of(name).is_some_and(|(host, port, _)| self.host.fits(&host, port))
     }
 }
 
-/// Host, port, and whether it is a daemon; none for what is no name of a peer, such as a pattern.
+/// Host, port, and whether it is a daemon. `None` if the name is not that of a peer, such as a pattern.
 fn host_of(name: &str) -> Option<(String, Option<u16>, bool)> {
     let place = LocationSpec::parse_host(name.as_ref()).ok().filter(|_| name.contains("://"))?;
     let HostSpec { name, port, .. } = place.host()?.clone();
     Some((name, port, matches!(place, LocationSpec::Daemon(..))))
 }
 
-/// The name by which jobs show a host: `hpc` is the daemon there.
+/// The name by which jobs show a host: `hpc` means the daemon on hpc.
 fn name_of(text: &str) -> String {
     let whole = if text.contains("://") { text.to_string() } else { format!("fh://{text}") };
     let place = LocationSpec::parse_host(whole.as_ref()).ok();

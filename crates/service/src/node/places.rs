@@ -1,4 +1,4 @@
-//! Where a job's content comes from and goes to, as far as it matters to others than the engine.
+//! The locations of a job, as far as they matter to others than the engine.
 
 use farhaul::{DEFAULT_PORT, LocationSpec, SpreadOptions};
 use farhaul_session::Error;
@@ -6,19 +6,19 @@ use farhaul_session::Error;
 use crate::access::JobPlaces;
 use crate::job::JobSpec;
 
-/// The places of a job: sources, then the destination, then the directories that these are spread over.
+/// The locations of a job: sources, destination, and then the directories that these are spread over.
 pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     let (sources, destination) = spec.places()?;
     let mut places = [&sources[..], std::slice::from_ref(&destination)].concat();
     if spec.options.spread.is_empty() {
         return Ok(JobPlaces(places));
     }
-    // Directories lie at the host of what is spread over them.
+    // Directories are on the host of the location that is spread over them.
     let SpreadOptions { source, target } = farhaul::spread_of(&spec.copy_job(0)?)?;
     let at = |place: &LocationSpec, directories: &[Vec<u8>]| -> Vec<LocationSpec> {
         directories.iter().map(|directory| place.with_path(directory)).collect()
     };
-    // That sources are at several hosts is refused later; here, each host counts.
+    // Sources on several hosts are refused later. Here each host counts.
     let is_first = |n: usize| !sources[..n].iter().any(|before| before.is_beside(&sources[n]));
     let hosts = (0..sources.len()).filter(|&n| is_first(n));
     places.extend(hosts.flat_map(|n| at(&sources[n], &source)));
@@ -26,7 +26,7 @@ pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     Ok(JobPlaces(places))
 }
 
-/// What the other host is called when jobs are counted: by how it is reached, and where.
+/// The name of the other host, which says how it is reached and at which address.
 pub(crate) fn peer_of(places: &[LocationSpec]) -> Option<String> {
     places.iter().find_map(|place| match place {
         LocationSpec::Daemon(host, _) => {
@@ -45,7 +45,7 @@ fn bracketed(name: &str) -> String {
     if name.contains(':') { format!("[{name}]") } else { name.to_string() }
 }
 
-/// `push`, `pull`, `local`, or `third` between two other hosts, seen from this node.
+/// The direction as this node sees it: `push`, `pull`, `local`, or `third` between two other hosts.
 pub(crate) fn direction_of(places: &[LocationSpec], destination: &LocationSpec) -> &'static str {
     match (places.iter().any(|place| place.host().is_some()), destination.host().is_some()) {
         (true, true) => "third",
@@ -91,7 +91,7 @@ mod tests {
             places("u@h:/a/x", "/a/y", &[&["/a", "/c"]]).unwrap(),
             all(&["u@h:/a/x", "/a/y", "u@h:/a", "u@h:/c", "/a", "/c"])
         );
-        // What is escaped in the document is the same path as what is not.
+        // An escaped path in the document is the same as the plain one.
         assert_eq!(
             places(r"/a/x", "/b", &[&["/a", r"/a\x2f..\x2fc"]]).unwrap(),
             all(&["/a/x", "/b", "/a", "/a/../c"])

@@ -1,4 +1,4 @@
-//! The programs that are run before an attempt begins, in the attempt's own thread.
+//! Runs programs before an attempt begins, in the attempt's own thread.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -12,22 +12,22 @@ use crate::job::JobId;
 /// How long an attempt waits for the store.
 const KNOWN_TIME: Duration = Duration::from_secs(10);
 
-/// What is run before an attempt.
+/// The programs to run before an attempt.
 pub(super) struct PreHooks {
     pub(super) job: JobId,
     pub(super) hooks: Vec<(Hook, HookMessage)>,
     pub(super) stop: Option<ProgramStop>,
-    /// Says that the store knows of the attempt, where hooks hear of its files: they hear nothing more of an earlier attempt's
-    /// manifest, which this one is about to overwrite.
+    /// Set if hooks get the files of the run. It receives a message once the store knows of this attempt:
+    /// from then on no feed reads the manifest of an earlier attempt, which this one is about to overwrite.
     pub(super) known: Option<Receiver<()>>,
     pub(super) to_conductor: Sender<Signal>,
 }
 
 impl PreHooks {
-    /// Runs them one after the other. The first one that fails keeps the attempt from beginning.
+    /// Runs the programs one after the other. If one fails, the attempt does not begin.
     pub(super) fn run(&self) -> Result<(), Error> {
         if let Some(known) = &self.known {
-            // A store that cannot be written holds no job up for longer: hooks may then hear of a file twice.
+            // If the store cannot be written, the job goes on after a while; hooks may then get a file twice.
             let _ = known.recv_timeout(KNOWN_TIME);
         }
         for (hook, message) in &self.hooks {
@@ -39,7 +39,7 @@ impl PreHooks {
             let text = programs::line(hook.on, &hook.program, &finished);
             let event = programs::event(&message.delivery, &finished);
             let said = Signal::Said { job: self.job, level: programs::level(&finished), text, event };
-            // A conductor that has ended keeps no log either.
+            // If the conductor has ended, nobody writes the log any more.
             let _ = self.to_conductor.send(said);
             if finished.stopped {
                 return Err(Error::interrupted());
@@ -54,5 +54,5 @@ impl PreHooks {
 }
 
 fn refused(what: &str) -> Error {
-    Error::new(Code::HookFailed, format!("a pre hook has not let the job begin: {what}"))
+    Error::new(Code::HookFailed, format!("a pre hook has kept the job from beginning: {what}"))
 }

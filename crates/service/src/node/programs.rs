@@ -1,4 +1,4 @@
-//! What a hook's program has said and how it has ended, for the job's log.
+//! Describes how a hook's program has ended, for the job's log.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::hooks::{HookMoment, ProgramEnd};
 
-/// Characters of a line that a program gives as its reason.
+/// The most characters of a program's last line that are shown as its reason.
 const REASON_CHARS: usize = 300;
 
 /// One line for people.
@@ -15,7 +15,7 @@ pub(super) fn line(on: HookMoment, program: &Path, finished: &ProgramEnd) -> Str
     format!("{on} hook {} {}{said}", program.display(), finished.verdict())
 }
 
-/// The same for programs, with all of the output that is kept.
+/// JSON for programs, with all of the output that was kept.
 pub(super) fn event(delivery: &str, finished: &ProgramEnd) -> String {
     json!({
         "event": "hook", "delivery": delivery, "status": finished.status, "signal": finished.signal,
@@ -25,14 +25,14 @@ pub(super) fn event(delivery: &str, finished: &ProgramEnd) -> String {
     .to_string()
 }
 
-/// The last line of its output in which something stands.
+/// The last line of its output that is not empty.
 pub(super) fn last_line(finished: &ProgramEnd) -> Option<String> {
     let lines = finished.output.split(|byte| *byte == b'\n');
     let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty())?;
     Some(farhaul_text::printable(last, REASON_CHARS))
 }
 
-/// How loudly it is logged.
+/// The level at which it is logged.
 pub(super) fn level(finished: &ProgramEnd) -> &'static str {
     if finished.is_success() { "info" } else { "warning" }
 }

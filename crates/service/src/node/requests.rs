@@ -1,4 +1,4 @@
-//! What callers may ask of jobs. Who may ask it is judged here, by the places of the job.
+//! The requests that callers may make about jobs. Here the job's locations decide who may make them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,30 +22,30 @@ use crate::store::idempotency::{self, EarlierRequest};
 use crate::store::jobs::{self, JobRow, JobSteering, RunFigures};
 use crate::store::log;
 
-/// A job that somebody wants.
+/// A job to submit.
 #[derive(Debug, Clone)]
 pub(crate) struct Submission {
     pub(crate) spec: JobSpec,
-    /// The caller's key, and the hash of what came with it.
+    /// The caller's idempotency key, and the hash of the body that came with it.
     pub(crate) idempotency: Option<(String, Vec<u8>)>,
 }
 
-/// What is to be another one of a job; what is left out stays.
+/// The fields of a job to change; a field that is left out stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct JobChange {
     /// How the rate is set: `fixed`, `high`, `fair` or `low`.
     #[schema(value_type = Option<String>)]
     pub policy: Option<Policy>,
-    /// The job's own limit in bits a second; 0 takes it away.
+    /// The job's own rate limit in bits per second; 0 removes it.
     pub rate_bps: Option<u64>,
-    /// 0 to 9.
+    /// The priority, 0 to 9.
     #[schema(maximum = 9)]
     pub priority: Option<u8>,
-    /// It starts just before this job, which is not over; it gets that one's priority.
+    /// Starts the job just before this one, which must not be over. The job gets the priority of this one.
     #[schema(value_type = Option<String>)]
     pub before: Option<JobId>,
-    /// It starts just after this job, in the same way.
+    /// Starts the job just after this one, under the same rules.
     #[schema(value_type = Option<String>)]
     pub after: Option<JobId>,
 }
@@ -56,9 +56,7 @@ impl JobChange {
             (None, None) => Ok(None),
             (Some(job), None) => Ok(Some(QueuePosition::Before(job))),
             (None, Some(job)) => Ok(Some(QueuePosition::After(job))),
-            (Some(_), Some(_)) => {
-                Err(Error::new(Code::BadOption, "a job goes before another one, or after it"))
-            }
+            (Some(_), Some(_)) => Err(Error::new(Code::BadOption, "give either before or after, not both")),
         }
     }
 }
@@ -66,19 +64,19 @@ impl JobChange {
 /// The rate of a job's transfer over its last five minutes, or since it began.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct LiveRates {
-    /// The job's name.
+    /// The job's id.
     #[schema(value_type = String)]
     pub job: JobId,
-    /// Of the first rate, in seconds since the attempt began.
+    /// The time of the first rate, in seconds since the attempt began.
     pub begin_s: f64,
-    /// Of the last one; those between are equally far apart, about a second.
+    /// The time of the last rate. Rates are equally far apart, about a second.
     pub end_s: f64,
-    /// Content bits a second.
+    /// Content moved, in bits per second.
     pub goodput_bps: Vec<u64>,
 }
 
 impl Node {
-    /// Accepts a job: from here on it is the service's. The answer is true after a power cut, too.
+    /// Accepts a job. When this returns, the job is on the disk and survives a power cut.
     pub(crate) fn submit(&self, caller: &Caller, submission: Submission) -> Result<JobView, Error> {
         let Submission { spec, idempotency } = submission;
         let spec = spec.checked()?;
@@ -92,7 +90,7 @@ impl Node {
         {
             return self.repeated(caller, &earlier, hash);
         }
-        // What is wrong with it is said now, not when its time has come.
+        // Faults of the job are reported now, not when its time has come.
         let mut row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
         farhaul::check_copy(&self.prepared(&row.spec, row.confined.as_deref(), now_ms)?)?;
         let id = row.id;
@@ -103,7 +101,7 @@ impl Node {
         row.position = self.next_position(now_ms);
         let written = row.clone();
         let result = self.store.write(move |transaction| {
-            // Two requests with one key at the same time are one, too.
+            // Two requests with the same key at the same time must make one job, too.
             if let Some(key) = &key {
                 if let Some(earlier) = idempotency::find(transaction, &owner, key, now_ms)? {
                     return Ok(Some(earlier));
@@ -127,10 +125,10 @@ impl Node {
         Ok(view)
     }
 
-    /// Whether one more job is taken.
+    /// An error if there are too many jobs already.
     pub(super) fn has_room(&self, all: &BTreeMap<JobId, Active>) -> Result<(), Error> {
         if all.len() >= self.settings().unfinished_max {
-            let what = format!("{} jobs are not over yet; no more are taken", all.len());
+            let what = format!("{} jobs are not over yet; no further job is accepted", all.len());
             return Err(Error::new(Code::TooMany, what));
         }
         Ok(())
@@ -180,16 +178,16 @@ impl Node {
         self.store.read(|connection| idempotency::find(connection, &caller.subject, key, now_ms))
     }
 
-    /// The answer to a request that has come before. `hash` is empty if it was compared already.
+    /// The answer to a request that was made before. `hash` is empty if it was compared already.
     fn repeated(&self, caller: &Caller, earlier: &EarlierRequest, hash: &[u8]) -> Result<JobView, Error> {
         if !hash.is_empty() && earlier.body_hash != hash {
-            let what = format!("this key has made job {}, by another request", earlier.job);
+            let what = format!("this key was used by another request, which made job {}", earlier.job);
             return Err(Error::new(Code::KeyReused, what));
         }
         self.job(caller, earlier.job)
     }
 
-    /// A job as it stands.
+    /// A job as it is now.
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
             caller.may(CallerDeed::At(Scope::Read, &active.places))?;
@@ -198,7 +196,7 @@ impl Node {
         self.finished(caller, id).map(|row| JobView::of_row(&row))
     }
 
-    /// A job's row, whether it is over or not.
+    /// The row of a job, whether it is over or not.
     pub(crate) fn row(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         if let Some(active) = self.jobs().get(&id) {
             caller.may(CallerDeed::At(Scope::Read, &active.places))?;
@@ -207,7 +205,7 @@ impl Node {
         self.finished(caller, id)
     }
 
-    /// One that is over.
+    /// The row of a job that is over.
     fn finished(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         let row = self.stored(id)?;
         caller.may(CallerDeed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
@@ -218,7 +216,7 @@ impl Node {
         self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))
     }
 
-    /// Some of the jobs, the newest first.
+    /// A page of jobs, newest first.
     pub(crate) fn list(
         &self,
         caller: &Caller,
@@ -242,7 +240,7 @@ impl Node {
         Ok(rows.iter().map(view).collect())
     }
 
-    /// Some of the jobs that are not over, in the order in which they start.
+    /// A page of the jobs that are not over, in the order in which they start.
     pub(crate) fn queue(
         &self,
         caller: &Caller,
@@ -261,7 +259,7 @@ impl Node {
         Ok(queue.into_iter().skip(wanted.offset).take(count).map(JobView::of_active).collect())
     }
 
-    /// How many of the wanted jobs there are of each state, whatever states are wanted.
+    /// How many jobs match, by state, whatever states were asked for.
     pub(crate) fn counts(
         &self,
         caller: &Caller,
@@ -284,7 +282,7 @@ impl Node {
         Ok(counts)
     }
 
-    /// The last minutes of a job's transfer; nothing while it has none.
+    /// The curve of a job's transfer over its last minutes; empty if it has none.
     pub(crate) fn live_curve(&self, caller: &Caller, id: JobId) -> Result<LiveCurve, Error> {
         if let Some(active) = self.jobs().get(&id) {
             caller.may(CallerDeed::At(Scope::Read, &active.places))?;
@@ -294,7 +292,7 @@ impl Node {
         self.finished(caller, id).map(|_| LiveCurve::default())
     }
 
-    /// The rates of all transfers that the caller may see, over the last minutes.
+    /// The rates of all transfers that the caller may see, over their last minutes.
     pub(crate) fn live_rates(&self, caller: &Caller) -> Result<Vec<LiveRates>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let jobs = self.jobs();
@@ -308,7 +306,7 @@ impl Node {
 
     // ---- steering --------------------------------------------------------------------------------------------------
 
-    /// Holds a job. What was under way arrives.
+    /// Pauses a job. Content that is on its way still arrives.
     pub(crate) fn pause(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             node.step(active, JobStep::Pause).map_err(not_now)?;
@@ -320,7 +318,7 @@ impl Node {
         })
     }
 
-    /// Lets a job go on that was held.
+    /// Resumes a paused job.
     pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
@@ -333,11 +331,11 @@ impl Node {
         })
     }
 
-    /// Ends a job. What has arrived stays.
+    /// Cancels a job. Files that have arrived stay.
     pub(crate) fn cancel(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             match &mut active.transfer {
-                // It is cancelled when its transfer has ended.
+                // The job is cancelled once its transfer has ended.
                 Some(transfer) => {
                     transfer.stop(StopReason::Cancel);
                     transfer.handle.resume();
@@ -363,9 +361,9 @@ impl Node {
         })
     }
 
-    /// Another run of a job that has ended, or at once the attempt that a job waits for.
+    /// Begins another run of a job that has ended, or begins the next attempt of a waiting job at once.
     pub(crate) fn retry(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
-        // A statement of its own: the lock is not held while the job is steered.
+        // This is a statement of its own, so that the lock is released before the job is steered.
         let is_live = self.jobs().get(&id).is_some_and(|active| !active.row.state.is_final());
         if is_live {
             return self.steer(caller, id, |node, active| {
@@ -379,12 +377,12 @@ impl Node {
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
         let view = {
             let mut all = self.jobs();
-            // One that has just ended is still there, and newer than what is stored.
+            // A job that has just ended is still in memory, and newer there than in the store.
             let mut active =
                 all.remove(&id).unwrap_or(Active { row, places: places.into(), transfer: None, log_seq });
             let again = again(&mut active.row);
             if again.is_ok() {
-                let text = format!("run {} was asked for", active.row.run);
+                let text = format!("run {} was requested", active.row.run);
                 self.say(&mut active, "info", &text);
                 self.changed(&mut active);
             }
@@ -399,10 +397,10 @@ impl Node {
         Ok(view)
     }
 
-    /// Changes a job, also while it runs. All of it happens at once, or nothing.
+    /// Changes a job, also while it runs. Either all changes take effect or none does.
     pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &JobChange) -> Result<JobView, Error> {
         if change.priority.is_some_and(|priority| priority > 9) {
-            return Err(Error::new(Code::BadOption, "a priority is between 0 and 9"));
+            return Err(Error::new(Code::BadOption, "a priority must be between 0 and 9"));
         }
         let spot = change.spot()?;
         self.steer_among(caller, id, |node, all| {
@@ -446,7 +444,7 @@ impl Node {
         })
     }
 
-    /// The priority of a job that goes beside another one: that one's.
+    /// The priority that a job gets when it is moved next to another one: that of the other one.
     fn priority_beside(
         &self,
         caller: &Caller,
@@ -457,7 +455,7 @@ impl Node {
     ) -> Result<u8, Error> {
         let beside = spot.job();
         if beside == id {
-            return Err(Error::new(Code::BadOption, "a job goes beside another one than itself"));
+            return Err(Error::new(Code::BadOption, "a job cannot be moved next to itself"));
         }
         let Some(active) = all.get(&beside).filter(|active| !active.row.state.is_final()) else {
             let row = self.stored(beside)?;
@@ -468,7 +466,7 @@ impl Node {
         match asked {
             Some(asked) if asked != active.row.priority => {
                 let what = format!(
-                    "job {beside} has priority {}, and so has what stands beside it",
+                    "job {beside} has priority {}, and a job next to it must have the same",
                     active.row.priority
                 );
                 Err(Error::new(Code::BadOption, what))
@@ -489,7 +487,7 @@ impl Node {
         })
     }
 
-    /// As [`Self::steer`], with the other jobs. The job is there, and not over.
+    /// As [`Self::steer`], with access to the other jobs. The job exists and is not over.
     fn steer_among(
         &self,
         caller: &Caller,
@@ -515,12 +513,12 @@ impl Node {
     }
 }
 
-/// Whether a job is there at all for this caller.
+/// True if the caller may see a job.
 fn sees(caller: &Caller, row: &JobRow) -> bool {
     caller.sees_all() || places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places))
 }
 
-/// Whether a job is wanted, as the store's own conditions have it.
+/// True if a job matches a filter, by the same conditions as in the store.
 fn fits(wanted: &jobs::JobFilter, row: &JobRow) -> bool {
     let has_label = |(name, value): &(String, String)| row.spec.labels.0.get(name) == Some(value);
     let has_text = |text: &String| {
@@ -535,7 +533,7 @@ fn fits(wanted: &jobs::JobFilter, row: &JobRow) -> bool {
         && wanted.text.as_ref().is_none_or(has_text)
 }
 
-/// The positions that change when a job goes to this spot.
+/// The positions that change when a job moves to this position of the queue.
 fn places_in_queue(
     all: &BTreeMap<JobId, Active>,
     id: JobId,
@@ -549,7 +547,7 @@ fn places_in_queue(
     queue::place(&order, id, spot).ok_or_else(|| no_such(spot.job()))
 }
 
-/// A job that has ended begins another run.
+/// Begins another run of a job that has ended.
 fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
     row.state = row.state.after(JobStep::Retry)?;
     (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
@@ -558,7 +556,7 @@ fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
 }
 
 fn no_such(id: JobId) -> Error {
-    Error::new(Code::NoSuchThing, format!("there is no job {id}"))
+    Error::new(Code::NoSuchThing, format!("no job has the id {id}"))
 }
 
 fn is_over(id: JobId, state: JobState) -> Error {

@@ -1,6 +1,6 @@
-//! What is kept of what has been, and what becomes of the rest.
+//! Decides how long jobs, records and manifests are kept, and deletes the rest.
 //!
-//! Always true: the newest is kept the longest; the manifest of a run goes with its record.
+//! Always true: the newest records are kept longest; the manifest of a run is deleted with its record.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,15 +10,15 @@ use super::manifests::manifest_path;
 use crate::store::history::{self, RecordSize, RunId};
 use crate::store::{deliveries, jobs};
 
-/// Rows that are removed in one step of the store.
+/// How many rows are deleted in one step of the store.
 const STEP_ROWS: usize = 500;
 
-/// How much is kept of what has been.
+/// How much of the past is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// Jobs, records and manifests, for so long, in seconds.
+    /// For how many seconds jobs, records and manifests are kept.
     pub seconds: u64,
-    /// Records with their manifests, so many bytes together.
+    /// The most bytes of all records with their manifests.
     pub bytes: u64,
 }
 
@@ -29,7 +29,7 @@ impl Default for RetentionRules {
 }
 
 impl Node {
-    /// What is too old goes, some of it at a time, and of the records the oldest that are too much.
+    /// Deletes some of what is too old, and the oldest records beyond the limit of size.
     pub(super) fn forget(&self, kept: RetentionRules, now_ms: i64) {
         self.forget_old(kept.seconds, now_ms);
         match self.store.read(history::weights) {
@@ -37,7 +37,7 @@ impl Node {
                 let sizes = manifest_sizes(&self.folder.join("manifests"));
                 self.forget_records(surplus(&records, &sizes, kept.bytes));
             }
-            Err(error) => tracing::warn!(%error, "cannot look how large the history is"),
+            Err(error) => tracing::warn!(%error, "cannot find out how large the history is"),
         }
     }
 
@@ -59,7 +59,7 @@ impl Node {
 
     fn forget_records(&self, records: &[RecordSize]) {
         if !records.is_empty() {
-            tracing::info!(records = records.len(), "the history is too large: its oldest records go");
+            tracing::info!(records = records.len(), "the history is too large: deleting its oldest records");
         }
         for step in records.chunks(STEP_ROWS) {
             let (folder, step) = (self.folder.clone(), step.to_vec());
@@ -76,11 +76,11 @@ impl Node {
 }
 
 fn remove_manifest(folder: &Path, (job, run): &RunId) {
-    // Many runs have none, or have it no more.
+    // Many runs have no manifest, or it was deleted before.
     let _ = std::fs::remove_file(manifest_path(folder, job, *run));
 }
 
-/// The sizes of all manifests, by their names.
+/// The sizes of all manifests, by file name.
 fn manifest_sizes(folder: &Path) -> HashMap<String, u64> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sized = |entry: std::fs::DirEntry| {
@@ -89,7 +89,7 @@ fn manifest_sizes(folder: &Path) -> HashMap<String, u64> {
     entries.filter_map(sized).collect()
 }
 
-/// Those of the records, which are in order from the newest, that are behind the last one which is still kept.
+/// The records to delete: those after the last one that still fits. Records are sorted from the newest.
 fn surplus<'a>(
     records: &'a [RecordSize],
     manifests: &HashMap<String, u64>,
@@ -138,7 +138,7 @@ mod tests {
             .into();
         assert_eq!(fixture.records().len(), 3);
         assert!(manifest(&fixture, jobs[0].as_str()).exists());
-        // The oldest one's manifest is larger than all that may be kept.
+        // The manifest of the oldest record is larger than the limit.
         std::fs::write(manifest(&fixture, jobs[0].as_str()), vec![b'\n'; 2 << 20]).unwrap();
         fixture.stop();
         fixture.settings.kept.bytes = 1 << 20;

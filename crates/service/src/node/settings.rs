@@ -1,4 +1,4 @@
-//! What the configuration says of jobs, as the node needs it.
+//! The settings of the configuration that the node needs for jobs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,41 +15,42 @@ use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
 use crate::scheduler::choice::{self, JobSlots};
 use crate::watch::AfterAction;
 
-/// Each has a thread and a descriptor of inotify, of which the kernel gives a user 128.
+/// The most watched folders. Each has a thread and a descriptor of inotify, of which the kernel gives a user
+/// 128.
 const WATCHES_MAX: usize = 100;
 
-/// What holds for all jobs.
+/// Settings for all jobs.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// How many run at a time.
+    /// How many jobs run at a time.
     pub running: JobSlots,
-    /// Jobs that are not over; more are refused.
+    /// The most jobs that are not over; further ones are refused.
     pub unfinished_max: usize,
-    /// A job that is held for so long gives its session back, in seconds.
+    /// After how many seconds a paused job gives up its session.
     pub held_session_s: u64,
-    /// Attempts and pauses of jobs that say nothing of them.
+    /// Attempts and delays of jobs that do not name their own.
     pub retry: RetryRule,
-    /// How much is kept of what has been.
+    /// How much of the past is kept.
     pub kept: RetentionRules,
-    /// Whether the curves of runs are kept.
+    /// True if the curves of runs are kept.
     pub curves: bool,
-    /// A log-in with a browser lasts so long, in seconds.
+    /// How many seconds a log-in with a browser lasts.
     pub login_s: u64,
-    /// By which keys the node shows itself.
+    /// The keys by which the node connects to others, by name.
     pub identities: BTreeMap<String, NodeIdentity>,
-    /// What is known of other hosts; the first that fits counts.
+    /// Settings for other hosts; of those that fit, the first one counts.
     pub peers: Vec<PeerSettings>,
-    /// The identity of jobs for which nothing else says one.
+    /// The private key of jobs that nothing else gives one.
     pub identity_file: PathBuf,
-    /// The programs that are run when jobs begin, go on and end.
+    /// Programs that run when jobs begin, go on and end.
     pub hooks: Vec<Hook>,
     /// How webhooks are delivered.
     pub webhooks: WebhookSettings,
-    /// Those that the configuration names.
+    /// The webhooks of the configuration.
     pub webhook: Vec<Webhook>,
-    /// Watched folders; more are refused.
+    /// The most watched folders; further ones are refused.
     pub watches_max: usize,
-    /// Folders that the configuration has watched, by their names.
+    /// The watched folders of the configuration, by name.
     pub watches: BTreeMap<String, WatchSpec>,
 }
 
@@ -75,7 +76,7 @@ impl Default for NodeSettings {
     }
 }
 
-/// How a connection that the node opens shows who it is.
+/// How the node authenticates connections that it opens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// The Ed25519 key for daemons.
@@ -84,31 +85,33 @@ pub struct NodeIdentity {
     pub ssh_key_files: Vec<PathBuf>,
     /// ssh's configuration.
     pub ssh_config_file: Option<PathBuf>,
-    /// Options for ssh.
+    /// Further options for ssh.
     pub ssh_options: Vec<String>,
-    /// What is run in place of ssh.
+    /// The program to run instead of ssh.
     pub ssh_program: Option<PathBuf>,
-    /// The name at the other host, where a place says none.
+    /// The user name at the other host, for locations that name none.
     pub ssh_user: Option<String>,
 }
 
-/// Another host, or several.
+/// Settings for another host, or for all hosts that fit a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// The table's name.
+    /// The name of the table.
     pub name: String,
-    /// The host in places: `hpc`, `hpc:4000`, `*.example.org`.
+    /// The host as locations name it: `hpc`, `hpc:4000`, `*.example.org`.
     pub host: HostPattern,
-    /// The identity for it.
+    /// The identity to connect with.
     pub identity: Option<String>,
     /// The key that its daemon must have.
     pub fingerprint: Option<String>,
-    /// Jobs with all that it fits together that run at a time, in place of those with each host.
+    /// The most jobs that run with all of its hosts together. Without it, the limit of a single peer holds
+    /// for each host.
     pub running_max: Option<usize>,
 }
 
 impl NodeSettings {
-    /// What the configuration says. A secret that cannot be found is told to who needs it.
+    /// The settings that the configuration gives. A secret that does not exist causes an error only when it
+    /// is used.
     pub fn of(config: &Config) -> NodeSettings {
         let file = |secret: &SecretPlace| secret.path().unwrap_or_else(|_| PathBuf::from(secret.to_string()));
         let count = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
@@ -172,8 +175,8 @@ impl NodeSettings {
         self.peers.iter().find(|peer| peer.host.fits(host, port))
     }
 
-    /// With whom a job of these places is counted that has this peer: with that one, or with all of a table that has places of
-    /// its own.
+    /// The peer that a job is counted with, and how many jobs may run with it: the peer itself, or the whole
+    /// table if that has a limit of its own.
     pub(crate) fn places_of<'a>(
         &'a self,
         peer: Option<&'a str>,
@@ -191,15 +194,15 @@ impl NodeSettings {
         Some(choice::PeerLimit { name, running_max })
     }
 
-    /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
-    /// their names, and never brings one.
+    /// Gives each location of a job the keys and options of the configuration. Callers choose among
+    /// identities by name, and never bring a key.
     pub(crate) fn identify(&self, spec: &JobSpec, job: &mut CopyJob) -> Result<(), Error> {
         let (identity, fingerprint) = (spec.identity.as_deref(), spec.fingerprint.as_deref());
         let mut all = job.sources.iter_mut().chain([&mut job.destination]);
         all.try_for_each(|location| self.identify_location(identity, fingerprint, location))
     }
 
-    /// The same for one place.
+    /// Does this for one location.
     pub(crate) fn identify_location(
         &self,
         identity: Option<&str>,
@@ -227,7 +230,7 @@ impl NodeSettings {
                 if let (Some(asked), Some(known)) = (fingerprint, known)
                     && !farhaul::is_same_fingerprint(asked, known)
                 {
-                    let what = format!("the configuration says that the daemon on {host} has another key");
+                    let what = format!("the configuration names another key for the daemon on {host}");
                     return Err(Error::new(Code::BadOption, what));
                 }
                 target.fingerprint = known.or(fingerprint).map(str::to_string);
@@ -236,7 +239,7 @@ impl NodeSettings {
                 target.identity = identity.ssh_key_files;
                 target.config_file = identity.ssh_config_file;
                 target.options = identity.ssh_options;
-                // Nobody is there to be asked for a password.
+                // Nobody can type a password here.
                 target.options.push("BatchMode=yes".into());
                 if target.user.is_none() {
                     target.user = identity.ssh_user;
@@ -251,7 +254,7 @@ impl NodeSettings {
     }
 }
 
-/// A folder of the configuration.
+/// A watched folder of the configuration.
 fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(String, WatchSpec)> {
     let escaped = |text: &[u8]| farhaul::escape(text);
     let spec = WatchSpec {
@@ -274,7 +277,7 @@ fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(Stri
     Some((name.clone(), spec))
 }
 
-/// A program of the configuration is one for each of the events that it is for.
+/// A table of hooks becomes one hook for each of its events.
 fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
     let when = |event: &HookEvent| match event {
         HookEvent::Pre => HookMoment::Pre,
@@ -330,7 +333,7 @@ mod tests {
                     assert!(target.batch);
                     Ok((target.identity_file.unwrap().display().to_string(), target.fingerprint))
                 }
-                _ => panic!("a daemon was named"),
+                _ => panic!("the location must be a daemon"),
             }
         };
         let file = |answer: Result<(String, Option<String>), Error>| answer.unwrap().0;
@@ -339,14 +342,14 @@ mod tests {
         assert_eq!(file(ask("fh://dtn.example.org/x", None)), "/b");
         assert_eq!(file(ask("fh://dtn.example.org/x", Some("a"))), "/a");
         assert_eq!(ask("fh://hpc/x", Some("none")).unwrap_err().code(), Code::BadOption);
-        // A caller may say the key of a daemon, and cannot have another one trusted than the configuration says.
+        // A caller may name the key of a daemon, but cannot replace the one that the configuration names.
         let ask = |destination: &str, fingerprint: &str| {
             let spec = JobSpec::new(JobKind::Copy, vec!["/x".into()], destination.into());
             let mut location = spec.copy_job(0).unwrap().destination;
             settings.identify_location(None, Some(fingerprint), &mut location)?;
             match location {
                 Location::Daemon { target, .. } => Ok::<_, Error>(target.fingerprint.unwrap()),
-                _ => panic!("a daemon was named"),
+                _ => panic!("the location must be a daemon"),
             }
         };
         assert_eq!(ask("fh://hpc/x", "SHA256:y").unwrap(), "SHA256:y");
@@ -426,7 +429,9 @@ mod tests {
         let spec = JobSpec::new(JobKind::Copy, vec!["u@h:/x".into()], "/y".into());
         let mut job = spec.copy_job(0).unwrap();
         NodeSettings::default().identify(&spec, &mut job).unwrap();
-        let Location::Ssh { target, .. } = &job.sources[0] else { panic!("ssh was named") };
+        let Location::Ssh { target, .. } = &job.sources[0] else {
+            panic!("the source must be reached over ssh")
+        };
         assert_eq!(target.options, ["BatchMode=yes"]);
     }
 }

@@ -6,7 +6,7 @@ use crate::job::{JobKind, JobSpan, JobSpec, Labels, RepeatRule, RetryRule};
 use crate::store::history;
 use farhaul_session::Code;
 
-/// A node in a folder of its own, which is gone at its end.
+/// A node in a folder of its own, which is deleted at the end.
 pub(super) struct Fixture {
     pub(super) folder: tempfile::TempDir,
     pub(super) settings: NodeSettings,
@@ -26,7 +26,7 @@ impl Fixture {
         fixture
     }
 
-    /// The node's clock is ahead by so much.
+    /// Sets the node's clock ahead by this many seconds.
     pub(super) fn set_clock(&self, seconds: i64) {
         self.set_clock_file(seconds);
         self.node().look();
@@ -34,7 +34,7 @@ impl Fixture {
     }
 
     pub(super) fn set_clock_file(&self, seconds: i64) {
-        // At once: who reads half of it would see the clock jump.
+        // The file is replaced at once: a reader of half the text would see the clock jump.
         let whole = self.folder.path().join("clock.new");
         std::fs::write(&whole, seconds.to_string()).unwrap();
         std::fs::rename(whole, self.folder.path().join("clock")).unwrap();
@@ -86,7 +86,7 @@ impl Fixture {
             if is_so(&view) {
                 return view;
             }
-            assert!(Instant::now() < until, "it stays {view:?}");
+            assert!(Instant::now() < until, "the job stays {view:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -94,7 +94,7 @@ impl Fixture {
     pub(super) fn wait_until(&self, is_so: impl Fn(&Fixture) -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
         while !is_so(self) {
-            assert!(Instant::now() < until, "it does not come about");
+            assert!(Instant::now() < until, "waiting took too long");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -128,7 +128,7 @@ pub(super) fn copy(from: String, to: String) -> JobSpec {
     JobSpec::new(JobKind::Copy, vec![from], to)
 }
 
-/// Content without end, at a rate that leaves time to look.
+/// A job with endless content, at a rate that leaves time to look at it.
 fn endless() -> JobSpec {
     let mut spec = copy("zero:".into(), "null:".into());
     spec.options.network.rate_bps = Some(8_000_000);
@@ -161,7 +161,7 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
     let id = fixture.submit(copy(fixture.path("none"), fixture.path("b")));
     let view = fixture.wait_for(id, JobState::Failed);
     assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-NOT-FOUND"));
-    // Another run, when there is something.
+    // Another run works once there is a file.
     fixture.file("none", 10);
     fixture.node().retry(&Caller::local(), id).unwrap();
     assert_eq!(fixture.wait_for(id, JobState::Done).run, 2);
@@ -262,18 +262,19 @@ fn a_job_repeats_and_follows_no_step_of_the_clock() {
     spec.repeat = Some(RepeatRule { every: Some(JobSpan(3600)), ..RepeatRule::default() });
     let every = fixture.submit(spec.clone());
     let hourly = fixture.wait(every, |view| view.run == 2 && view.state == JobState::Waiting).due.unwrap();
-    // About half a day away, whatever time it is.
+    // About half a day ahead, whatever the time is now.
     let hour = (fixture.node().clock.now().to_zoned(jiff::tz::TimeZone::UTC).hour() + 12) % 24;
     let cron = format!("0 {hour} * * *");
     spec.repeat = Some(RepeatRule { cron: Some(cron), time_zone: Some("UTC".into()), every: None });
     let cron = fixture.submit(spec);
     let due = fixture.wait_for(cron, JobState::Waiting).due.unwrap();
-    // A clock that is set forward by a week: what runs every hour does not, what runs at a time of day does, once.
+    // The clock is set forward by a week: an hourly job does not run for that, a job with a time of day runs
+    // once.
     set_clock(7 * 86_400);
     let view = fixture.wait(cron, |view| view.run == 2 && view.state == JobState::Waiting);
     assert!(view.due.unwrap() > due);
     assert_eq!(fixture.view(every).run, 2);
-    // Back again: nothing runs twice.
+    // The clock is set back: nothing runs twice.
     set_clock(0);
     let later = hourly + Duration::from_secs(86_400);
     fixture.wait(every, |view| view.due.unwrap() < later);
@@ -293,12 +294,12 @@ fn one_key_makes_one_job() {
     let id = submit(b"x").unwrap().id;
     assert_eq!(submit(b"x").unwrap().id, id);
     assert_eq!(submit(b"y").unwrap_err().code(), Code::KeyReused);
-    // Another caller's key is another one.
+    // The same key of another caller is another key.
     let other = Caller { subject: "token:x".into(), ..Caller::local() };
     let spec = copy(fixture.path("a"), fixture.path("b"));
     let submission = Submission { spec, idempotency: Some(("key".to_string(), b"x".to_vec())) };
     assert_ne!(fixture.node().submit(&other, submission).unwrap().id, id);
-    // A day later it is forgotten.
+    // A day later the key is forgotten.
     std::fs::write(fixture.folder.path().join("clock"), "86500").unwrap();
     assert_ne!(submit(b"y").unwrap().id, id);
 }

@@ -1,4 +1,5 @@
-//! One job's transfer while it runs: the engine's thread, its handle, and what is seen of it once a second.
+//! The running transfer of one job: the engine's thread, its handle, and the figures that are looked at once
+//! a second.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -20,18 +21,19 @@ use crate::job::JobId;
 use crate::metrics::WatchGuard;
 use crate::scheduler::deadline::{self, ArrivalSpeed, DeadlineFacts, DeadlinePlan, Prospect};
 
-/// Events of one transfer that wait to be written into its log.
+/// The most events of one transfer that wait to be written to its log.
 const EVENTS_MAX: usize = 256;
-/// Points of a curve are not closer together.
+/// The least distance between two points of a curve.
 const DRAW_EVERY_S: f64 = 0.9;
-/// For so long a transfer is looked at more often: a young one with a deadline, whose size becomes known, and a steered one,
-/// whose rate somebody waits to see change.
+/// How long a transfer is looked at more often: after its start if it has a deadline, as its size becomes
+/// known then, and after a change, as somebody waits to see the effect.
 const CLOSE_LOOKS: Duration = Duration::from_secs(3);
-/// Below it a deadline does not hold a transfer back: bits a second.
+/// A deadline never slows a transfer down below this rate, in bits per second.
 const DEADLINE_RATE_MIN: f64 = 100_000.0;
-/// A deadline's rate that changes by less is not told anew.
+/// The rate for a deadline is set again only if it changes by more than this share.
 const RATE_CHANGE: f64 = 0.02;
-/// The most that headers and repairs may add to content, as far as a deadline reckons with them.
+/// The most bytes on the wire for each byte of content that a deadline reckons with, as headers and repairs
+/// come on top.
 const WIRE_MORE_MAX: f64 = 2.0;
 
 /// Why a transfer was told to stop.
@@ -39,50 +41,50 @@ const WIRE_MORE_MAX: f64 = 2.0;
 pub(super) enum StopReason {
     /// Somebody has cancelled the job.
     Cancel,
-    /// It goes on later: the service ends, or a job that is held gives its session back.
+    /// The transfer goes on later: the service ends, or a paused job gives up its session.
     Interrupt,
 }
 
 /// A transfer that has ended.
 pub(crate) struct TransferEnd {
     pub(super) job: JobId,
-    /// Which of the job's transfers.
+    /// The serial number of the transfer.
     pub(super) serial: u64,
     pub(super) report: Report,
     pub(super) error: Option<Error>,
 }
 
-/// What has happened in a transfer and is not in its log yet.
+/// Events of a transfer that are not in its log yet.
 #[derive(Debug, Default)]
 struct UnloggedEvents {
     events: VecDeque<Event>,
     left_out: u64,
 }
 
-/// A transfer that runs, or is held with its session.
+/// A running transfer, or a paused one that keeps its session.
 pub(crate) struct JobTransfer {
     pub(super) handle: Handle,
     pub(super) serial: u64,
     began: Instant,
     pub(super) stop: Option<StopReason>,
-    /// Since when somebody holds it.
+    /// Since when the job is paused.
     pub(super) held_since: Option<Instant>,
-    /// When somebody changed it last.
+    /// When somebody last changed the job.
     steered: Option<Instant>,
     pub(super) curve: HistoryCurve,
     pub(super) recent: RecentCurve,
-    /// The last point of the curve, in seconds of the transfer.
+    /// The time of the curve's last point, in seconds since the transfer began.
     drawn_s: f64,
     pub(super) seen: Snapshot,
     heard: Arc<Mutex<UnloggedEvents>>,
     pace: Pace,
-    /// So long as it is there, the transfer is counted.
+    /// The transfer counts as running as long as this lives.
     pub(super) watching: Option<WatchGuard>,
-    /// Ends the programs that run before it.
+    /// Stops the programs that run before the transfer.
     stop_before: Option<hooks::ProgramStop>,
 }
 
-/// How fast the transfer's deadline wants it to be.
+/// The rate that the transfer needs to meet its deadline.
 #[derive(Debug)]
 struct Pace {
     limit_bps: Option<f64>,
@@ -90,13 +92,14 @@ struct Pace {
     since: Option<Instant>,
     speed: ArrivalSpeed,
     prospect: Prospect,
-    /// What goes over the wire for each byte of content.
+    /// Bytes on the wire for each byte of content.
     wire_share: f64,
     told: RateOptions,
 }
 
 impl JobTransfer {
-    /// Starts it in a thread of its own, which tells the conductor when it has ended.
+    /// Starts the transfer in a thread of its own. The thread tells the conductor when the transfer has
+    /// ended.
     pub(super) fn start(
         (id, serial): (JobId, u64),
         mut job: CopyJob,
@@ -120,7 +123,7 @@ impl JobTransfer {
             });
             let (report, error) =
                 ended.unwrap_or_else(|bug| (Report::default().ended_by(Some(&bug)), Some(bug)));
-            // A conductor that has ended has let go of the transfer.
+            // If the conductor has ended, nobody needs to know any more.
             let _ =
                 to_conductor.send(Signal::Ended(Box::new(TransferEnd { job: id, serial, report, error })));
         };
@@ -151,7 +154,7 @@ impl JobTransfer {
         })
     }
 
-    /// Tells it to end. The first reason counts, but that a cancelled one does not go on later.
+    /// Stops the transfer. A later reason replaces an earlier one, but never a cancellation.
     pub(super) fn stop(&mut self, why: StopReason) {
         if self.stop != Some(StopReason::Cancel) {
             self.stop = Some(why);
@@ -166,7 +169,7 @@ impl JobTransfer {
         self.stop.is_some()
     }
 
-    /// Whether it is to be looked at more often than others now.
+    /// True if it should be looked at more often than at others now.
     pub(super) fn is_close(&self, has_deadline: bool) -> bool {
         let is_recent = |at: Instant| at.elapsed() < CLOSE_LOOKS;
         has_deadline && is_recent(self.began) || self.steered.is_some_and(is_recent)
@@ -185,13 +188,13 @@ impl JobTransfer {
         JobProgress::new(job, &self.seen, &self.recent)
     }
 
-    /// What has happened since the last look.
+    /// The events since the last look.
     pub(super) fn take_heard(&self) -> (Vec<Event>, u64) {
         let mut heard = self.heard.lock().in_any_case();
         (heard.events.drain(..).collect(), std::mem::take(&mut heard.left_out))
     }
 
-    /// Looks how it stands, once a second or more often.
+    /// Reads the transfer's figures. Called once a second or more often.
     pub(super) fn look(&mut self) {
         self.seen = self.handle.snapshot();
         let Snapshot { goodput_bps, facts, .. } = &self.seen;
@@ -209,8 +212,8 @@ impl JobTransfer {
         });
     }
 
-    /// Sets its rate by what was asked for and, if there is one, by the time that is left until its deadline. Yields the new
-    /// prospect if it has changed.
+    /// Sets the rate to what was asked for or, if there is a deadline, to what the time that is left needs.
+    /// Yields the prospect if it has changed.
     pub(super) fn keep_pace(
         &mut self,
         asked: RateOptions,
@@ -253,7 +256,8 @@ impl JobTransfer {
         let speed_bps = self.pace.speed.bps();
         let moving = self.pace.since.filter(|_| speed_bps.is_some());
         let moving = moving.map_or(Duration::ZERO, |since| since.elapsed());
-        // While it is held back, what it does of what it may tells how much goes into headers and repairs.
+        // While the deadline limits the rate, the ratio of that limit to the arrival speed shows how much
+        // headers and repairs add.
         if let Some(limit) = self.pace.limit_bps.filter(|_| moving > Duration::from_secs(3))
             && let Some(speed_bps) = speed_bps.filter(|speed| *speed > limit * 0.5)
         {
@@ -282,7 +286,7 @@ impl JobTransfer {
     }
 }
 
-/// How long it takes is no other prospect.
+/// A prospect that differs only in how long it takes is the same.
 fn is_other(one: Prospect, other: Prospect) -> bool {
     std::mem::discriminant(&one) != std::mem::discriminant(&other)
 }

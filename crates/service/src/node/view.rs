@@ -1,4 +1,4 @@
-//! What callers are shown of a job.
+//! The view of a job that callers get.
 
 use farhaul_session::Snapshot;
 use farhaul_session::options::Policy;
@@ -14,51 +14,52 @@ use crate::job::{JobFailure, JobId, JobKind, JobState, Labels};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 
-/// A job as it stands.
+/// A job as it is now.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct JobView {
-    /// Its name.
+    /// Its id.
     #[schema(value_type = String)]
     pub id: JobId,
-    /// Copy or sync.
+    /// The kind: a copy or a sync.
     pub kind: JobKind,
-    /// Who submitted it: `local`, or `token:ID`.
+    /// The caller that submitted it: `local`, or `token:ID`.
     pub owner: String,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
-    /// Somebody has asked for its end, which has not come yet.
+    /// True if the job is about to stop, but has not stopped yet.
     pub is_stopping: bool,
-    /// As in its document.
+    /// The sources, as in its document.
     pub sources: Vec<String>,
-    /// As in its document.
+    /// The destination, as in its document.
     pub destination: String,
-    /// The other host: `fh://host:port` or `ssh://[user@]host`; none for a copy within the node's host.
+    /// The other host: `fh://host:port` or `ssh://[user@]host`; null for a copy within the node's host.
     pub peer: Option<String>,
-    /// As in its document.
+    /// The labels, as in its document.
     pub labels: Labels,
-    /// 0 to 9.
+    /// The priority, 0 to 9.
     pub priority: u8,
-    /// Its place among those of its priority: lower ones start first.
+    /// Its position among the jobs of its priority: lower ones start first.
     pub position: i64,
     /// How the rate is set.
     #[schema(value_type = String)]
     pub policy: Policy,
-    /// The job's own limit, in bits a second.
+    /// The job's own rate limit, in bits per second.
     pub rate_bps: Option<u64>,
     /// When it was accepted.
     #[schema(value_type = String, format = DateTime)]
     pub submitted: Timestamp,
-    /// When a job that waits, or is tried again, goes on.
+    /// When a job goes on that waits for its time or for its next attempt.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub due: Option<Timestamp>,
-    /// By when the present run is to be finished.
+    /// The time by which the present run must be finished.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finish_by: Option<Timestamp>,
-    /// Whether it will be: `open`, `makes`, `misses`; none without such a time.
+    /// The prospect of being finished by then: `open` (not known yet), `makes` (it will) or `misses` (it will
+    /// not); null without such a time.
     pub prospect: Option<String>,
-    /// The number of the present run, or the last one.
+    /// The number of the present run, or of the last one.
     pub run: u32,
-    /// The number of the present attempt in it.
+    /// The number of the present attempt of the run.
     pub attempt: u32,
     /// When the run began.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -75,46 +76,46 @@ pub struct JobView {
 /// How far a job is.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct JobProgress {
-    /// The job's name.
+    /// The job's id.
     #[schema(value_type = String)]
     pub job: JobId,
-    /// Since the attempt began.
+    /// Seconds since the attempt began.
     pub seconds: f64,
-    /// Content bytes to be there in the end, as far as they are known.
+    /// Bytes of content that will be at the destination in the end, as far as known.
     pub bytes_total: u64,
-    /// Content bytes that are safe at the receiver.
+    /// Bytes of content that are safe at the receiver.
     pub bytes_done: u64,
-    /// Files to be there in the end, as far as they are known.
+    /// Files that will be at the destination in the end, as far as known.
     pub files_total: u64,
-    /// Files that are there.
+    /// Files that are at the destination.
     pub files_done: u64,
-    /// The totals are the last ones.
+    /// True if the totals are final.
     pub totals_known: bool,
     /// Entries that have failed.
     pub failed: u64,
-    /// Content bits a second, over the last seconds.
+    /// Content moved, in bits per second, over the last seconds.
     pub goodput_bps: f64,
-    /// What the sender's pace allows, if that is this end.
+    /// The rate that the sender paces at, if this end sends.
     pub target_bps: Option<f64>,
-    /// Smoothed round trip; 0 while it is not known.
+    /// Smoothed round trip in milliseconds; 0 while it is not known.
     pub rtt_ms: f64,
-    /// Packets lost of packets sent, 0 to 1.
+    /// Packets lost as a share of packets sent, 0 to 1.
     pub loss_fraction: f64,
-    /// The same of the last second.
+    /// The same share for the last second.
     pub loss_now_fraction: f64,
-    /// Segments that this end has sent again because they were lost, of all that it has sent, 0 to 1.
+    /// Segments that this end sent again because they were lost, as a share of all that it sent, 0 to 1.
     pub retransmitted_fraction: f64,
     /// Bytes that this end has sent and that are neither acknowledged nor lost.
     pub in_flight_bytes: u64,
-    /// Each path, where there are several.
+    /// Each path, if there are several.
     pub paths: Vec<PathNow>,
-    /// UDP payload or stream bytes that this end has sent.
+    /// Bytes of UDP payload or of the stream that this end has sent.
     pub wire_bytes_sent: u64,
-    /// `udp`, `tcp`, `ssh` or `local`; empty while nothing is connected.
+    /// `udp`, `tcp`, `ssh` or `local`; empty while there is no connection.
     pub transport: String,
-    /// What limits it, in words.
+    /// The thing that limits the rate, in words.
     pub limit: String,
-    /// How long it will take from here, if that can be told.
+    /// How many seconds it will still take, if known.
     pub seconds_left: Option<u64>,
 }
 
@@ -147,12 +148,12 @@ impl JobProgress {
 }
 
 impl JobView {
-    /// One that is not over.
+    /// The view of a job that is not over.
     pub(super) fn of_active(active: &Active) -> JobView {
         JobView::new(&active.row, active.transfer.as_ref())
     }
 
-    /// One that is over.
+    /// The view of a job that is over.
     pub(crate) fn of_row(row: &JobRow) -> JobView {
         JobView::new(row, None)
     }

@@ -1,41 +1,44 @@
-//! The page that a browser is shown: the files that `./x web` has built from `web/`, embedded in the program.
+//! The page for browsers: the files that `./x web` has built from `web/`, embedded in the program.
 //!
-//! How to read it: [`PageFiles`] is where they come from, [`answer`] what is said to a browser that asks for one, a pure function.
+//! How to read it: [`PageFiles`] provides the files; [`answer`], a pure function, answers a browser's request
+//! for one of them.
 //!
-//! Always true: only names that were built are answered; nothing in the page may come from another site, or run from within the
-//! HTML; a program that was built without the page says so, and how to build it.
+//! Always true: only files of the build are served; the page cannot load anything from other sites, nor run
+//! scripts that stand in its HTML; a program without the page says so, and says how to build it.
 
 use std::borrow::Cow;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-/// What a browser may load and do for the page.
+/// The policy that says what the page may load and do in a browser.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// Names below it have a hash of their content in them.
+/// The names of files in this folder contain a hash of their content.
 const ASSETS: &str = "assets/";
 
-/// Content that was compressed when it was built stands beside the plain one, with these endings; the best is first.
+/// Files that the build has compressed have the plain name with one of these endings. The best encoding is
+/// first.
 const ENCODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
 
-/// One file.
+/// One file of the page.
 #[derive(Debug, Clone)]
 pub(crate) struct PageFile {
     pub(crate) bytes: Cow<'static, [u8]>,
-    /// Of its content.
+    /// The hash of its content.
     pub(crate) hash: [u8; 32],
 }
 
-/// Where the files come from.
+/// Provides the files of the page.
 pub(crate) trait PageFiles {
-    /// The file of this name, as the build has named it.
+    /// The file with this name, as the build has named it.
     fn get(&self, name: &str) -> Option<PageFile>;
 }
 
-/// What was built: in the program in a release, in the folder that it was built in otherwise. Cargo sees files that change or go, and
-/// not that there are any for the first time: `./x web` touches this file then.
+/// The files of the build: a release has them in the program, other builds read them from the build's folder.
+/// Cargo notices when such files change or go, but not when the first ones appear; that is why `./x web`
+/// touches this source file.
 pub(crate) struct BuiltPage;
 
 #[cfg(not(debug_assertions))]
@@ -52,7 +55,8 @@ impl PageFiles for BuiltPage {
     }
 }
 
-/// From the disk each time, so that who works on the page builds no program anew.
+/// Reads from the disk each time, so that the program need not be built again while somebody works on the
+/// page.
 #[cfg(debug_assertions)]
 impl PageFiles for BuiltPage {
     fn get(&self, name: &str) -> Option<PageFile> {
@@ -62,7 +66,7 @@ impl PageFiles for BuiltPage {
     }
 }
 
-/// What is said to a browser that asks for this path.
+/// The answer to a browser that asks for this path.
 pub(crate) fn answer(files: &dyn PageFiles, path: &str, headers: &HeaderMap) -> Response<Body> {
     let name = match path.trim_start_matches('/') {
         "" => "index.html",
@@ -118,7 +122,7 @@ fn bytes(content: Cow<'static, [u8]>) -> Bytes {
     }
 }
 
-/// A name as builds make them: of one directory at most, and not one of a file that stands beside another.
+/// True if a name can be one of the build: at most one directory deep, and not that of a compressed copy.
 fn is_name(name: &str) -> bool {
     let base = name.strip_prefix(ASSETS).unwrap_or(name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -126,7 +130,7 @@ fn is_name(name: &str) -> bool {
     !base.is_empty() && !base.starts_with('.') && base.bytes().all(is_plain) && !is_beside
 }
 
-/// Whether a browser takes an encoding, by what it accepts.
+/// True if the browser accepts an encoding, by its `Accept-Encoding`.
 fn accepts(accepted: &str, encoding: &str) -> bool {
     accepted.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);
@@ -138,7 +142,7 @@ fn accepts(accepted: &str, encoding: &str) -> bool {
     })
 }
 
-/// 128 bits of the content's hash.
+/// The tag of a content: 128 bits of its hash.
 fn tag(hash: &[u8; 32]) -> String {
     let digits: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("\"{digits}\"")
@@ -171,13 +175,13 @@ const NOT_BUILT: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"ut
      <h1>The page is not in this program</h1>\n\
      <p>This farhaul was built without its page. In its source directory, <code>./x web</code> builds the page, and\n\
      <code>cargo build</code> then puts it into the program.</p>\n\
-     <p>All that the page shows can be asked for without it: <code>farhaul top</code>, <code>farhaul jobs</code>, and the API below\n\
+     <p>All that the page shows is also available without it: <code>farhaul top</code>, <code>farhaul jobs</code>, and the API below\n\
      <code>/api/v1</code>.</p>\n</html>\n";
 
 const NOT_THERE: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Farhaul: not there</title>\n\
      <h1>There is no such page</h1>\n<p><a href=\"/\">Farhaul's page</a></p>\n</html>\n";
 
-/// A page of the program's own.
+/// A page that is part of the program itself.
 fn said(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;

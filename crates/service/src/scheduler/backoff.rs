@@ -1,4 +1,4 @@
-//! When an attempt that failed is followed by another one.
+//! Decides whether and when a failed attempt is followed by another one.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use farhaul_session::{Code, Error};
 
 use crate::job::RetryRule;
 
-/// The pause before attempt `next` (the first one is 1), with a spread of a tenth by `seed`, so that jobs that have failed
-/// together do not come again together. `None` if there is no further attempt.
+/// The pause before attempt `next`, counted from 1. `seed` varies it by a tenth, so that jobs that failed
+/// together do not return together. `None` if there is no further attempt.
 pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
     let before = next.checked_sub(2)?;
     if before >= rule.attempts {
@@ -21,32 +21,33 @@ pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(even * spread).ok()
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttemptOutcome {
-    /// All is there that has not vanished from the source.
+    /// Everything has arrived, apart from what has vanished from the source.
     Arrived,
-    /// It came to its end, and some entries are not there.
+    /// The transfer came to its end, but some entries have not arrived.
     Partly { may_mend: bool },
-    /// It ended early.
+    /// The transfer ended early.
     Broke { may_mend: bool },
 }
 
-/// Says it by the report and the error of the transfer.
+/// The outcome, by the report and the error of the transfer.
 pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
     match error {
         Some(error) => AttemptOutcome::Broke { may_mend: may_mend(error.code()) },
-        // Another attempt would set no more of metadata than this one has, and find no more files.
+        // Another attempt would not set more metadata than this one, nor find more files.
         None if report.has_no_failure() => AttemptOutcome::Arrived,
         None => AttemptOutcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
     }
 }
 
-/// Whether the same can work later when nobody has changed anything here. A fault of Farhaul comes again, most likely.
+/// True if another attempt may work although nobody has changed anything here. A fault of Farhaul would most
+/// likely occur again.
 fn may_mend(code: Code) -> bool {
     match code {
         Code::Bug | Code::Misbehaved | Code::Accused => false,
-        // A daemon that restarts is away for a moment.
+        // A daemon that restarts is away only for a moment.
         Code::NotListening => true,
         other => other.retry() == farhaul_session::error::RetryAdvice::Helps,
     }

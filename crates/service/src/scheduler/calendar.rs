@@ -1,10 +1,10 @@
-//! When a job that repeats runs next.
+//! Decides when a repeating job runs next.
 //!
-//! Always true: the next run is later than the one before it in the same calendar, so that a clock that is set back fires
-//! nothing again; a time that has passed meanwhile is made up for once, and no more.
+//! Always true: in the same calendar the next run is later than the run before it, so that a clock that is
+//! set back starts nothing twice; runs whose time was missed are made up for by one run.
 //!
-//! Changes of the clock: a time that a change leaves out is run just after the gap; one that there is twice is run at its first
-//! (croner, as Vixie cron).
+//! Changes of the clock: if a change skips the time of a run, the run begins just after the gap; if the time
+//! comes twice, the run begins at the first of the two (as in croner and Vixie cron).
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -14,26 +14,26 @@ use jiff::tz::TimeZone;
 
 use crate::job::{JobSpan, RepeatRule};
 
-/// By what a job repeats.
+/// The rule by which a job repeats.
 #[derive(Debug, Clone)]
 pub(crate) enum Calendar {
     Every(JobSpan),
     Cron(Box<Cron>, TimeZone),
 }
 
-/// The time zone of this name; the host's if there is none.
+/// The time zone with this name; the host's if no name is given.
 pub(crate) fn zone(name: Option<&str>) -> Result<TimeZone, Error> {
     let Some(name) = name else { return Ok(TimeZone::system()) };
     let bad = |_| {
         let name = farhaul_text::printable(name.as_bytes(), 60);
-        Error::new(Code::BadOption, format!("there is no time zone '{name}'"))
+        Error::new(Code::BadOption, format!("'{name}' is not the name of a time zone"))
             .with_hint("write one such as Europe/Zurich or UTC")
     };
     TimeZone::get(name).map_err(bad)
 }
 
 impl Calendar {
-    /// That of a job's document.
+    /// The calendar of a job's document.
     pub(crate) fn new(repeat: &RepeatRule) -> Result<Calendar, Error> {
         let zone = zone(repeat.time_zone.as_deref())?;
         let Some(expression) = &repeat.cron else {
@@ -49,20 +49,22 @@ impl Calendar {
         let calendar = Calendar::Cron(Box::new(cron), zone);
         match calendar.after(Timestamp::UNIX_EPOCH) {
             Some(_) => Ok(calendar),
-            None => Err(bad("there is no such day".into())),
+            None => Err(bad("no such day exists".into())),
         }
     }
 
-    /// When the run comes that follows the one that was due at `last_due` and began at `began`. It may be in the past.
+    /// The time of the run after the one that was due at `last_due` and began at `began`. It may be in the
+    /// past.
     pub(crate) fn next(&self, last_due: Timestamp, began: Timestamp) -> Option<Timestamp> {
         match self {
             Calendar::Every(span) => began.checked_add(span.duration()).ok(),
-            // What was due while the last run went on was not run beside it, and is not run behind it either.
+            // Times that came while the last run was going on are skipped: nothing ran beside it, and nothing
+            // is made up for after it.
             Calendar::Cron(..) => self.after(last_due.max(began)),
         }
     }
 
-    /// When the first run comes of a job that is accepted at `now`.
+    /// The time of the first run of a job that is accepted at `now`.
     pub(crate) fn first(&self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Calendar::Every(_) => Some(now),
@@ -123,12 +125,12 @@ mod tests {
             runs,
             [
                 "2027-03-27T01:30:00Z",
-                // 02:30 does not exist: just after the gap.
+                // 02:30 does not exist: the run begins just after the gap.
                 "2027-03-28T01:00:00Z",
                 "2027-03-29T00:30:00Z",
                 "2027-03-30T00:30:00Z",
                 "2026-10-24T00:30:00Z",
-                // 02:30 exists twice: the first.
+                // 02:30 comes twice: the run begins at the first.
                 "2026-10-25T00:30:00Z",
                 "2026-10-26T01:30:00Z",
                 "2026-10-27T01:30:00Z",
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn a_run_that_takes_long_is_not_overlapped_and_not_made_up_for() {
         let calendar = cron("*/10 * * * *", "UTC");
-        // Due at 12:00, it has waited until 12:25 for a place.
+        // The run was due at 12:00, and waited for a slot until 12:25.
         let next = calendar.next(at("2026-11-27T12:00:00Z"), at("2026-11-27T12:25:00Z"));
         assert_eq!(next, Some(at("2026-11-27T12:30:00Z")));
         let every = Calendar::Every(JobSpan(900));

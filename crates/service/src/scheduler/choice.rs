@@ -1,20 +1,20 @@
-//! Which of the jobs that are queued get a place.
+//! Decides which of the queued jobs start.
 //!
-//! Always true: no limit is exceeded by what is chosen; a job is passed over only if its own peer or owner has no place left,
-//! so that one with a busy peer does not hold up the others.
+//! Always true: the chosen jobs exceed no limit; a job is passed over only if its peer or its owner has no
+//! slot left, so that jobs with a busy peer do not hold up others.
 
 use std::collections::HashMap;
 
 use crate::job::JobId;
 
-/// Jobs that run at a time.
+/// The most jobs that run at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobSlots {
-    /// In all.
+    /// All jobs together.
     pub all: usize,
-    /// With one peer of which nothing else is said.
+    /// Jobs with one peer, unless that peer has a limit of its own.
     pub per_peer: usize,
-    /// Of one owner.
+    /// Jobs of one owner.
     pub per_owner: usize,
 }
 
@@ -24,33 +24,34 @@ impl Default for JobSlots {
     }
 }
 
-/// What is counted of a job that runs.
+/// The peer and the owner that a running job is counted by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupant<'a> {
-    /// None for a copy within this host.
+    /// `None` for a copy within this host.
     pub(crate) peer: Option<PeerLimit<'a>>,
     pub(crate) owner: &'a str,
 }
 
-/// A host, or several that are counted together.
+/// A host, or several hosts that are counted together, with their limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerLimit<'a> {
     pub(crate) name: &'a str,
-    /// Jobs with it that run at a time.
+    /// The most jobs with it that run at a time.
     pub(crate) running_max: usize,
 }
 
-/// A job that could run.
+/// A job that may start.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate<'a> {
     pub(crate) id: JobId,
     pub(crate) priority: u8,
-    /// Among those of one priority; what was moved by hand has another than the time at which it came.
+    /// The position among jobs of the same priority. It is the time of submission, unless somebody has moved
+    /// the job.
     pub(crate) position: i64,
     pub(crate) occupant: Occupant<'a>,
 }
 
-/// The jobs that start now, in the order in which they do.
+/// The jobs that start now, in this order.
 pub(crate) fn choose(places: JobSlots, running: &[Occupant<'_>], queued: &mut [Candidate<'_>]) -> Vec<JobId> {
     let mut left = places.all.saturating_sub(running.len());
     if left == 0 || queued.is_empty() {
@@ -94,7 +95,7 @@ mod tests {
 
     const PEERS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
 
-    /// `a` has what is usual, `b` one place more.
+    /// Peer `a` has the usual limit, `b` one more.
     fn peer(number: usize, per_peer: usize) -> Option<PeerLimit<'static>> {
         PEERS[number].map(|name| PeerLimit { name, running_max: per_peer + usize::from(name == "b") })
     }
@@ -127,7 +128,7 @@ mod tests {
         let of_b = [queued[5].id, queued[6].id];
         let places = JobSlots { all: 10, per_peer: 1, per_owner: 9 };
         let running = [Occupant { peer: peer(1, 1), owner: "local" }];
-        assert_eq!(choose(places, &running, &mut queued), of_b, "as many as it has places for itself");
+        assert_eq!(choose(places, &running, &mut queued), of_b, "as many as its own limit allows");
     }
 
     proptest! {
@@ -157,7 +158,7 @@ mod tests {
                 let is = |one: &Occupant<'_>| one.owner == owner;
                 prop_assert!(of(&now, &is) <= before(of(&running, &is), per_owner));
             }
-            // Whoever was left has no place anywhere.
+            // A job that was not chosen must have no slot.
             for job in queued.iter().filter(|job| !is_chosen(job)) {
                 let Occupant { peer, owner } = job.occupant;
                 let full = now.len() >= all

@@ -1,65 +1,68 @@
-//! How fast a job has to be that is to be finished by a certain time: as slow as it may, and no slower.
+//! Decides how fast a job must go that has to be finished by a certain time: as slow as possible, but no
+//! slower.
 //!
-//! Once a second it is asked anew with what is known then, so that it corrects itself: sizes that the scan finds, a network that
-//! carries less than was wanted of it, pauses.
+//! It is asked once a second with what is known by then. So it corrects itself when the scan finds more
+//! content, when the network carries less than planned, and after pauses.
 //!
-//! Always true: while the size is not known, but for the first second, and when the time is short, there is no limit at all.
+//! Always true: there is no limit while the size is not known, except in the first second, and none when the
+//! time is short.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Of the time that is left, what the plan uses: the end of a transfer takes a moment, and what was planned too tightly cannot
-/// be made up for.
+/// The share of the remaining time that the plan uses. The end of a transfer takes a moment, and a plan that
+/// is too tight cannot be made up for.
 const USED: f64 = 0.94;
-/// Of the time that is left, what is set aside at least, for the last repairs, the disk and the goodbye.
+/// The least time to set aside at the end, for the last repairs, the disk and closing the session.
 const ASIDE: Duration = Duration::from_millis(1500);
-/// How long a job is at full speed before it is believed that it can be no faster.
+/// How long a job must go at full speed before its speed counts as the most that it can reach.
 const MEASURED: Duration = Duration::from_secs(4);
-/// What a transfer that was held back has been measured at says little about what it could do.
+/// If the speed is at least this share of the limit, the limit holds the transfer back, and the speed says
+/// little about what the network could do.
 const HELD_BACK: f64 = 0.9;
 
-/// At first a job goes no faster than this, in bits a second: the size of most is known in a moment, and what is sent by then
-/// cannot be slowed down any more.
+/// The limit of the first second, in bits per second. The size of most jobs is known within a moment, and
+/// content sent until then cannot be slowed down any more.
 pub(crate) const FIRST_BPS: f64 = 50e6;
 const FIRST: Duration = Duration::from_secs(1);
 
-/// What is known of a job that runs.
+/// The facts about a running job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeadlineFacts {
-    /// Since it has begun.
+    /// The time since it began.
     pub(crate) age: Duration,
-    /// Until it is to be finished; none when that has passed.
+    /// The time until it must be finished; `None` if that has passed.
     pub(crate) time_left: Option<Duration>,
-    /// Content bytes that are still to arrive, if the scan has ended.
+    /// Bytes of content that still have to arrive; `None` until the scan has ended.
     pub(crate) bytes_left: Option<u64>,
-    /// What it may send now, in bits of content a second; none without a limit.
+    /// The present limit, in bits of content per second; `None` without a limit.
     pub(crate) limit_bps: Option<f64>,
-    /// What it does now, over the last seconds.
+    /// The present speed, over the last seconds.
     pub(crate) goodput_bps: f64,
     /// How long content has been moving under the present limit.
     pub(crate) moving: Duration,
 }
 
-/// What follows.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeadlinePlan {
-    /// Bits of content a second at most; none for as fast as it can.
+    /// The most bits of content per second; `None` for as fast as possible.
     pub(crate) limit_bps: Option<f64>,
     pub(crate) prospect: Prospect,
 }
 
-/// Whether it will be finished in time.
+/// The prospect of being finished in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prospect {
-    /// Not known yet.
+    /// It is not known yet.
     Open,
-    /// As things stand, yes.
+    /// It will, as things stand.
     Makes,
-    /// As things stand, no: at what it does, it takes so long from now.
+    /// It will not, as things stand: at the present speed it takes this long from now.
     Misses { takes: Duration },
 }
 
-/// The one function that decides.
+/// Decides the limit and the prospect. No other function does.
 pub(crate) fn plan(facts: DeadlineFacts) -> DeadlinePlan {
     let free = |prospect| DeadlinePlan { limit_bps: None, prospect };
     let Some(bytes_left) = facts.bytes_left else {
@@ -78,7 +81,7 @@ pub(crate) fn plan(facts: DeadlineFacts) -> DeadlinePlan {
         return free(prospect);
     }
     let needed_bps = bits_left / usable;
-    // Whoever does clearly less than it may has found its limit elsewhere.
+    // If the job goes clearly slower than its limit, something else limits it.
     let is_held_back = facts.limit_bps.is_some_and(|limit| facts.goodput_bps >= limit * HELD_BACK);
     let prospect = match (facts.moving >= MEASURED, is_held_back) {
         (_, true) => Prospect::Makes,
@@ -92,21 +95,21 @@ pub(crate) fn plan(facts: DeadlineFacts) -> DeadlinePlan {
     }
 }
 
-/// How fast content has arrived. It comes in blocks, of which a slow job has few a second: so many of them are waited for
-/// that one more or less matters little.
+/// The speed at which content arrives. Content comes in blocks, and a slow job has only few of them a second;
+/// so the speed is taken over so many blocks that one more or less makes little difference.
 #[derive(Debug, Default)]
 pub(crate) struct ArrivalSpeed {
-    /// When how many bytes had arrived, the oldest first.
+    /// How many bytes had arrived at which age of the job, oldest first.
     samples: VecDeque<(Duration, u64)>,
 }
 
-/// What is to have arrived for a speed that can be trusted.
+/// The least number of bytes that a speed can be computed from.
 const TRUSTED_BYTES: u64 = 24 << 20;
-/// Over so long at least, and at most.
+/// The shortest and the longest time that a speed is computed over.
 const TRUSTED_TIMES: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(60)];
 
 impl ArrivalSpeed {
-    /// So many bytes have arrived at this age.
+    /// Notes how many bytes have arrived at this age of the job.
     pub(crate) fn see(&mut self, age: Duration, bytes: u64) {
         self.samples.push_back((age, bytes));
         while self.samples.get(1).is_some_and(|(at, _)| age.saturating_sub(*at) >= TRUSTED_TIMES[1]) {
@@ -114,14 +117,14 @@ impl ArrivalSpeed {
         }
     }
 
-    /// What was seen under another limit says nothing of the present one.
+    /// Forgets older samples: what was seen under another limit says nothing about the present one.
     pub(crate) fn forget(&mut self) {
         let last = self.samples.pop_back();
         self.samples.clear();
         self.samples.extend(last);
     }
 
-    /// Bits a second, if enough was seen for a trustworthy figure.
+    /// Bits per second; `None` until enough was seen.
     pub(crate) fn bps(&self) -> Option<f64> {
         let (now, bytes) = *self.samples.back()?;
         self.samples.iter().rev().find_map(|(at, had)| {
@@ -169,12 +172,12 @@ mod tests {
             known,
             DeadlinePlan { limit_bps: None, prospect: Prospect::Misses { takes: Duration::from_secs(16) } }
         );
-        // One that is held back could be faster.
+        // A job that is held back could be faster.
         let held = DeadlineFacts { limit_bps: Some(1e9), moving: MEASURED, ..slow };
         assert_eq!(plan(held).prospect, Prospect::Makes);
     }
 
-    /// A transfer by the plan, over a link that carries `link_bps`: the share of the time that it has used.
+    /// Runs a transfer by the plan over a link of `link_bps`. Yields the share of the time that it has used.
     fn used(link_bps: f64, bytes: u64, time: f64, scan: f64) -> f64 {
         let (mut now, mut left, mut limit, mut since) = (0.0, bytes as f64, Some(FIRST_BPS), 0.0);
         while left > 0.0 && now < time * 3.0 {
@@ -208,7 +211,7 @@ mod tests {
         for _ in 0..1800 {
             now += 1.0;
             sent += limit.unwrap_or(60e6) / 8.0;
-            // Only whole blocks count.
+            // Only whole blocks count as arrived.
             let done = ((sent / block).floor() * block) as u64;
             let age = Duration::from_secs_f64(now);
             speed.see(age, done);

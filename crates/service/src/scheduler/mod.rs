@@ -1,7 +1,8 @@
-//! Who runs, and when: pure functions of jobs, limits and the clock.
+//! Decides which jobs run, when, and how fast: pure functions of jobs, limits and the clock.
 //!
-//! `calendar.rs` says when a job that repeats runs next, `backoff.rs` when one that failed is tried again, `choice.rs` which of
-//! those that wait get a place, `queue.rs` where one stands that was moved, `deadline.rs` how fast one has to be.
+//! `calendar.rs` says when a repeating job runs next, `backoff.rs` when a failed job is tried again,
+//! `choice.rs` which queued jobs start, `queue.rs` which position a moved job gets, `deadline.rs` how fast a
+//! job must go.
 //!
 //! Always true: nothing in here reads a clock, a file or a lock.
 

@@ -1,24 +1,24 @@
-//! The order of jobs of one priority, when one is moved by hand.
+//! The order of jobs of one priority when somebody moves one of them.
 //!
-//! Always true: only the job that is moved changes its place among the others; of these only positions change that stood in the
-//! way, and never their order.
+//! Always true: only the moved job changes its place in the order. Positions of other jobs change only if
+//! they are in the way, and never their order.
 
 use crate::job::JobId;
 
-/// How far from the first or the last one a job is put that goes before or behind it.
+/// The distance from the first or last job to a job that is moved before or behind it.
 const STEP: i64 = 1024;
 
-/// Where a job goes.
+/// The place that a job is moved to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// Just before this one.
+    /// Just before this job.
     Before(JobId),
-    /// Just behind it.
+    /// Just after this job.
     After(JobId),
 }
 
 impl QueuePosition {
-    /// The job that it is beside.
+    /// The job that it is moved next to.
     pub(crate) fn job(self) -> JobId {
         match self {
             QueuePosition::Before(job) | QueuePosition::After(job) => job,
@@ -26,8 +26,8 @@ impl QueuePosition {
     }
 }
 
-/// The positions that change when `moved` goes to this spot, its own first. `order` has the positions of the others, in their
-/// order. Nothing if the job beside is not among them.
+/// The positions that change when `moved` goes to `spot`, its own first. `order` has the positions of the
+/// other jobs, in order. `None` if the job of `spot` is not among them.
 pub(crate) fn place(order: &[(i64, JobId)], moved: JobId, spot: QueuePosition) -> Option<Vec<(JobId, i64)>> {
     let beside = order.iter().position(|(_, job)| *job == spot.job())?;
     let at = match spot {
@@ -65,7 +65,7 @@ mod tests {
         format!("{number:016}").parse().unwrap()
     }
 
-    /// The order after the change.
+    /// The order of jobs after the change.
     fn moved(order: &[(i64, JobId)], one: JobId, spot: QueuePosition) -> Vec<JobId> {
         let changes = place(order, one, spot).unwrap();
         let mut all: Vec<(i64, JobId)> = order.to_vec();
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(place(&order, job(9), QueuePosition::After(job(1))), Some(vec![(job(9), 150)]));
         assert_eq!(place(&order, job(9), QueuePosition::Before(job(1))), Some(vec![(job(9), 100 - STEP)]));
         assert_eq!(place(&order, job(9), QueuePosition::After(job(3))), Some(vec![(job(9), 201 + STEP)]));
-        // There is no room between these two.
+        // There is no free position between these two.
         assert_eq!(
             place(&order, job(9), QueuePosition::Before(job(3))),
             Some(vec![(job(9), 201), (job(3), 202)])
@@ -103,7 +103,7 @@ mod tests {
             let mut order: Vec<_> = positions.iter().enumerate().map(|(number, place)| (*place, job(number + 1))).collect();
             order.sort();
             let at = at.index(order.len());
-            // Ids of earlier and of later jobs than the others decide nothing.
+            // Ids of jobs older or newer than the others make no difference.
             for one in [job(0), job(99)] {
                 let beside = order[at].1;
                 let spot = if is_before { QueuePosition::Before(beside) } else { QueuePosition::After(beside) };

@@ -1,11 +1,11 @@
-//! File systems on which a database is not safe: those that several hosts may have at a time.
+//! Finds file systems on which a database is not safe: those that several hosts can use at a time.
 
 use std::os::fd::OwnedFd;
 
 use rustix::fs::fstat;
 
-/// File systems that several hosts may have at a time, by the number of `statfs` (linux/magic.h and the file
-/// systems' own sources).
+/// File systems that several hosts can use at a time, by their number in `statfs` (from linux/magic.h and the
+/// file systems' own sources).
 const NETWORK: [(u32, &str); 18] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
@@ -27,10 +27,10 @@ const NETWORK: [(u32, &str); 18] = [
     (0x786f_4256, "vboxsf"),
 ];
 
-/// `statfs` says no more of a file system in user space; its mount has the name.
+/// The number of every file system in user space. The type of the mount says which one it is.
 const FUSE: u32 = 0x6573_5546;
 
-/// Those of them that are known to be elsewhere, as the mount calls them behind `fuse.`.
+/// Network file systems in user space, by the part of the mount's type after `fuse.`.
 const NETWORK_FUSE: [&str; 28] = [
     "sshfs",
     "glusterfs",
@@ -62,12 +62,12 @@ const NETWORK_FUSE: [&str; 28] = [
     "onedata",
 ];
 
-/// Names of mounts that have no number of their own, or share one.
+/// Types of mounts whose file systems have no number of their own, or share one.
 const NETWORK_KINDS: [&str; 10] =
     ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "wekafs", "pvfs2", "beegfs"];
 
-/// The name of a file system on which SQLite's locks and shared memory cannot be relied on; none if it is one
-/// of this host.
+/// The name of a file system on which SQLite's locks and shared memory are not reliable; `None` for a file
+/// system of this host.
 pub(super) fn judge_file_system(magic: u32, kind: &str) -> Option<String> {
     if let Some((_, name)) = NETWORK.iter().find(|(number, _)| *number == magic) {
         return Some((*name).to_string());
@@ -78,7 +78,7 @@ pub(super) fn judge_file_system(magic: u32, kind: &str) -> Option<String> {
     is_elsewhere.then(|| farhaul::escape(kind.as_bytes()))
 }
 
-/// The type of the mount that a directory is on, as /proc says it.
+/// The type of the mount that a directory is on, from /proc.
 pub(super) fn kind_of_mount(directory: &OwnedFd) -> Option<String> {
     let device = fstat(directory).ok()?.st_dev;
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -86,7 +86,7 @@ pub(super) fn kind_of_mount(directory: &OwnedFd) -> Option<String> {
     kind_of_device(&String::from_utf8_lossy(&mounts), &device)
 }
 
-/// Of lines such as `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/sda rw`.
+/// Reads lines such as `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/sda rw`.
 fn kind_of_device(mounts: &str, device: &str) -> Option<String> {
     let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(device));
     let kind = |line: &str| Some(line.split_once(" - ")?.1.split(' ').next()?.to_string());

@@ -1,12 +1,12 @@
-//! The state directory: made, judged, and locked by one process; and what else is this user's alone, the
-//! socket of the API.
+//! The state directory: made, judged, and locked by one process. Also the socket of the API, which only this
+//! user may reach, too.
 //!
 //! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`StateDir::room_for_a_job`]
-//! looks at what is left on its disk, [`StateSocket::listen`] does the same for the Unix socket.
-//! `judge_file_system` is the list of what is refused.
+//! checks the free space on its disk, [`StateSocket::listen`] makes the Unix socket. `judge_file_system` has
+//! the list of file systems that are refused.
 //!
-//! Always true: who has a [`StateDir`] is the only process that has it, and nobody else can look into it or
-//! write there.
+//! Always true: the process that has a [`StateDir`] is the only one that has it, and other users can neither
+//! read nor write there.
 
 mod file_system;
 mod socket;
@@ -27,37 +27,37 @@ use crate::config::lies_in;
 use file_system::{judge_file_system, kind_of_mount};
 pub use socket::StateSocket;
 
-/// A new job is refused when the file system has less: its rows, its record and the store's log of what
-/// changes fit many times.
+/// A new job is refused if the file system has fewer bytes free than this. The rows and the record of a job,
+/// and the store's write-ahead log, fit in many times.
 const ROOM_MIN_BYTES: u64 = 64 << 20;
 
-/// Files that the store and its copies still can make.
+/// A new job is refused if fewer files than this can be made. The store and its copies need some.
 const ROOM_MIN_FILES: u64 = 64;
 
-/// Made, judged and locked.
+/// The state directory: made, judged and locked.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
     directory: OwnedFd,
-    /// Holds the lock, which ends with it.
+    /// Holds the lock until it is dropped.
     _lock: File,
 }
 
-/// What is left on a file system for this user.
+/// The space that a file system has left for this user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeSpace {
-    /// Bytes.
+    /// Free bytes.
     pub bytes: u64,
-    /// Files, where the file system counts them.
+    /// How many files can still be made, if the file system counts them.
     pub files: Option<u64>,
 }
 
 impl StateDir {
-    /// Opens the directory, which is made if it is not there. `root` is what clients are served.
+    /// Opens the directory, or makes it. `root` is the directory that clients are served.
     pub fn open(path: &Path, root: Option<&Path>) -> Result<StateDir, Error> {
         if let Some(root) = root.filter(|root| lies_in(path, root)) {
             let what = format!(
-                "the state directory {} lies in {}, which is served: clients could read or replace it",
+                "the state directory {} lies in the served root {}: clients could read or replace it",
                 path.display(),
                 root.display()
             );
@@ -66,7 +66,7 @@ impl StateDir {
         let directory = open_private(path, "the state directory")?;
         let kind = kind_of_mount(&directory).unwrap_or_default();
         let magic = fstatfs(&directory).map_err(|errno| failed(path, "look at", errno))?.f_type;
-        // The kernel's numbers have 32 bits; the type of the field differs by machine.
+        // The kernel's numbers have 32 bits; the type of the field differs between machines.
         if let Some(name) = judge_file_system(magic as u32, &kind) {
             let what = format!(
                 "the state directory {} is on a network file system ({name}), where its database could be damaged",
@@ -78,12 +78,12 @@ impl StateDir {
         Ok(StateDir { path: path.to_path_buf(), directory, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is left on its file system.
+    /// The free space on its file system.
     pub fn room(&self) -> Result<FreeSpace, Error> {
         let left = fstatvfs(&self.directory).map_err(|errno| failed(&self.path, "look at", errno))?;
         Ok(FreeSpace {
@@ -92,7 +92,7 @@ impl StateDir {
         })
     }
 
-    /// An error if a new job has no room.
+    /// An error if there is no room for a new job.
     pub fn room_for_a_job(&self) -> Result<(), Error> {
         self.room()?.judge(&self.path)
     }
@@ -112,7 +112,7 @@ impl FreeSpace {
             FreeSpace { .. } => return Ok(()),
         };
         let what = format!("no room for a new job in {}: {what}", path.display());
-        Err(Error::new(Code::NoSpace, what).with_hint("free space there; jobs that run go on"))
+        Err(Error::new(Code::NoSpace, what).with_hint("free space there; running jobs go on"))
     }
 }
 
@@ -121,7 +121,7 @@ fn failed(path: &Path, verb: &str, errno: Errno) -> Error {
     Error::with_source(Code::of_files(&error), format!("cannot {verb} {}", path.display()), error)
 }
 
-/// A directory of this user's, which nobody else can look into. `what` is its name in errors.
+/// Opens a directory of this user that nobody else can read, or makes it. `what` is its name in errors.
 fn open_private(path: &Path, what: &str) -> Result<OwnedFd, Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let not_made = |error: io::Error| {
@@ -129,7 +129,7 @@ fn open_private(path: &Path, what: &str) -> Result<OwnedFd, Error> {
     };
     match made {
         Ok(()) => {}
-        // A link to a directory, or something that the next call has words for.
+        // It may be a link to a directory; if it is something else, opening it gives a better error.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(not_made(error)),
     }
@@ -154,7 +154,7 @@ fn open_private(path: &Path, what: &str) -> Result<OwnedFd, Error> {
     Ok(directory)
 }
 
-/// Taken until the process ends; the file says which process that is.
+/// Locks the directory until the process ends. The lock's file names the process.
 fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(directory, "lock", flags, Mode::from_raw_mode(0o600))
@@ -165,13 +165,13 @@ fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut pid = String::new();
-            // Who it is helps; that there is one decides.
+            // The number is only for the message; the lock itself decides.
             let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
             let pid = pid.trim();
             let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
             let who = if is_number { format!("process {pid}") } else { "another process".into() };
-            let what = format!("{who} has the state directory {}", path.display());
-            let hint = "one process has it at a time; stop that one, or name another directory with `state`";
+            let what = format!("{who} already uses the state directory {}", path.display());
+            let hint = "only one process can use it at a time: stop that one, or name another directory with `state`";
             return Err(Error::new(Code::AlreadyRuns, what).with_hint(hint));
         }
         Err(errno) => return Err(failed(&path.join("lock"), "lock", errno)),
@@ -179,7 +179,7 @@ fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
     let noted = file.set_len(0).and_then(|()| file.rewind());
     let noted = noted.and_then(|()| writeln!(file, "{}", std::process::id()));
     match noted {
-        // On a full disk the lock holds without a number.
+        // On a full disk the lock holds without the number in the file.
         Err(error) if !matches!(Code::of_files(&error), Code::NoSpace) => Err(Error::with_source(
             Code::of_files(&error),
             format!("cannot write {}", path.join("lock").display()),
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(second.code(), Code::AlreadyRuns);
         assert_eq!(
             second.what(),
-            format!("process {} has the state directory {}", std::process::id(), path.display())
+            format!("process {} already uses the state directory {}", std::process::id(), path.display())
         );
         drop(state);
         StateDir::open(&path, None).unwrap();
@@ -232,7 +232,7 @@ mod tests {
         let state = StateDir::open(&path, None).unwrap();
         std::fs::write(path.join("lock"), "\u{1b}").unwrap();
         let error = StateDir::open(&path, None).unwrap_err();
-        assert!(error.what().starts_with("another process has"), "{error}");
+        assert!(error.what().starts_with("another process already uses"), "{error}");
         drop(state);
         std::fs::remove_file(path.join("lock")).unwrap();
         symlink("/etc/passwd", path.join("lock")).unwrap();

@@ -1,6 +1,6 @@
-//! The Unix socket of the API: a name that only this user reaches.
+//! The Unix socket of the API, which only this user can reach.
 //!
-//! Always true: a name that somebody listens on, or that is no socket, is left alone.
+//! Always true: a socket that somebody listens on, and a file that is not a socket, are left alone.
 
 use std::fs::Permissions;
 use std::io;
@@ -16,23 +16,23 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use super::{failed, open_private};
 
-/// A Unix socket that is listened on; its name goes with it.
+/// A Unix socket that is listened on. Its name is removed when it is dropped.
 #[derive(Debug)]
 pub struct StateSocket {
-    /// What clients connect to.
+    /// The listener that clients connect to.
     pub listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the name: another one's is left alone.
+    /// Device and inode of the name: if somebody has replaced it, the new one is left alone.
     identity: (u64, u64),
 }
 
 impl StateSocket {
-    /// Listens at `path`, for this user alone: mode 0600 in a directory of 0700, which is made if it is not
-    /// there. A name that nobody listens on any more is taken over.
+    /// Listens at `path`, for this user alone: the socket has mode 0600 in a directory of mode 0700, which is
+    /// made if needed. A socket that nobody listens on any more is replaced.
     pub fn listen(path: &Path) -> Result<StateSocket, Error> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let directory = open_private(folder, "the directory of the socket,")?;
-        // Two processes that find the same old name do not take it from each other.
+        // Locked, so that two processes that find the same old socket do not both replace it.
         flock(&directory, FlockOperation::LockExclusive).map_err(|errno| failed(folder, "lock", errno))?;
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -55,7 +55,7 @@ impl StateSocket {
         Ok(StateSocket { listener, path: path.to_path_buf(), identity: (meta.dev(), meta.ino()) })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,13 +66,13 @@ impl Drop for StateSocket {
         let is_ours =
             std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
         if is_ours {
-            // What stays is taken over by the next one.
+            // If this fails, the next process replaces the socket.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket that nobody listens on. An error if somebody does, or if it is something else.
 fn remove_stale(path: &Path) -> Result<(), Error> {
     let meta = std::fs::symlink_metadata(path);
     if !meta.is_ok_and(|meta| meta.file_type().is_socket()) {
@@ -95,12 +95,12 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
 }
 
 fn is_listened_on(path: &Path) -> Result<bool, Errno> {
-    // Without waiting: one whose queue is full would have us wait for good.
+    // Does not wait: if the listener's queue is full, connecting could wait forever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match connect(socket.as_fd(), &SocketAddrUnix::new(path)?) {
         Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
-        // A socket of another kind has an owner, too.
+        // A socket of another kind is in use, too.
         Err(Errno::PROTOTYPE) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno),
@@ -121,7 +121,7 @@ mod tests {
         let error = StateSocket::listen(&path).unwrap_err();
         assert_eq!(error.code(), Code::AlreadyRuns, "{error}");
         assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-        // The name stays when a process is killed.
+        // As after a kill: the name stays.
         drop(socket);
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
@@ -135,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/api.sock");
         let socket = StateSocket::listen(&path).unwrap();
-        // Another one's name is not removed with ours.
+        // A file that has replaced the socket is not removed.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, b"x").unwrap();
         drop(socket);

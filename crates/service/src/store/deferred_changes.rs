@@ -1,4 +1,4 @@
-//! Changes that nobody waits for, in their order, until the disk has taken them.
+//! Changes that nobody waits for, in order, until the disk has taken them.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::{BATCH, DeferredCall, WriteDurability, in_transaction, is_fault_of_change};
 
-/// Changes that are still to be made.
+/// The changes that are still to be made.
 #[derive(Default)]
 pub(super) struct DeferredChanges(VecDeque<DeferredCall>);
 
@@ -23,7 +23,7 @@ impl DeferredChanges {
         self.0.push_back(change);
     }
 
-    /// Makes them, some at a time. An error is the disk's; what waits then stays in its order.
+    /// Makes the changes in batches. On an error of the disk the remaining changes stay, in their order.
     pub(super) fn make(&mut self, connection: &mut Connection) -> rusqlite::Result<()> {
         while !self.0.is_empty() {
             let count = self.0.len().min(BATCH);
@@ -33,7 +33,7 @@ impl DeferredChanges {
                     transaction.execute_batch("SAVEPOINT one")?;
                     match change(transaction) {
                         Ok(()) => transaction.execute_batch("RELEASE one")?,
-                        // It would fail for ever, and hold up all others.
+                        // This change would fail each time, and hold up all others.
                         Err(error) if is_fault_of_change(&error) => {
                             tracing::error!(%error, "a change was not made; this is a fault of farhaul itself");
                             transaction.execute_batch("ROLLBACK TO one; RELEASE one")?;

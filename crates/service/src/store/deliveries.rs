@@ -1,29 +1,29 @@
-//! The table of what is told of the ends of runs, and what came of it.
+//! The table of deliveries: messages about the ends of runs for programs and webhooks, and their outcomes.
 //!
-//! Always true: a delivery of one id is in it once, however often its run ends.
+//! Always true: each id is in the table once, however often the end of its run is written.
 
 #[cfg(test)]
 use rusqlite::OptionalExtension as _;
 use rusqlite::{Connection, Row, Transaction, params};
 
-/// Something to be told.
+/// A message to deliver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryRow {
-    /// Made of job, run, event and target: told, too.
+    /// Made of job, run, event and target. The receiver sees it, too.
     pub(crate) id: String,
     pub(crate) job: String,
     pub(crate) run: u32,
     pub(crate) kind: DeliveryKind,
-    /// Where to, as JSON.
+    /// The target, as JSON.
     pub(crate) target: String,
-    /// The message, JSON.
+    /// The message, as JSON.
     pub(crate) body: String,
-    /// How often it was tried.
+    /// How many attempts have been made.
     pub(crate) attempt: u32,
     pub(crate) due_ms: i64,
 }
 
-/// By what it is told.
+/// The kind of a delivery: what delivers the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryKind {
     Program,
@@ -39,7 +39,7 @@ impl DeliveryKind {
     }
 }
 
-/// Adds one; one that is there stays as it is.
+/// Adds a delivery; one that is already there stays as it is.
 pub(crate) fn insert(transaction: &Transaction<'_>, one: &DeliveryRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -61,8 +61,8 @@ pub(crate) fn insert(transaction: &Transaction<'_>, one: &DeliveryRow) -> rusqli
 
 const COLUMNS: &str = "id, job, run, target, body, attempt, due_ms";
 
-/// At most `count` webhooks that are due, those first that are due longest. What is due later than `ahead_ms` from now was
-/// set when the clock stood elsewhere, and is due as well.
+/// At most `count` webhooks that are due, longest due first. One that is due later than `ahead_ms` from now
+/// got its time before the clock was set back, and counts as due, too.
 pub(crate) fn due_webhooks(
     connection: &Connection,
     now_ms: i64,
@@ -88,7 +88,8 @@ pub(crate) fn next_webhook(connection: &Connection, now_ms: i64) -> rusqlite::Re
     connection.prepare_cached(question)?.query_row([now_ms], |row| row.get(0))
 }
 
-/// At most `count` programs to run: of each job the one that was wanted first, when its files have all been told.
+/// At most `count` programs to run: for each job the one that was added first, once all files of its run were
+/// delivered.
 pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::Result<Vec<DeliveryRow>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM deliveries WHERE seq IN (
@@ -102,7 +103,7 @@ pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::
     rows.collect()
 }
 
-/// It was tried, and is to be tried again.
+/// Notes that an attempt failed and when the next one is due.
 pub(crate) fn again(transaction: &Transaction<'_>, id: &str, due_ms: i64, why: &str) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -113,7 +114,7 @@ pub(crate) fn again(transaction: &Transaction<'_>, id: &str, due_ms: i64, why: &
     Ok(())
 }
 
-/// It is over, in whatever way.
+/// Notes that a delivery is over, with its outcome.
 pub(crate) fn end(
     transaction: &Transaction<'_>,
     id: &str,
@@ -129,14 +130,14 @@ pub(crate) fn end(
     Ok(())
 }
 
-/// What came of one, if it is over.
+/// The outcome of a delivery, if it is over.
 #[cfg(test)]
 pub(crate) fn outcome(connection: &Connection, id: &str) -> rusqlite::Result<Option<String>> {
     let question = "SELECT outcome FROM deliveries WHERE id = ?1 AND ended_ms IS NOT NULL";
     connection.prepare_cached(question)?.query_row([id], |row| row.get(0)).optional()
 }
 
-/// Forgets some that were over before `ms`.
+/// Deletes at most `count` deliveries that were over before `ms`.
 pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<usize> {
     transaction.execute(
         "DELETE FROM deliveries WHERE seq IN (

@@ -1,32 +1,33 @@
-//! The table of how far hooks are told of the files of a run.
+//! The table of feeds: how far hooks have got the files of a run.
 //!
-//! Always true: a batch is fixed here before it is told, so that it is the same one if it has to be told again.
+//! Always true: the end of a batch is stored before the batch is delivered, so that the same batch is
+//! delivered if that has to be repeated.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use crate::hooks::Hook;
 
-/// One hook and one run.
+/// The feed of one hook for one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FeedRow {
     pub(crate) id: String,
     pub(crate) job: String,
     pub(crate) run: u32,
     pub(crate) hook: Hook,
-    /// Another one whenever the manifest is begun anew.
+    /// Raised whenever the manifest is begun anew.
     pub(crate) serial: u64,
-    /// Batches that were told.
+    /// How many batches were delivered.
     pub(crate) told: u64,
-    /// Bytes of the manifest that were told.
+    /// Up to which offset of the manifest files were delivered.
     pub(crate) from_at: u64,
-    /// Where the batch ends that is being told.
+    /// The offset at which the batch that is being delivered ends.
     pub(crate) to_at: Option<u64>,
-    /// The run is over: nothing comes behind the manifest's end.
+    /// True if the run is over, so that the manifest does not grow any more.
     pub(crate) is_over: bool,
 }
 
-/// An attempt of a run begins, and with it the run's manifest.
+/// Begins a feed, or begins it anew, as an attempt begins the manifest of the run.
 pub(crate) fn begin(
     transaction: &Transaction<'_>,
     (id, job, run): (&str, &str, u32),
@@ -43,7 +44,7 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// A run is over.
+/// Notes that a run is over.
 pub(crate) fn finish(transaction: &Transaction<'_>, job: &str, run: u32) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("UPDATE feeds SET is_over = 1 WHERE job = ?1 AND run = ?2")?
@@ -51,7 +52,7 @@ pub(crate) fn finish(transaction: &Transaction<'_>, job: &str, run: u32) -> rusq
     Ok(())
 }
 
-/// At most `count` of them.
+/// At most `count` feeds.
 pub(crate) fn list(connection: &Connection, count: usize) -> rusqlite::Result<Vec<FeedRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, job, run, hook, serial, told, from_at, to_at, is_over FROM feeds ORDER BY id LIMIT ?1",
@@ -60,7 +61,7 @@ pub(crate) fn list(connection: &Connection, count: usize) -> rusqlite::Result<Ve
     rows.collect()
 }
 
-/// Which manifest one is told of.
+/// The serial number of the manifest that a feed reads.
 pub(crate) fn serial(connection: &Connection, id: &str) -> rusqlite::Result<Option<u64>> {
     let question = "SELECT serial FROM feeds WHERE id = ?1";
     let serial: Option<i64> =
@@ -68,7 +69,7 @@ pub(crate) fn serial(connection: &Connection, id: &str) -> rusqlite::Result<Opti
     Ok(serial.map(|serial| u64::try_from(serial).unwrap_or(0)))
 }
 
-/// The next batch ends here. False if the manifest was begun anew.
+/// Stores where the next batch ends. Yields false if the manifest was begun anew.
 pub(crate) fn fix(
     transaction: &Transaction<'_>,
     id: &str,
@@ -82,7 +83,7 @@ pub(crate) fn fix(
         .map(|count| count == 1)
 }
 
-/// The batch was told.
+/// Notes that the batch was delivered.
 pub(crate) fn advance(transaction: &Transaction<'_>, id: &str, serial: u64) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -93,7 +94,7 @@ pub(crate) fn advance(transaction: &Transaction<'_>, id: &str, serial: u64) -> r
     Ok(())
 }
 
-/// All was told of a run that is over.
+/// Removes the feed of a run that is over.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str, serial: u64) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("DELETE FROM feeds WHERE id = ?1 AND serial = ?2 AND is_over = 1")?
@@ -101,7 +102,7 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str, serial: u64) -> ru
     Ok(())
 }
 
-/// SQLite's numbers have a sign.
+/// SQLite's integers are signed.
 fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The table of what has ended: runs of jobs, and sessions that clients opened.
+//! The table of records: runs of jobs that have ended, and sessions that clients opened.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::Serialize;
@@ -6,32 +6,32 @@ use utoipa::ToSchema;
 
 use crate::job::JobId;
 
-/// One transfer that has ended.
+/// A transfer that has ended.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
 pub struct HistoryRecord {
-    /// Later records have higher numbers.
+    /// The number of the record; later records have higher numbers.
     pub id: i64,
-    /// The job, unless a client of the daemon has opened the session.
+    /// The job; null if a client of the daemon opened the session.
     pub job: Option<String>,
-    /// Which run of the job, from 1.
+    /// The number of the job's run, from 1.
     pub run: Option<u32>,
-    /// Who wanted it: `local`, `token:ID`, or the fingerprint of a client's key.
+    /// Whose transfer it was: `local`, `token:ID`, or the fingerprint of a client's key.
     pub owner: String,
-    /// `push`, `pull` or `local`, seen from the end that began it; `read` for reads.
+    /// `push`, `pull` or `local`, as the end that began it sees it; `read` for reads.
     pub direction: String,
-    /// From where, as it was written; several places have spaces between them.
+    /// The sources as they were written, separated by spaces.
     pub source: String,
-    /// To where.
+    /// The destination.
     pub destination: String,
     /// The other host.
     pub peer: Option<String>,
     /// `done`, `partly_failed`, `failed` or `cancelled`.
     pub state: String,
-    /// Milliseconds since 1970.
+    /// When it began, in milliseconds since 1970.
     pub began_ms: i64,
-    /// The same.
+    /// When it ended, in milliseconds since 1970.
     pub ended_ms: i64,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
     /// Files that arrived.
     pub files: u64,
@@ -39,27 +39,27 @@ pub struct HistoryRecord {
     pub files_failed: u64,
     /// Content bytes that arrived.
     pub bytes: u64,
-    /// What this end has sent, content and all else.
+    /// Bytes that this end has sent, content and everything else.
     pub wire_bytes: u64,
-    /// Content bits a second, from the first byte to the last.
+    /// Content moved, in bits per second, from the first byte to the last.
     pub mean_bps: f64,
-    /// The most in one second.
+    /// The highest rate within one second.
     pub peak_bps: f64,
-    /// Packets lost of packets sent, 0 to 1.
+    /// Packets lost as a share of packets sent, 0 to 1.
     pub loss_fraction: f64,
-    /// Smoothed round trip at the end.
+    /// Smoothed round trip at the end, in milliseconds.
     pub rtt_ms: f64,
-    /// What has limited it, in words.
+    /// The thing that limited the rate, in words.
     pub verdict: String,
-    /// The root of the tree of digests, in hex.
+    /// The root of the digests' tree, in hex.
     pub tree_root: Option<String>,
-    /// Why it failed.
+    /// The code of the error, if it failed.
     pub error_code: Option<String>,
-    /// The same in words.
+    /// The error in words.
     pub error: Option<String>,
 }
 
-/// What is kept beside a record, as JSON.
+/// The documents that are kept with a record, as JSON.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordPapers {
     pub(crate) report: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct RecordPapers {
     pub(crate) receipt: Option<String>,
 }
 
-/// Adds a record. A run that has one already keeps it: it has ended once.
+/// Adds a record. If the run has a record already, that one stays, as a run ends once.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     record: &HistoryRecord,
@@ -100,7 +100,7 @@ const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer
                        files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict, tree_root, \
                        error_code, error";
 
-/// Which records are wanted; what is empty asks for all.
+/// Which records to list; an empty field allows all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordFilter {
     pub(crate) job: Option<JobId>,
@@ -108,14 +108,14 @@ pub(crate) struct RecordFilter {
     pub(crate) owner: Option<String>,
     pub(crate) states: Vec<String>,
     pub(crate) labels: Vec<(String, String)>,
-    /// A part of source, destination, peer, error, or a label of the job.
+    /// A part of the source, destination, peer or error, or of a label of the job.
     pub(crate) text: Option<String>,
-    /// Ended at or after, and before.
+    /// Records that ended at or after, and before, these times.
     pub(crate) since_ms: Option<i64>,
     pub(crate) until_ms: Option<i64>,
-    /// Only those with a lower number.
+    /// Only records with a lower number.
     pub(crate) before: Option<i64>,
-    /// So many of the first ones are left out.
+    /// How many of the first records to skip.
     pub(crate) offset: usize,
 }
 
@@ -136,7 +136,7 @@ const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
                SELECT 1 FROM labels WHERE labels.job = history.job
                  AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
 
-/// At most `count` of the wanted records, the newest first, that `is_seen` lets through.
+/// At most `count` matching records that `is_seen` lets through, newest first.
 pub(crate) fn list(
     connection: &Connection,
     wanted: &RecordFilter,
@@ -164,7 +164,7 @@ pub(crate) fn list(
     Ok(found)
 }
 
-/// How many of the wanted records there are, wherever a page begins.
+/// How many records match in all; pages make no difference.
 pub(crate) fn count(connection: &Connection, wanted: &RecordFilter) -> rusqlite::Result<u64> {
     let (states, labels) = lists(wanted)?;
     let mut statement =
@@ -180,13 +180,13 @@ pub(crate) fn count(connection: &Connection, wanted: &RecordFilter) -> rusqlite:
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// The record of this number.
+/// The record with this number.
 pub(crate) fn get(connection: &Connection, id: i64) -> rusqlite::Result<Option<HistoryRecord>> {
     let question = format!("SELECT {COLUMNS} FROM history WHERE id = ?1");
     connection.prepare_cached(&question)?.query_row([id], row).optional()
 }
 
-/// The record of a job's run; of its last one if no run is named.
+/// The record of a job's run; of its last run if none is given.
 pub(crate) fn of_job(
     connection: &Connection,
     job: JobId,
@@ -198,7 +198,7 @@ pub(crate) fn of_job(
     connection.prepare_cached(&question)?.query_row(params![job.as_str(), run], row).optional()
 }
 
-/// What is kept beside a record.
+/// The documents of a record.
 pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Option<RecordPapers>> {
     let question = "SELECT report, curve, receipt FROM history WHERE id = ?1";
     let read =
@@ -206,35 +206,35 @@ pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Optio
     connection.prepare_cached(question)?.query_row([id], read).optional()
 }
 
-/// By what usage is summed up.
+/// The key that usage is summed up by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UsageKey {
     Peer,
     Owner,
-    /// The day of the end, UTC.
+    /// The day on which it ended, in UTC.
     Day,
-    /// Values of this label.
+    /// The values of this label.
     Label(String),
 }
 
-/// What was moved by, with or on something.
+/// The sums for one peer, user, day or value of a label.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct UsageRow {
-    /// The peer, the user, the day or the label's value; empty where there is none.
+    /// The peer, the user, the day or the label's value; empty if there is none.
     pub of: String,
-    /// Transfers that ended.
+    /// How many transfers ended.
     pub transfers: u64,
-    /// Those among them that did not bring everything.
+    /// How many of them did not bring everything.
     pub failed: u64,
-    /// Files that arrived.
+    /// How many files arrived.
     pub files: u64,
-    /// Content bytes that arrived.
+    /// Bytes of content that arrived.
     pub bytes: u64,
-    /// Seconds of all transfers together.
+    /// The seconds of all transfers added up.
     pub seconds: f64,
 }
 
-/// Sums up the wanted records, the largest sum first.
+/// Sums up the matching records, largest sum first.
 pub(crate) fn usage(
     connection: &Connection,
     by: &UsageKey,
@@ -280,20 +280,20 @@ pub(crate) fn usage(
     sums.collect()
 }
 
-/// What there was with one peer.
+/// The runs with one peer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct PeerDealings {
     pub(crate) peer: String,
     pub(crate) transfers: u64,
-    /// Those among them that did not bring everything.
+    /// How many of the runs did not bring everything.
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
     pub(crate) last_ended_ms: Option<i64>,
-    /// The end of the last one that has brought something, or all that it was to bring.
+    /// When the last run ended that brought some or all of its content.
     pub(crate) last_reached_ms: Option<i64>,
 }
 
-/// What jobs have had to do with their peers, those of late first: all jobs, or one owner's.
+/// The runs of jobs with each peer, latest first: of all jobs, or of one owner's.
 pub(crate) fn dealings(
     connection: &Connection,
     owner: Option<&str>,
@@ -319,10 +319,10 @@ pub(crate) fn dealings(
     all.collect()
 }
 
-/// A run of a job that has a record.
+/// A job and the number of its run.
 pub(crate) type RunId = (String, u32);
 
-/// Forgets some records that ended before `ms`; yields the runs that they were of.
+/// Deletes at most `count` records that ended before `ms`. Yields their runs.
 pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<RunId>> {
     let mut statement = transaction.prepare_cached(
         "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)
@@ -332,19 +332,19 @@ pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> ru
     gone.filter_map(Result::transpose).collect()
 }
 
-/// What a record takes in the store.
+/// The size of a record in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordSize {
     pub(crate) id: i64,
-    /// None if a client of the daemon has opened the session.
+    /// `None` if a client of the daemon opened the session.
     pub(crate) run: Option<RunId>,
     pub(crate) bytes: u64,
 }
 
-/// Numbers of a record and what an index has of it, roughly.
+/// Roughly the bytes that a record's numbers and its entries in indexes take.
 const NUMBERS_BYTES: u64 = 256;
 
-/// What each record takes, the newest first. One whose files a hook is still told of is left out.
+/// The sizes of records, newest first. A record whose files a hook still gets is left out.
 pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<RecordSize>> {
     let mut statement = connection.prepare_cached(
         "SELECT job, run, id,
@@ -362,13 +362,13 @@ pub(crate) fn weights(connection: &Connection) -> rusqlite::Result<Vec<RecordSiz
     weights.collect()
 }
 
-/// Forgets these records.
+/// Deletes these records.
 pub(crate) fn remove(transaction: &Transaction<'_>, ids: &[i64]) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare_cached("DELETE FROM history WHERE id = ?1")?;
     ids.iter().try_for_each(|id| statement.execute([id]).map(drop))
 }
 
-/// Of a row that begins with job and run.
+/// The run of a row that begins with job and run.
 fn run(row: &Row<'_>) -> rusqlite::Result<Option<RunId>> {
     Ok(row.get::<_, Option<String>>(0)?.zip(row.get(1)?))
 }
@@ -379,7 +379,7 @@ fn lists(wanted: &RecordFilter) -> rusqlite::Result<(String, String)> {
     Ok((super::jobs::json(&wanted.states)?, super::jobs::json(&labels)?))
 }
 
-/// SQLite's numbers have a sign.
+/// SQLite's integers are signed.
 fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

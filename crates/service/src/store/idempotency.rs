@@ -1,4 +1,4 @@
-//! The table of idempotency keys: which job a request with such a key has made, for a day.
+//! The table of idempotency keys: which job a request with a key has made, for a day.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
@@ -7,14 +7,14 @@ use crate::job::JobId;
 /// How long a key is remembered.
 pub(crate) const KEPT_MS: i64 = 24 * 3600 * 1000;
 
-/// What came with a key.
+/// The request that a key was first used with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EarlierRequest {
     pub(crate) body_hash: Vec<u8>,
     pub(crate) job: JobId,
 }
 
-/// What the owner has asked with this key before.
+/// The request that the owner has made with this key before.
 pub(crate) fn find(
     connection: &Connection,
     owner: &str,
@@ -29,7 +29,7 @@ pub(crate) fn find(
     Ok(found.and_then(|(body_hash, job)| Some(EarlierRequest { body_hash, job: job.parse().ok()? })))
 }
 
-/// Remembers it, and forgets what is too old.
+/// Remembers a key, and deletes keys that are too old.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     (owner, key): (&str, &str),

@@ -1,4 +1,4 @@
-//! The table of jobs, and their labels.
+//! The tables of jobs and their labels.
 
 use farhaul::Report;
 use rusqlite::types::{FromSqlError, Type};
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 use crate::job::{JobFailure, JobId, JobSpec, JobState};
 use farhaul_session::options::{Policy, RateOptions};
 
-/// A job as it is kept.
+/// A row of the table `jobs`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobRow {
     pub(crate) id: JobId,
-    /// Who submitted it.
+    /// The caller that submitted it.
     pub(crate) owner: String,
     pub(crate) spec: JobSpec,
     pub(crate) state: JobState,
     pub(crate) priority: u8,
-    /// Its place among those of its priority.
+    /// The position among jobs of the same priority.
     pub(crate) position: i64,
-    /// The other host, by which jobs are counted; none for a copy within this one.
+    /// The other host, which the job is counted with; `None` for a copy within this host.
     pub(crate) peer: Option<String>,
-    /// The directories of this host that it may use; all of them if there is no list.
+    /// The directories of this host that the job may use; `None` for all.
     pub(crate) confined: Option<Vec<String>>,
     pub(crate) steering: JobSteering,
-    /// What the run's attempts have done so far.
+    /// Sums over the attempts of the run so far.
     pub(crate) figures: RunFigures,
     pub(crate) submitted_ms: i64,
-    /// When a job that waits, or is tried again, goes on.
+    /// When a job goes on that waits for its time or its next attempt.
     pub(crate) due_ms: Option<i64>,
     pub(crate) finish_by_ms: Option<i64>,
-    /// The number of the present run, from 1; of the attempt in it, from 1.
+    /// The number of the present run, from 1, and of its present attempt, from 1.
     pub(crate) run: u32,
     pub(crate) attempt: u32,
     /// When the present run began, and when the last one ended.
@@ -41,18 +41,18 @@ pub(crate) struct JobRow {
     pub(crate) changed_ms: i64,
 }
 
-/// What was changed of a job since it was submitted, as far as it matters to its transfers.
+/// Changes to a job since it was submitted, as far as they matter to its transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobSteering {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<Policy>,
-    /// Some(None): the job's own limit was taken away.
+    /// `Some(None)`: the job's own limit was removed.
     #[serde(skip_serializing_if = "Option::is_none", with = "double_option")]
     pub(crate) rate_bps: Option<Option<u64>>,
 }
 
-/// Sums of the attempts of a run.
+/// Sums over the attempts of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunFigures {
@@ -64,7 +64,7 @@ pub(crate) struct RunFigures {
 }
 
 impl RunFigures {
-    /// Another attempt has ended.
+    /// Adds the figures of an attempt that has ended.
     pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
         self.files += report.files;
         self.bytes += report.session.bytes;
@@ -74,7 +74,7 @@ impl RunFigures {
     }
 }
 
-/// Tells "not set" from "set to nothing".
+/// Writes and reads an option of an option, so that "not set" differs from "set to nothing".
 mod double_option {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -91,7 +91,7 @@ mod double_option {
 }
 
 impl JobRow {
-    /// How its sender is to set its rate.
+    /// The rate options of its sender.
     pub(crate) fn rate_options(&self) -> RateOptions {
         let asked = self.spec.options.network.rate_options();
         RateOptions {
@@ -102,7 +102,7 @@ impl JobRow {
     }
 }
 
-/// Adds a job that was accepted.
+/// Adds an accepted job.
 pub(crate) fn insert(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -128,7 +128,7 @@ pub(crate) fn insert(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     Ok(())
 }
 
-/// Writes what of a job can change. One that is gone stays so.
+/// Writes the fields that can change. Does nothing if the job was deleted.
 pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -152,13 +152,13 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
 const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, confined, steering, figures, submitted_ms, due_ms, finish_by_ms, run, \
                        attempt, began_ms, ended_ms, error, changed_ms";
 
-/// The job of this name.
+/// The job with this id.
 pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     let question = format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1");
     connection.prepare_cached(&question)?.query_row([id.as_str()], row).optional()
 }
 
-/// All that are in no final state, oldest first.
+/// All jobs that are not in a final state, oldest first.
 pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     let question = format!(
         "SELECT {COLUMNS} FROM jobs WHERE state IN ('queued', 'waiting', 'running', 'paused', 'retrying') ORDER BY id"
@@ -168,20 +168,20 @@ pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<JobRow
     jobs.collect()
 }
 
-/// Which jobs are wanted; what is empty asks for all.
+/// Which jobs to list; an empty field allows all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobFilter {
     pub(crate) states: Vec<JobState>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) peer: Option<String>,
     pub(crate) owner: Option<String>,
-    /// A part of a source, the destination, or a label's value.
+    /// A part of a source, the destination or a label's value.
     pub(crate) text: Option<String>,
-    /// Changed at or after this.
+    /// Jobs that have changed at or after this time.
     pub(crate) since_ms: Option<i64>,
-    /// Only those that were accepted before this one.
+    /// Jobs that were accepted before this one.
     pub(crate) before: Option<JobId>,
-    /// So many of the first ones are left out.
+    /// How many of the first jobs to skip.
     pub(crate) offset: usize,
 }
 
@@ -196,7 +196,7 @@ const CONDITIONS: &str = "(:before IS NULL OR id < :before)
                SELECT 1 FROM labels WHERE labels.job = jobs.id
                  AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
 
-/// States and labels as the conditions have them.
+/// States and labels as JSON lists, for the conditions.
 fn lists(wanted: &JobFilter) -> rusqlite::Result<(String, String)> {
     let states: Vec<&str> = wanted.states.iter().map(|state| state.name()).collect();
     let labels: Vec<[&str; 2]> =
@@ -204,7 +204,7 @@ fn lists(wanted: &JobFilter) -> rusqlite::Result<(String, String)> {
     Ok((json(&states)?, json(&labels)?))
 }
 
-/// At most `count` of the wanted jobs, the newest first, that `is_seen` lets through.
+/// At most `count` matching jobs that `is_seen` lets through, newest first.
 pub(crate) fn list(
     connection: &Connection,
     wanted: &JobFilter,
@@ -232,7 +232,7 @@ pub(crate) fn list(
     Ok(found)
 }
 
-/// How many of the wanted jobs there are of each state, whatever states are wanted.
+/// How many jobs match, by state, whatever states were asked for.
 pub(crate) fn counts_of(
     connection: &Connection,
     wanted: &JobFilter,
@@ -250,7 +250,7 @@ pub(crate) fn counts_of(
     counts.collect()
 }
 
-/// How many jobs there are of each state.
+/// How many jobs there are, by state.
 pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(JobState, u64)>> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM jobs GROUP BY state")?;
     let counts = statement
@@ -258,7 +258,7 @@ pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(JobState,
     counts.collect()
 }
 
-/// Forgets some jobs that ended before `ms`; yields which, and how many runs they have had.
+/// Deletes at most `count` jobs that ended before `ms`. Yields them, each with the number of its runs.
 pub(crate) fn forget(
     transaction: &Transaction<'_>,
     ms: i64,
@@ -305,17 +305,17 @@ fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<JobState> {
     JobState::of_name(name).ok_or_else(|| FromSqlError::InvalidType.into())
 }
 
-/// As it is kept in a column.
+/// A value as it is stored in a column.
 pub(super) fn json<T: Serialize>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-/// What a column of JSON holds.
+/// Reads a column of JSON.
 pub(super) fn of_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| unfit(column, error))
 }
 
-/// As [`of_json`], of a column that may be empty.
+/// As [`of_json`], for a column that may be empty.
 pub(super) fn optional<T: serde::de::DeserializeOwned>(
     row: &Row<'_>,
     column: usize,

@@ -1,4 +1,4 @@
-//! The table of what has happened to each job.
+//! The table of the jobs' logs.
 
 use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
@@ -7,23 +7,23 @@ use utoipa::ToSchema;
 
 use crate::job::JobId;
 
-/// One thing that has happened.
+/// A line of a job's log.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct LogLine {
-    /// Numbered within the job, from 1.
+    /// The number of the line within the job's log, from 1.
     pub seq: u64,
-    /// Milliseconds since 1970.
+    /// When it happened, in milliseconds since 1970.
     pub at_ms: i64,
     /// `warning`, `info` or `debug`.
     pub level: String,
-    /// For people.
+    /// The text for people.
     pub text: String,
-    /// For programs: an event of a transfer (docs/reference/events.md), or of the job.
+    /// The event for programs: of a transfer (docs/reference/events.md), or of the job itself.
     #[schema(value_type = Object)]
     pub event: Box<RawValue>,
 }
 
-/// Adds a line behind the others; one that is there already stays.
+/// Adds a line with this number; if there is one already, that one stays.
 pub(crate) fn append(
     transaction: &Transaction<'_>,
     job: JobId,
@@ -39,7 +39,7 @@ pub(crate) fn append(
     Ok(())
 }
 
-/// Adds a line behind the others to the log of a job that is not in memory.
+/// Adds a line after the last one, to the log of a job that is not in memory.
 pub(crate) fn append_last(
     transaction: &Transaction<'_>,
     job: JobId,
@@ -54,14 +54,14 @@ pub(crate) fn append_last(
     append(transaction, job, (seq, at_ms), (level, text, event))
 }
 
-/// The number of the last line.
+/// The number of the last line; 0 if there is none.
 pub(crate) fn last(connection: &Connection, job: JobId) -> rusqlite::Result<u64> {
     let question = "SELECT coalesce(max(seq), 0) FROM log WHERE job = ?1";
     let last: i64 = connection.prepare_cached(question)?.query_row([job.as_str()], |row| row.get(0))?;
     Ok(u64::try_from(last).unwrap_or(0))
 }
 
-/// At most `count` lines behind number `after`.
+/// At most `count` lines after number `after`.
 pub(crate) fn list(
     connection: &Connection,
     job: JobId,

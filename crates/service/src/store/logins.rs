@@ -1,4 +1,4 @@
-//! The table of log-ins with a browser. The cookie's name itself is nowhere, only its hash.
+//! The table of log-ins with a browser. It has only the hash of a cookie's secret.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
@@ -6,24 +6,25 @@ use super::jobs::{json, of_json};
 use super::tokens::{self, TokenRow};
 use crate::access::Scope;
 
-/// Log-ins by one token, or by the service's own user, that are good at a time; a further one takes the oldest one's place.
+/// The most log-ins that one token, or the service's own user, may have at a time. A further one replaces the
+/// oldest.
 const EACH_MAX: i64 = 32;
-/// The same of all together.
+/// The most log-ins in all.
 const ALL_MAX: i64 = 4096;
 
-/// A log-in as it is kept.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoginRow {
     pub(crate) hash: [u8; 32],
-    /// The id of the token that it was made with; none for the service's own user.
+    /// The id of the token that made it; `None` for the service's own user.
     pub(crate) token: Option<String>,
-    /// What it allows; with a token, what that allows.
+    /// The scopes of the log-in; if a token made it, the token's scopes hold instead.
     pub(crate) scopes: Vec<Scope>,
     pub(crate) created_ms: i64,
     pub(crate) expires_ms: i64,
 }
 
-/// Adds a log-in. Those that are over go, and the oldest if there are too many.
+/// Adds a log-in. Deletes expired ones, and the oldest if there are too many.
 pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM logins WHERE expires_ms <= ?1", [login.created_ms])?;
     transaction.execute(
@@ -43,7 +44,7 @@ pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlit
     Ok(())
 }
 
-/// The log-in of this hash, and its token, whatever has become of them.
+/// The log-in with this hash, and its token, even if one of them has expired or was revoked.
 pub(crate) fn find(
     connection: &Connection,
     hash: &[u8; 32],
@@ -63,7 +64,7 @@ pub(crate) fn find(
     Ok(Some((login, token.flatten())))
 }
 
-/// There is no such log-in any more. Yields whether there was.
+/// Deletes a log-in. Yields whether there was one.
 pub(crate) fn remove(transaction: &Transaction<'_>, hash: &[u8; 32]) -> rusqlite::Result<bool> {
     transaction.execute("DELETE FROM logins WHERE hash = ?1", [hash]).map(|count| count > 0)
 }

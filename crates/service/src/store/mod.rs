@@ -1,14 +1,15 @@
-//! The store: what the service knows when it begins again, in one SQLite file.
+//! The store: everything that the service must still know after a restart, in one SQLite file.
 //!
-//! How to read it: [`Store`] has one thread that writes and connections that read; `schema.rs` brings a file to the present
-//! shape; each table has a module with the questions that are asked of it, SQL beside them.
+//! How to read it: [`Store`] has one thread that writes, and connections that read; `schema.rs` brings a file
+//! to the present schema; each table has a module, with a function for each query and the SQL beside it.
 //!
-//! Two ways to write. [`Store::write`] waits until the change is on the disk: what a user is told of an accepted job is true
-//! after a power cut, too. [`Store::later`] waits for nothing, and is for what happens while jobs run: changes are made in
-//! their order, and one that the disk has no room for is made when it has, those behind it waiting.
+//! There are two ways to write. [`Store::write`] waits until the change is on the disk, so that the answer to
+//! a user, such as that a job is accepted, stays true after a power cut. [`Store::later`] does not wait, and
+//! is for what happens while jobs run. Its changes are made in order; while the disk has no room for one,
+//! that change and those after it wait.
 //!
-//! Always true: a change is made whole or not at all; changes are made in the order in which they were asked for; a killed
-//! process loses none that [`Store::later`] has given to the system.
+//! Always true: a change is made completely or not at all; changes are made in the order of the calls; if the
+//! process is killed, no change of [`Store::later`] is lost that was already given to the kernel.
 
 pub(crate) mod caps;
 mod deferred_changes;
@@ -36,19 +37,19 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use deferred_changes::DeferredChanges;
 
-/// Changes that wait for the thread; who asks for more waits.
+/// The most changes that wait for the thread; a further caller is blocked.
 const WAITING_MAX: usize = 4096;
-/// Changes of [`Store::later`] that are made in one transaction.
+/// The most changes of [`Store::later`] in one transaction.
 const BATCH: usize = 256;
-/// Changes that wait, beyond which [`Store::note`] is not heard.
+/// While more changes than this wait, [`Store::note`] drops its change.
 const NOTES_MAX: u64 = 2048;
-/// How often a change is tried again that the disk has refused.
+/// How often a change is tried again after the disk has refused it.
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How long somebody who reads waits for what was said before.
+/// How long a reader waits for earlier changes.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// How long one process waits for another that has the file locked, such as an operator's `sqlite3`.
+/// How long to wait for another process that has locked the file, such as an operator's `sqlite3`.
 const LOCK_TIME: Duration = Duration::from_secs(10);
-/// Connections that are kept for reading.
+/// How many connections are kept for reading.
 const READERS_KEPT: usize = 4;
 
 type ImmediateCall = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -61,7 +62,7 @@ enum Work {
     Later(DeferredCall),
     Then(AfterCall),
     End,
-    /// The disk has so much room from now on.
+    /// Limits the size of the file, in pages.
     #[cfg(test)]
     Pages(i64),
 }
@@ -75,10 +76,10 @@ pub(crate) struct Store {
     health: Arc<Health>,
 }
 
-/// How the writing thread fares.
+/// The state of the writing thread.
 #[derive(Debug, Default)]
 struct Health {
-    /// The last change could not be made, and waits.
+    /// True if the last change could not be made, and waits.
     is_failing: AtomicBool,
     waiting: AtomicU64,
 }
@@ -90,7 +91,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the file, makes it if there is none, and brings it to the present shape.
+    /// Opens the file, makes it if it does not exist, and brings it to the present schema.
     pub(crate) fn open(path: &Path) -> Result<Store, Error> {
         let mut connection = connect(path, OpenFlags::default()).map_err(|error| failed(path, error))?;
         schema::migrate(&mut connection, path)?;
@@ -111,7 +112,7 @@ impl Store {
         })
     }
 
-    /// Asks something.
+    /// Runs a query.
     pub(crate) fn read<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         let kept = self.readers.lock().in_any_case().pop();
         let connection = match kept {
@@ -128,8 +129,8 @@ impl Store {
         answer.map_err(|error| failed(&self.path, error))
     }
 
-    /// Changes something, in one transaction, and waits until that is on the disk. All that was asked for before is made
-    /// first; if that cannot be, nor is this.
+    /// Makes a change in one transaction, and waits until it is on the disk. Earlier changes are made first;
+    /// if they cannot be made, this one fails, too.
     pub(crate) fn write<T: Send + 'static>(
         &self,
         change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -142,30 +143,31 @@ impl Store {
         self.to_writer.send(Work::Now(Box::new(work))).map_err(|_| gone())?;
         match answered.recv() {
             Ok(answer) => answer.map_err(|error| failed(&self.path, error)),
-            // What waits for room on the disk goes first.
+            // Earlier changes wait for room on the disk, and must be made first.
             Err(_) if self.health.is_failing.load(Relaxed) => Err(no_room(&self.path)),
             Err(_) => Err(gone()),
         }
     }
 
-    /// Changes something soon, in the order of all changes; it may be called again if the disk has refused it.
+    /// Makes a change soon, in the order of all changes. The closure may be called again if the disk has
+    /// refused the change.
     pub(crate) fn later(
         &self,
         change: impl FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         self.health.waiting.fetch_add(1, Relaxed);
-        // Nobody hears it if the thread has ended, and the service with it.
+        // If the thread has ended, the service is ending, too, and nothing can be done.
         let _ = self.to_writer.send(Work::Later(Box::new(change)));
     }
 
-    /// As [`Store::later`] for what may be missed: nothing is done while too much waits.
+    /// As [`Store::later`], for changes that may be lost: the change is dropped while too many wait.
     pub(crate) fn note(&self, change: impl FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static) {
         if self.health.waiting.load(Relaxed) < NOTES_MAX {
             self.later(change);
         }
     }
 
-    /// Waits until all that was said before is in the store, but not for a disk that has no room.
+    /// Waits until earlier changes are in the store, but not for a disk that has no room.
     pub(crate) fn settle(&self) {
         let (tell, told) = mpsc::sync_channel(1);
         self.then(move || {
@@ -174,12 +176,12 @@ impl Store {
         let _ = told.recv_timeout(SETTLE_TIME);
     }
 
-    /// Calls this when all that was asked for before is made, however long that takes.
+    /// Makes this call once all earlier changes are made, however long that takes.
     pub(crate) fn then(&self, call: impl FnOnce() + Send + 'static) {
         let _ = self.to_writer.send(Work::Then(Box::new(call)));
     }
 
-    /// Whether changes wait for room on the disk.
+    /// True if changes wait for room on the disk.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.is_failing.load(Relaxed)
     }
@@ -189,21 +191,23 @@ impl Store {
         self.health.waiting.load(Relaxed)
     }
 
-    /// Writes a copy of the whole store to a new file, of one moment, while all goes on.
+    /// Writes a copy of the whole store, as it is at one moment, to a new file. Meanwhile the store can be
+    /// used.
     pub(crate) fn backup(&self, to: &Path) -> Result<(), Error> {
         let what = || format!("cannot write the backup {}", to.display());
         if to.exists() {
-            return Err(Error::new(Code::AlreadyExists, format!("{}: is there already", to.display())));
+            return Err(Error::new(Code::AlreadyExists, format!("{} already exists", to.display())));
         }
-        let name =
-            to.to_str().ok_or_else(|| Error::new(Code::BadPath, format!("{}: no UTF-8", to.display())))?;
+        let name = to
+            .to_str()
+            .ok_or_else(|| Error::new(Code::BadPath, format!("{}: the path is not UTF-8", to.display())))?;
         self.read(|connection| connection.execute("VACUUM INTO ?1", [name]).map(|_| ()))
             .map_err(|error| error.about(&what()))?;
         let file = std::fs::File::open(to).map_err(Error::io(what()))?;
         file.sync_all().map_err(Error::io(what()))
     }
 
-    /// Says what is wrong with the file, if anything is.
+    /// Lists the faults of the file; the list is empty if there are none.
     pub(crate) fn check(&self) -> Result<Vec<String>, Error> {
         self.read(|connection| {
             let mut found = Vec::new();
@@ -233,7 +237,7 @@ fn text(cell: &rusqlite::types::ValueRef<'_>) -> String {
 }
 
 impl Drop for Store {
-    /// What was asked for is made, if the disk takes it.
+    /// Makes the changes that wait, if the disk takes them.
     fn drop(&mut self) {
         let _ = self.to_writer.send(Work::End);
         if let Some(writer) = self.writer.lock().in_any_case().take() {
@@ -246,7 +250,7 @@ impl Drop for Store {
 struct Writer {
     connection: Connection,
     deferred: DeferredChanges,
-    /// To be called when nothing is deferred.
+    /// Calls to make when no change waits any more.
     then: Vec<AfterCall>,
     health: Arc<Health>,
 }
@@ -261,7 +265,7 @@ impl Writer {
             match next {
                 Ok(Work::Now(change)) => {
                     self.make_deferred();
-                    // Dropped unmade if it may not overtake what waits: who asked sees that.
+                    // The change may not overtake others that wait. Dropping it tells the caller.
                     if self.deferred.is_empty() {
                         change(&mut self.connection);
                     }
@@ -326,12 +330,12 @@ impl Writer {
     }
 }
 
-/// Whether a change waits until it is on the disk.
+/// How durable a change must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteDurability {
-    /// It is there after a power cut.
+    /// It survives a power cut.
     Disk,
-    /// It is there after this process is killed.
+    /// It survives a kill of this process.
     System,
 }
 
@@ -359,7 +363,7 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Whether the change itself is at fault, and not the disk or another process.
+/// True if the change itself is at fault, and not the disk or another process.
 fn is_fault_of_change(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),
@@ -377,7 +381,7 @@ fn is_fault_of_change(error: &rusqlite::Error) -> bool {
 
 fn no_room(path: &Path) -> Error {
     Error::new(Code::NoSpace, format!("the store {} cannot be written", path.display()))
-        .with_hint("free space on its disk; jobs that run go on")
+        .with_hint("free space on its disk; running jobs go on")
 }
 
 fn failed(path: &Path, error: rusqlite::Error) -> Error {
@@ -390,7 +394,7 @@ fn failed(path: &Path, error: rusqlite::Error) -> Error {
             Error::new(Code::PermissionDenied, what)
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::new(Code::Busy, what).with_hint("another program has it open and writes to it")
+            Error::new(Code::Busy, what).with_hint("another program is writing to it: close that program")
         }
         _ => Error::new(Code::Bug, what),
     }

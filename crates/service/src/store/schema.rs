@@ -1,7 +1,7 @@
-//! The shape of the store, and how a file of an earlier one is brought to it.
+//! The schema of the store, and how a file with an earlier version of it is migrated.
 //!
-//! Always true: shapes only go forward, one after the other, each in one transaction; a file is copied before it is changed; a
-//! file of a later version is not touched.
+//! Always true: versions of the schema only go up, one after the other, each in one transaction; a file is
+//! copied before it is changed; a file of a later version is not touched.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::failed;
 
-/// What leads to each shape from the one before it. A shape that has a file in `vectors/` stays as it is: what is to be another
-/// one is a further shape (`shapes.rs` says how its file is made).
+/// The migrations, each from one version of the schema to the next. A version that has a file in `vectors/`
+/// must not change any more: make a further one (`shapes.rs` says how to make its file).
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
-/// Marks a file as ours (`PRAGMA application_id`): "Fhjb".
+/// The mark of our files (`PRAGMA application_id`): "Fhjb".
 const APPLICATION: i32 = 0x4668_6a62;
 
-/// Brings the file to the present shape.
+/// Brings the file to the present version of the schema.
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     migrate_by(connection, path, MIGRATIONS)
 }
@@ -33,10 +33,13 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
         let tables = "SELECT count(*) FROM sqlite_schema";
         let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(ours)?;
         if tables > 0 {
-            return Err(Error::new(Code::StoreBroken, format!("{}: is no store of Farhaul", path.display())));
+            return Err(Error::new(
+                Code::StoreBroken,
+                format!("{}: is not a store of Farhaul", path.display()),
+            ));
         }
     } else if application != i64::from(APPLICATION) {
-        return Err(Error::new(Code::StoreBroken, format!("{}: is no store of Farhaul", path.display())));
+        return Err(Error::new(Code::StoreBroken, format!("{}: is not a store of Farhaul", path.display())));
     }
     if shape > newest {
         let what = format!(
@@ -62,12 +65,14 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
     Ok(())
 }
 
-/// A copy beside the file, of the shape that it has.
+/// Copies the store, as it is, to a file beside it.
 fn copy(connection: &Connection, path: &Path, shape: i64) -> Result<(), Error> {
     let to = backup_of(path, shape);
-    let name = to.to_str().ok_or_else(|| Error::new(Code::BadPath, format!("{}: no UTF-8", to.display())))?;
+    let name = to
+        .to_str()
+        .ok_or_else(|| Error::new(Code::BadPath, format!("{}: the path is not UTF-8", to.display())))?;
     match std::fs::remove_file(&to) {
-        // An earlier migration that was interrupted has left it.
+        // There was a copy, left by an earlier migration that was interrupted.
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::of_host(format!("cannot replace {}", to.display()), error)),
@@ -75,7 +80,7 @@ fn copy(connection: &Connection, path: &Path, shape: i64) -> Result<(), Error> {
     connection.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&to, error))?;
     let file = std::fs::File::open(&to).and_then(|file| file.sync_all());
     file.map_err(Error::io(format!("cannot write {}", to.display())))?;
-    tracing::info!(copy = %to.display(), "the store is brought to a new shape; a copy of the old one is beside it");
+    tracing::info!(copy = %to.display(), "the store is migrated to a new version; a copy of the old one is beside it");
     Ok(())
 }
 
@@ -110,7 +115,7 @@ mod tests {
         let old = open(&backup_of(&path, MIGRATIONS.len() as i64));
         assert!(old.query_row(colour, [], |row| row.get::<_, String>(0)).is_err());
         assert_eq!(old.query_row("SELECT count(*) FROM caps", [], |row| row.get::<_, i64>(0)), Ok(1));
-        // This version does not know that shape.
+        // This version of the program does not know that version of the schema.
         let error = migrate(&mut open(&path), &path).unwrap_err();
         assert!(error.code() == Code::StoreNewer && error.to_string().contains("later version"), "{error}");
     }

@@ -1,8 +1,9 @@
-//! Stores of each shape that there has been, as text in `vectors/`, and that the present version goes on with all of them.
+//! Tests that the present program goes on with stores of every version of the schema. They are kept as text
+//! in `vectors/`.
 //!
-//! Who adds a migration makes the file of the new shape and commits it:
-//! `FARHAUL_VECTORS=write cargo test -p farhaul-service --lib store::shapes`. It writes the file of the newest shape if there is
-//! none, and changes none that there is.
+//! Whoever adds a migration makes the file of the new version and commits it: `FARHAUL_VECTORS=write cargo
+//! test -p farhaul-service --lib store::shapes`. This writes the file of the newest version if it does not
+//! exist, and changes no other.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::job::{JobId, JobKind, JobSpan, JobSpec, JobState, RepeatRule};
 use crate::node::{Conductor, Node, NodeSettings, RetentionRules, WatchSpec};
 use crate::watch::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
 
-/// When what is in the files was written: 2026-01-01T00:00:00Z.
+/// The time at which the content of the files was written: 2026-01-01T00:00:00Z.
 const THEN_MS: i64 = 1_767_225_600_000;
 const LOGIN_HASH: [u8; 32] = [9; 32];
 const TOKEN_HASH: [u8; 32] = [7; 32];
@@ -35,7 +36,7 @@ fn id(number: usize) -> JobId {
     format!("{number:016}").parse().unwrap()
 }
 
-/// The jobs of a file: one in each state, each of which needs no file and no other host.
+/// A job of a file. There is one in each state, and none needs a file or another host.
 fn job(number: usize, state: JobState) -> JobRow {
     let mut spec = JobSpec::new(JobKind::Copy, vec!["zero:1000".into()], "null:".into());
     spec.labels.0.insert("run".into(), number.to_string());
@@ -72,7 +73,7 @@ fn job(number: usize, state: JobState) -> JobRow {
     }
 }
 
-/// Something of all that the present version keeps.
+/// Fills a store with something of everything that the present version keeps.
 fn fill(store: &Store) {
     let jobs: Vec<JobRow> =
         JobState::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
@@ -185,7 +186,7 @@ fn fill(store: &Store) {
         .unwrap();
 }
 
-/// A store as text that makes it again.
+/// The store as SQL that makes it again.
 fn dump(connection: &Connection) -> String {
     let list = |question: &str| -> Vec<String> {
         let mut statement = connection.prepare(question).unwrap();
@@ -210,7 +211,7 @@ fn dump(connection: &Connection) -> String {
     text
 }
 
-/// Tables and indexes, as they were made.
+/// The SQL of all tables and indexes, in the order in which they were made.
 fn schema_of(connection: &Connection) -> Vec<String> {
     let question =
         "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid";
@@ -218,7 +219,8 @@ fn schema_of(connection: &Connection) -> Vec<String> {
     statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// Writes the file of the newest shape, if that is asked for and there is none. Of two tests one does.
+/// Writes the file of the newest version, if that is asked for and it does not exist. Both tests call this,
+/// but it runs once.
 fn make_newest() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(write_newest);
@@ -256,10 +258,10 @@ fn every_shape_has_a_file_and_stays_as_it_is() {
         let differences = [only_in(&then_has, &now_has), only_in(&now_has, &then_has)];
         assert!(
             differences.iter().all(Vec::is_empty),
-            "shape {shape} is another one than in {}, and what is new needs a migration of its own: {differences:?}",
+            "schema version {shape} differs from {}; a change needs a migration of its own: {differences:?}",
             file.display()
         );
-        // A table that is new in a shape has something in its file, so that later migrations meet rows.
+        // Every table must have rows in its file, so that later migrations meet some.
         let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
         let mut tables = then.prepare(tables).unwrap();
         for table in tables.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap) {
@@ -282,13 +284,13 @@ fn goes_on(text: &str, shape: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.sqlite");
     Connection::open(&path).unwrap().execute_batch(text).unwrap();
-    // What others work with is looked at before they do.
+    // Checked before other threads change it.
     let store = Store::open(&path).unwrap();
     store.read(kept).unwrap();
     drop(store);
     assert_eq!(path.with_extension(format!("sqlite.shape{shape}")).exists(), shape < MIGRATIONS.len());
     let clock = Clock::shifted_by(folder.path().join("clock"));
-    // Nothing is forgotten for its age.
+    // Keeps everything, however old.
     let settings = NodeSettings {
         kept: RetentionRules { seconds: 100 * 366 * 86_400, bytes: u64::MAX },
         ..NodeSettings::default()
@@ -307,7 +309,7 @@ fn goes_on(text: &str, shape: usize) {
             if is_so(&view) {
                 return;
             }
-            assert!(Instant::now() < until, "it stays {view:?}");
+            assert!(Instant::now() < until, "the job stays {view:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     };
@@ -317,7 +319,7 @@ fn goes_on(text: &str, shape: usize) {
     let paused = of_state(JobState::Paused);
     assert_eq!(node.job(&local, paused).unwrap().state, JobState::Paused);
     node.resume(&local, paused).unwrap();
-    // It repeats: its second run is late and follows at once, the third one waits for its time.
+    // The job repeats: its second run is late and begins at once, the third one waits for its time.
     wait(paused, &|view| view.run == 3 && view.state == JobState::Waiting);
     for state in [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled] {
         let view = node.job(&local, of_state(state)).unwrap();
@@ -328,7 +330,7 @@ fn goes_on(text: &str, shape: usize) {
     node.store.write(|_| Ok(())).unwrap();
     let asks = |connection: &Connection| {
         let records = history::list(connection, &history::RecordFilter::default(), 100, |_| true)?;
-        // Four that had ended, a client's, and six runs of now.
+        // Four records of ended jobs, one of a client, and six of the runs that this test has made.
         assert_eq!(records.len(), 11);
         let label = vec![("run".to_string(), id_number(of_state(JobState::Done)))];
         let wanted = history::RecordFilter { labels: label, ..history::RecordFilter::default() };
@@ -351,7 +353,7 @@ fn goes_on(text: &str, shape: usize) {
     conductor.wait();
 }
 
-/// What is in the store beside jobs and their history.
+/// Checks what is in the store besides jobs and their history.
 fn kept(connection: &Connection) -> rusqlite::Result<()> {
     assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
     let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();

@@ -47,7 +47,7 @@ fn a_job_reads_back_as_it_was_written() {
     row.steering = JobSteering { rate_bps: Some(Some(5)), ..JobSteering::default() };
     let changed = row.clone();
     store.later(move |transaction| jobs::update(transaction, &changed));
-    // What waits is made before what is waited for.
+    // This change is made after those that wait.
     store.write(|_| Ok(())).unwrap();
     assert_eq!(store.read(|connection| jobs::get(connection, row.id)).unwrap(), Some(row));
 }
@@ -118,7 +118,7 @@ fn usage_is_summed_by_what_is_asked_for() {
                     ..history::HistoryRecord::default()
                 };
                 history::insert(transaction, &record, &history::RecordPapers::default())?;
-                // A run ends once.
+                // A run ends only once.
                 let again = history::HistoryRecord { bytes: 1_000_000, ..record };
                 history::insert(transaction, &again, &history::RecordPapers::default())?;
             }
@@ -164,7 +164,7 @@ fn a_change_that_is_at_fault_holds_up_no_other() {
     assert!(!store.is_failing());
 }
 
-/// A disk that is full, as SQLite sees one: its file may have no more pages.
+/// To SQLite a file that may have no more pages is like a full disk.
 #[test]
 fn a_full_disk_refuses_what_is_waited_for_and_keeps_the_rest() {
     let (_folder, store) = store();
@@ -177,7 +177,7 @@ fn a_full_disk_refuses_what_is_waited_for_and_keeps_the_rest() {
     let error = store.write(|_| Ok(())).unwrap_err();
     assert_eq!(error.code(), Code::NoSpace, "{error}");
     assert!(store.is_failing());
-    // Questions are answered meanwhile.
+    // The store can still be read.
     store.read(jobs::unfinished).unwrap();
     limit(1_000_000);
     let until = std::time::Instant::now() + Duration::from_secs(60);

@@ -1,16 +1,16 @@
-//! The table of tokens. A token itself is nowhere, only its hash.
+//! The table of tokens. It has only the hash of a token.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use crate::access::{CallerReach, Scope};
 
-/// A token as it is kept.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenRow {
     pub(crate) id: String,
     pub(crate) hash: [u8; 32],
-    /// What its maker calls it.
+    /// The name that its maker gave it.
     pub(crate) name: String,
     pub(crate) scopes: Vec<Scope>,
     pub(crate) reach: CallerReach,
@@ -40,7 +40,7 @@ pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlit
     Ok(())
 }
 
-/// It is worth nothing from now on. Yields whether there was such a token.
+/// Revokes a token. Yields whether there was one.
 pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> rusqlite::Result<bool> {
     let revoke = "UPDATE tokens SET revoked_ms = coalesce(revoked_ms, ?2) WHERE id = ?1";
     transaction.execute(revoke, params![id, now_ms]).map(|count| count > 0)
@@ -48,19 +48,19 @@ pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> ru
 
 const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms";
 
-/// The token of this hash, whatever has become of it.
+/// The token with this hash, even if it has expired or was revoked.
 pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1");
     connection.prepare_cached(&question)?.query_row([hash], row).optional()
 }
 
-/// The token of this id, whatever has become of it.
+/// The token with this id, even if it has expired or was revoked.
 pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
     connection.prepare_cached(&question)?.query_row([id], row).optional()
 }
 
-/// At most `count` tokens, by their ids, behind the one of this id.
+/// At most `count` tokens, sorted by id, after this id.
 pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id > ?1 ORDER BY id LIMIT ?2");
     let mut statement = connection.prepare_cached(&question)?;

@@ -1,4 +1,4 @@
-//! The tables of watched folders, and of what is known of each of their files.
+//! The tables of watched folders and of their files.
 
 use rusqlite::{Connection, Row, Transaction, params};
 
@@ -6,19 +6,19 @@ use super::jobs::{json, of_json, optional};
 use crate::node::WatchSpec;
 use crate::watch::{StoreChange, WatchedFile};
 
-/// A watched folder as it is kept.
+/// A row of the table of watched folders.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WatchRow {
     pub(crate) id: String,
-    /// Who made it: the owner of its jobs.
+    /// The owner of the watch and of its jobs.
     pub(crate) owner: String,
     pub(crate) spec: WatchSpec,
-    /// The directories of this host that its jobs may use; all of them if there is no list.
+    /// The directories of this host that its jobs may use; `None` for all.
     pub(crate) confined: Option<Vec<String>>,
     pub(crate) created_ms: i64,
 }
 
-/// Adds one.
+/// Adds a watch.
 pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -33,7 +33,7 @@ pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlit
     Ok(())
 }
 
-/// One of the configuration is as it says from now on; what is known of its files stays.
+/// Sets a watch of the configuration; rows of its files stay.
 pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT INTO watches (id, owner, spec, created_ms) VALUES (?1, ?2, ?3, ?4)
@@ -43,12 +43,12 @@ pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::
     Ok(())
 }
 
-/// Takes one away, with all that is known of its files.
+/// Removes a watch, with the rows of its files.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM watches WHERE id = ?1", [id]).map(|_| ())
 }
 
-/// All of them, by their ids.
+/// All watches, sorted by id.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<WatchRow>> {
     let mut statement =
         connection.prepare("SELECT id, owner, spec, confined, created_ms FROM watches ORDER BY id")?;
@@ -64,7 +64,7 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<WatchRow>> {
     watches.collect()
 }
 
-/// Makes changes to what is known of files. Of a watch that is gone nothing is kept.
+/// Makes changes to the rows of a watch's files. If the watch was removed, nothing is kept.
 pub(crate) fn change(
     transaction: &Transaction<'_>,
     watch: &str,
@@ -87,14 +87,14 @@ pub(crate) fn change(
     Ok(())
 }
 
-/// All that is known of a watch's files.
+/// The rows of all files of a watch.
 pub(crate) fn entries(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<WatchedFile>> {
     let mut statement = connection.prepare("SELECT entry FROM watch_entries WHERE watch = ?1")?;
     let entries = statement.query_map([watch], entry)?;
     entries.collect()
 }
 
-/// At most `count` files behind the one of this path, by their paths, of this state if one is named.
+/// At most `count` files after this path, sorted by path; if a state is given, only files in that state.
 pub(crate) fn list(
     connection: &Connection,
     watch: &str,
@@ -111,7 +111,7 @@ pub(crate) fn list(
     entries.collect()
 }
 
-/// How many files there are of each state.
+/// How many files there are, by state.
 pub(crate) fn counts(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut statement = connection.prepare_cached(
         "SELECT state, count(*) FROM watch_entries WHERE watch = ?1 GROUP BY state ORDER BY state",

@@ -1,13 +1,13 @@
-//! What becomes of a file at its source when it has arrived.
+//! Acts on a file at its source after the file has arrived.
 //!
-//! Always true: nothing is done without a [`Confirmation`], which only a receiver's report can make; nothing is
-//! done to another version than the one that was taken, nor to a file that somebody is seen to write; a file
-//! is renamed before it is deleted, looked at again under the name that nobody else uses, and gets its own
-//! name back if it has changed. A crash in between leaves a file whose name begins with a dot; the same call
-//! goes on with it.
+//! Always true: nothing is done without a [`Confirmation`], which only a receiver's report can give; nothing
+//! is done to another version of a file than the one that was taken, nor to a file that a process is seen to
+//! write; before a file is deleted it is renamed, checked again under the new name, which nobody else uses,
+//! and gets its own name back if it has changed. A crash in between leaves a file whose name begins with a
+//! dot; calling this again finishes the deletion.
 //!
-//! Not seen: a process that has had the file open all the time, is not seen to, and writes after the last
-//! look.
+//! One case is missed: a process of which we cannot see that it has the file open, and which writes after the
+//! last check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -27,22 +27,23 @@ use super::entry::{FileVersion, WatchedName};
 use super::tree;
 use super::writers;
 
-/// How the name of a marker ends.
+/// The ending of a marker's name.
 pub const MARKER: &str = ".farhaul-done";
-/// So many names are tried where a file of the same name was moved to before.
+/// The most names that are tried if files with the same name were moved to the directory before.
 const NAMES_MAX: u32 = 10_000;
 
-/// A receiver has confirmed that all files of a job stand on its disk.
+/// Confirms that all files of a job are on the receiver's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmation {
     job: String,
 }
 
 impl Confirmation {
-    /// From the report of the run, which was asked to be durable. An error says what it does not confirm.
+    /// Takes the confirmation from the report of a run that was asked to be durable. The error says what is
+    /// missing.
     pub fn of(job: &str, report: &Report, durable: Durability) -> Result<Confirmation, Error> {
         let missing = if !report.has_no_failure() || !report.complete || report.error.is_some() {
-            "it has not come to a good end"
+            "it did not end well"
         } else if report.not_taken_count > 0 {
             "entries were not taken"
         } else if durable == Durability::No {
@@ -54,25 +55,25 @@ impl Confirmation {
     }
 }
 
-/// What was done.
+/// The action that was done on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterOutcome {
-    /// Nothing was asked for.
+    /// Nothing, as nothing was asked for.
     Left,
-    /// The marker stands beside it.
+    /// A marker was put beside it.
     Marked,
-    /// It is here now.
+    /// It was moved to this path.
     Moved(PathBuf),
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// Nothing: it is another version by now, or somebody writes it.
+    /// Nothing, as it is another version now, or somebody is writing to it.
     Changed,
-    /// Nothing: it was gone already.
+    /// Nothing, as it was already gone.
     Gone,
 }
 
-/// Does with files of a job what is to be done with them. Each has its own result: a full disk or a right
-/// that is missing for one does not keep others.
+/// Acts on the files of a job. Each file has its own result: if a full disk or a missing permission stops the
+/// action on one, the others go on.
 pub fn act(
     folder: &Path,
     after: &AfterAction,
@@ -114,17 +115,17 @@ pub fn act(
     files.iter().map(one).collect()
 }
 
-/// A file, and the directory that it lies in.
+/// A file, and the directory that it is in.
 struct FilePlace<'a> {
     parent: OwnedFd,
-    /// The path of the directory below the folder.
+    /// The path of that directory below the folder.
     above: &'a [u8],
     last: &'a [u8],
     version: FileVersion,
 }
 
 impl<'a> FilePlace<'a> {
-    /// Nothing if its directory is gone.
+    /// `None` if the directory is gone.
     fn of(
         root: &OwnedFd,
         folder: &Path,
@@ -143,7 +144,7 @@ impl<'a> FilePlace<'a> {
         }
     }
 
-    /// What stands under a name of the directory.
+    /// The status of the file with this name in the directory, if there is one.
     fn stat(&self, name: &[u8]) -> io::Result<Option<Stat>> {
         match statat(&self.parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -157,7 +158,8 @@ impl<'a> FilePlace<'a> {
         is_file && FileVersion::of(stat).is_same_content(&self.version)
     }
 
-    /// `Some` says why nothing is to be done. The descriptor shows that it is a file, and which.
+    /// `Some` says why nothing must be done. Opening the file proves that it is a regular file, and which
+    /// one.
     fn differs(&self) -> io::Result<Option<AfterOutcome>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.parent, self.last, flags, Mode::empty()) {
@@ -186,7 +188,7 @@ impl<'a> FilePlace<'a> {
 
     fn delete(&self) -> io::Result<AfterOutcome> {
         let own = format!(".{:016x}.fhdone", self.version.inode).into_bytes();
-        // An earlier call was cut off here.
+        // An earlier call was interrupted at this point.
         let is_left = self.stat(&own)?.is_some_and(|stat| self.is_it(&stat));
         if !is_left {
             if let Some(acted) = self.differs()? {
@@ -199,7 +201,7 @@ impl<'a> FilePlace<'a> {
         match unlinkat(&self.parent, &own, AtFlags::empty()) {
             Ok(()) => Ok(AfterOutcome::Deleted),
             Err(error) => {
-                // A file that cannot be deleted is better found under its name.
+                // A file that cannot be deleted should be found under its own name.
                 let _ = rename_new(&self.parent, &own, &self.parent, self.last);
                 Err(error.into())
             }
@@ -229,11 +231,14 @@ impl<'a> FilePlace<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{NAMES_MAX} files are called so there")))
+        Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("there are already {NAMES_MAX} files with this name"),
+        ))
     }
 
-    /// Renames the file, and looks whether it was that one. If not, it gets its name back, and the answer is
-    /// no.
+    /// Renames the file, and checks whether it was the right one. If not, it gets its old name back, and the
+    /// result is false.
     fn rename(&self, from: &[u8], directory: &OwnedFd, to: &[u8]) -> io::Result<bool> {
         rename_new(&self.parent, from, directory, to)?;
         let stat = statat(directory, to, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -245,10 +250,11 @@ impl<'a> FilePlace<'a> {
     }
 }
 
-/// Renames, and replaces nothing.
+/// Renames a file without replacing another one.
 fn rename_new(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> io::Result<()> {
     match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
-        // Some file systems (NFS) cannot promise it. The names are such as nobody else uses.
+        // Some file systems (NFS) cannot guarantee this. Here a check before the rename is enough, as nobody
+        // else uses such names.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             match statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => Ok(renameat(from, name, to, new)?),
@@ -260,8 +266,8 @@ fn rename_new(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> io::Resu
     }
 }
 
-/// The directories of `below`, made in `target` where they are missing; `target` itself, too, but nothing
-/// above it.
+/// Makes the directories of the path `below` in `target`, where they are missing. Also makes `target` itself,
+/// but nothing above it.
 fn make_directories(target: &Path, below: &[u8]) -> io::Result<OwnedFd> {
     match std::fs::create_dir(target) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -279,7 +285,7 @@ fn make_directories(target: &Path, below: &[u8]) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The first is called as it was, the second gets a `.2` at its end.
+/// The first file keeps its name, the second one gets `.2` at the end, and so on.
 fn numbered(name: &[u8], number: u32) -> Vec<u8> {
     match number {
         1 => name.to_vec(),

@@ -1,4 +1,4 @@
-//! What the configuration says of a watched folder.
+//! The settings of a watched folder.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,46 +9,47 @@ use utoipa::ToSchema;
 
 use super::names::NameFilter;
 
-/// A folder, and what is taken from it.
+/// A folder, and which files are taken from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FolderWatch {
-    /// An absolute path.
+    /// The folder, as an absolute path.
     pub folder: PathBuf,
-    /// A file is taken when it has not changed for so many seconds. 1 to 86,400.
+    /// How many seconds a file must not have changed before it is taken, 1 to 86,400.
     #[serde(default = "settle_s")]
     pub settle_s: u32,
-    /// Seconds between two walks over the whole folder: 60 where the kernel tells of changes, 10 where it
-    /// does not. 1 to 86,400.
+    /// Seconds between two scans of the whole folder, 1 to 86,400. By default 60, or 10 where the kernel does
+    /// not report changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rescan_s: Option<u32>,
-    /// Only files that match one of these patterns; none: all.
+    /// Takes only files that match one of these patterns. Without any, takes all files.
     #[serde(default)]
     pub include: Vec<String>,
-    /// No files and no directories that match one of these.
+    /// Takes no files that match one of these patterns, and enters no directories that do.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Names that begin with a dot, too.
+    /// True if names that begin with a dot are taken, too.
     #[serde(default)]
     pub hidden: bool,
-    /// What becomes of a file that has arrived.
+    /// The action on a file that has arrived.
     #[serde(default)]
     pub after: AfterAction,
 }
 
-/// What becomes of a file at its source, once the receiver has confirmed that it stands on its disk.
+/// The action on a file at its source, once the receiver has confirmed that the file is on its disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterAction {
-    /// Nothing.
+    /// Nothing: it stays as it is.
     #[default]
     Leave,
-    /// A file of the same name and `.farhaul-done` appears beside it.
+    /// A marker is put beside it: a file with its name and `.farhaul-done`.
     Mark,
-    /// It goes to this directory: absolute, or below the folder; on the same file system.
+    /// It is moved to this directory, which is an absolute path or lies below the folder, and must be on the
+    /// same file system.
     #[schema(value_type = String)]
     Move(PathBuf),
-    /// It goes.
+    /// It is deleted.
     Delete,
 }
 
@@ -57,7 +58,7 @@ fn settle_s() -> u32 {
 }
 
 impl FolderWatch {
-    /// A folder with everything else as it is by default.
+    /// A folder with defaults for everything else.
     pub fn new(folder: impl Into<PathBuf>) -> FolderWatch {
         FolderWatch {
             folder: folder.into(),
@@ -70,12 +71,12 @@ impl FolderWatch {
         }
     }
 
-    /// For how long a file must not change.
+    /// How long a file must not have changed before it is taken.
     pub fn settle(&self) -> Duration {
         Duration::from_secs(self.settle_s.into())
     }
 
-    /// The one place that judges it.
+    /// Judges the settings. No other function does.
     pub fn checked(self) -> Result<FolderWatch, Error> {
         let wrong = |what: String| Error::new(Code::BadOption, what);
         let folder = self.folder.display();
@@ -84,7 +85,7 @@ impl FolderWatch {
         }
         let seconds = |name, value: u32| match (1..=86_400).contains(&value) {
             true => Ok(()),
-            false => Err(wrong(format!("{name} of {folder} is {value}, not 1 to 86400"))),
+            false => Err(wrong(format!("{name} of {folder} is {value}, but must be 1 to 86400"))),
         };
         seconds("settle_s", self.settle_s)?;
         seconds("rescan_s", self.rescan_s.unwrap_or(1))?;

@@ -1,4 +1,4 @@
-//! What is known of each file of a folder: the rows that a store keeps.
+//! The rows about files of a folder, which a store keeps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use farhaul::{escape, unescape};
 use rustix::fs::Stat;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A path below the folder, in bytes; as text it is escaped like in reports.
+/// A path below the folder, in bytes. As text it is escaped as in reports.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchedName(Arc<[u8]>);
 
 impl WatchedName {
-    /// Of the bytes of a path below the folder.
+    /// The name for a path below the folder.
     pub fn new(path: impl AsRef<[u8]>) -> WatchedName {
         WatchedName(Arc::from(path.as_ref()))
     }
 
-    /// Its bytes.
+    /// The bytes of the path.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Something in the directory of this name; the folder itself has an empty one.
+    /// The name of an entry of this directory. The folder itself has an empty name.
     pub(super) fn child(&self, name: &[u8]) -> WatchedName {
         match self.0.is_empty() {
             true => WatchedName::new(name),
@@ -30,7 +30,7 @@ impl WatchedName {
         }
     }
 
-    /// Whether it lies in the directory of this name.
+    /// True if it lies in this directory.
     pub(super) fn is_below(&self, dir: &WatchedName) -> bool {
         dir.0.is_empty() || self.0.strip_prefix(&*dir.0).is_some_and(|rest| rest.starts_with(b"/"))
     }
@@ -59,21 +59,21 @@ impl<'de> Deserialize<'de> for WatchedName {
         let text = String::deserialize(deserializer)?;
         unescape(&text)
             .map(WatchedName::new)
-            .ok_or_else(|| serde::de::Error::custom("this is no escaped path"))
+            .ok_or_else(|| serde::de::Error::custom("this is not an escaped path"))
     }
 }
 
-/// What tells one state of a file from another. The device is not in it: its number changes when a file
-/// system is mounted again.
+/// Distinguishes one state of a file from another. The device is not part of it, as its number changes when a
+/// file system is mounted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileVersion {
-    /// The file's own number.
+    /// The inode number.
     pub inode: u64,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When its content was changed, in nanoseconds since 1970.
+    /// When its content last changed, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// When anything about it was changed.
+    /// When anything about it last changed, in nanoseconds since 1970.
     pub ctime_ns: i64,
 }
 
@@ -87,75 +87,75 @@ impl FileVersion {
         }
     }
 
-    /// The same file with the same content, as far as size and time can say. Its rights or links may have
-    /// changed.
+    /// True if it is the same file with the same content, as far as size and time can tell. Permissions or
+    /// links may differ.
     pub fn is_same_content(&self, other: &FileVersion) -> bool {
         (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)
     }
 }
 
-/// A time that is further away than a number can say is as far as it can. The kernel's fields have another
-/// width on each processor.
+/// Nanoseconds since 1970; a time that does not fit becomes the nearest that does. `rest` is generic, as the
+/// kernel's field has another width on each processor.
 fn nanos(seconds: i64, rest: impl TryInto<i64>) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest.try_into().unwrap_or(0))
 }
 
-/// How a file stands.
+/// The state of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum FileStatus {
-    /// It has been seen, and has not changed since.
+    /// It was seen, and has not changed since.
     New,
-    /// It has changed since it was first seen, or somebody has had it open.
+    /// It has changed since it was first seen, or somebody had it open.
     Settling,
-    /// A job has it.
+    /// A job has taken it.
     Taken {
-        /// Its id.
+        /// The id of the job.
         job: String,
     },
-    /// A job has it, and it has changed since; it is taken again after the job.
+    /// A job has taken it, and it has changed since; it is taken again after that job.
     Changed {
-        /// Its id.
+        /// The id of the job.
         job: String,
     },
     /// It has arrived.
     Done {
-        /// The id of the job that has brought it.
+        /// The id of the job that brought it.
         job: String,
     },
-    /// It has not arrived, and is not tried again by itself.
+    /// It has not arrived, and is not tried again automatically.
     Failed {
         /// The id of the job.
         job: String,
-        /// One line.
+        /// The reason, in one line.
         why: String,
     },
-    /// It is not there any more. If the same version comes back, it stands as before.
+    /// It does not exist any more. If the same version comes back, it gets its earlier state.
     Gone {
-        /// How it stood.
+        /// The earlier state.
         past: PastStatus,
     },
 }
 
-/// How a file stood that is gone.
+/// The state of a file before it was gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "snake_case")]
 pub enum PastStatus {
-    /// A job has it.
+    /// A job has taken it.
     Taken {
-        /// Its id.
+        /// The id of the job.
         job: String,
     },
     /// It has arrived.
     Done {
-        /// The id of the job that has brought it.
+        /// The id of the job that brought it.
         job: String,
     },
     /// It has not arrived.
     Failed {
         /// The id of the job.
         job: String,
-        /// One line.
+        /// The reason, in one line.
         why: String,
     },
 }
@@ -170,11 +170,11 @@ impl From<PastStatus> for FileStatus {
     }
 }
 
-/// The words for what a file can be, in the order in which it becomes it.
+/// The words for the states, in the order in which a file goes through them.
 pub const STATES: [&str; 7] = ["new", "settling", "taken", "changed", "done", "failed", "gone"];
 
 impl FileStatus {
-    /// The word for it.
+    /// The word for the state.
     pub fn name(&self) -> &'static str {
         match self {
             FileStatus::New => "new",
@@ -187,7 +187,7 @@ impl FileStatus {
         }
     }
 
-    /// What is kept of it when the file is gone; nothing of one that nobody has taken.
+    /// The state that is kept when the file is gone; `None` if nobody has taken the file.
     pub(super) fn past(&self) -> Option<PastStatus> {
         match self.clone() {
             FileStatus::New | FileStatus::Settling => None,
@@ -199,26 +199,26 @@ impl FileStatus {
     }
 }
 
-/// A row.
+/// A row about a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchedFile {
-    /// The key.
+    /// The path of the file, which is the row's key.
     pub name: WatchedName,
-    /// The version that `status` is about: of a file that is or was taken, the one that was.
+    /// The version that `status` is about: if the file is or was taken, the version that was taken.
     pub version: FileVersion,
-    /// How it stands.
+    /// The state.
     #[serde(flatten)]
     pub status: FileStatus,
-    /// Since when, in unix milliseconds.
+    /// Since when it is in this state, in unix milliseconds.
     pub since_ms: i64,
 }
 
-/// What a store has to do.
+/// A change for the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChange {
-    /// This row stands in place of one with the same name.
+    /// Adds this row, or replaces the one with the same name.
     Put(WatchedFile),
-    /// There is no row any more.
+    /// Removes the row.
     Remove(WatchedName),
 }
 

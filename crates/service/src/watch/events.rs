@@ -1,6 +1,6 @@
-//! What the kernel tells of directories: inotify, and which directory each of its numbers stands for.
+//! Events of the kernel about directories, from inotify, and which directory each of its numbers stands for.
 //!
-//! Always true: a hint is no more than a place to look at; what was lost shows in the next walk.
+//! Always true: a hint only says where to look; a change whose hint was lost shows in the next scan.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,37 +12,37 @@ use rustix::io::Errno;
 
 use super::entry::WatchedName;
 
-/// Directories of a folder that the kernel is asked about, about 1 KiB of its memory each; others are seen by
-/// walks.
+/// The most directories of a folder that the kernel is asked to report about. Each takes about 1 KiB of its
+/// memory; changes in further directories show in scans.
 const DIRECTORIES_MAX: usize = 65_536;
-/// What is read at a time.
+/// How many bytes are read at a time.
 const BUFFER: usize = 64 << 10;
-/// Hints that are read before anything is done about them; more are a walk.
+/// The most hints that are read at a time; if there are more, a scan replaces them.
 const HINTS_MAX: usize = 65_536;
 
 /// Where to look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchHint {
-    /// Something may have become of this file.
+    /// Something may have happened to this file.
     File(WatchedName),
     /// A directory has appeared.
     Appeared(WatchedName),
     /// A directory has gone.
     Vanished(WatchedName),
-    /// Everywhere: hints were lost.
+    /// Everywhere, as hints were lost.
     Lost,
 }
 
-/// Why a directory cannot be watched.
+/// Why the kernel cannot report about a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchFailure {
-    /// The system's limit, or ours.
+    /// A limit was reached, the kernel's or ours.
     Limit,
     /// Something else.
     Other,
 }
 
-/// The directories that are watched.
+/// The directories that the kernel reports about.
 #[derive(Debug)]
 pub(super) struct InotifyEvents {
     inotify: OwnedFd,
@@ -61,18 +61,19 @@ impl InotifyEvents {
         })
     }
 
-    /// For tests: as if the system allowed so few.
+    /// Lowers the limit of directories, for tests.
     #[cfg(test)]
     pub(super) fn limit(&mut self, directories_max: usize) {
         self.directories_max = directories_max;
     }
 
-    /// Readable when there are hints.
+    /// A descriptor that is readable when there are hints.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
 
-    /// Watches a directory from now on. One that is watched already stays so, whatever it is called now.
+    /// Asks the kernel to report about a directory from now on. If it does already, the directory's name is
+    /// updated.
     pub(super) fn watch(&mut self, name: &WatchedName, directory: impl AsFd) -> Result<(), WatchFailure> {
         let flags = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
@@ -84,7 +85,7 @@ impl InotifyEvents {
         if self.by_name.len() >= self.directories_max && !self.by_name.contains_key(name) {
             return Err(WatchFailure::Limit);
         }
-        // The directory that is open, whatever stands under its name by now.
+        // This path leads to the open directory, whatever has its name by now.
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
         let number = add_watch(&self.inotify, path, flags).map_err(|error| match error {
             Errno::NOSPC => WatchFailure::Limit,
@@ -95,13 +96,13 @@ impl InotifyEvents {
         }
         if let Some(before) = self.by_name.insert(name.clone(), number).filter(|before| *before != number) {
             self.by_number.remove(&before);
-            // It fails if the directory has gone.
+            // Fails if the directory is gone.
             let _ = remove_watch(&self.inotify, before);
         }
         Ok(())
     }
 
-    /// Watches neither a directory nor what is in it any more.
+    /// Stops reports about a directory and everything in it.
     fn forget(&mut self, name: &WatchedName) {
         let below: Vec<_> = self
             .by_name
@@ -117,7 +118,7 @@ impl InotifyEvents {
         }
     }
 
-    /// Reads what the kernel has told.
+    /// Reads the hints that the kernel has.
     pub(super) fn hints(&mut self) -> Vec<WatchHint> {
         let mut told = Vec::new();
         let mut buffer = [const { MaybeUninit::uninit() }; BUFFER];

@@ -1,68 +1,68 @@
-//! Decides which file of a folder is taken, and when, from what was seen.
+//! Decides, from what was seen, which file of a folder is taken, and when.
 //!
-//! How to read it: the caller tells what it sees ([`Folder::handle_seen`], [`Folder::handle_gone`], a walk
+//! How to read it: the caller reports what it sees ([`Folder::handle_seen`], [`Folder::handle_gone`], a scan
 //! between [`Folder::begin_walk`] and [`Folder::end_walk`]) and what became of jobs; it asks which files to
-//! look at ([`Folder::poll_look`]), which to take ([`Folder::poll_take`]), and what to keep
+//! look at ([`Folder::poll_look`]), which to take ([`Folder::poll_take`]), and what to store
 //! ([`Folder::changes`]).
 //!
-//! Always true: a file is offered only by a look that found the version which was seen at least `settle`
-//! before, found nobody writing, and saw no other version and no writer in between; a version that a job has
-//! had is not offered again unless another one was seen under its name in between; a file that is there is
-//! waiting, offered, or has a row that says why not. Nothing here reads a clock or a disk.
+//! Always true: a file is offered only after a look that found the version that was first seen at least
+//! `settle` ago and found nobody writing, if no other version and no writer was seen in between; a version
+//! that a job has had is not offered again, unless another version was seen under its name in between; a file
+//! that exists is waiting, is offered, or has a row that says why not. Nothing here reads a clock or a disk.
 //!
-//! What was offered and not confirmed is not kept: after a crash in between, the file waits again. So a store
-//! writes the job and the change of [`Folder::handle_taken`] together.
+//! An offer that was not confirmed is not stored: after a crash in between, the file waits again. So a store
+//! must write the job and the change of [`Folder::handle_taken`] in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::entry::{FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName};
 
-/// So many files of a folder are known at a time, about 200 bytes each; further ones wait until others are
-/// gone.
+/// The most files of a folder that are known at a time, about 200 bytes each; further ones wait until others
+/// are gone.
 pub const FILES_MAX: usize = 1_000_000;
-/// So many files that are gone are remembered, the last ones.
+/// The most files that are remembered after they are gone; the latest ones stay.
 pub const GONE_MAX: usize = 100_000;
-/// And for so long: a folder that is not mounted looks like one whose files are gone.
+/// How long they are remembered. A folder that is not mounted looks like one whose files are gone.
 const GONE_MS: i64 = 30 * 24 * 3600 * 1000;
-/// A look that was asked for and did not happen is asked for again after this.
+/// After how long a look that did not happen is asked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A moment, by both clocks.
+/// A moment by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderMoment {
-    /// Since any moment, by a clock that does not go back and counts the time that the host sleeps.
+    /// The time since any fixed moment, by a clock that does not go back and counts while the host sleeps.
     pub steady: Duration,
-    /// For people: unix milliseconds.
+    /// Unix milliseconds, for people.
     pub unix_ms: i64,
 }
 
-/// Whether somebody has a file open for writing.
+/// Tells whether somebody has a file open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterPresence {
-    /// Nobody has looked.
+    /// It was not checked.
     NotLooked,
-    /// Nobody who can be seen.
+    /// No process is seen to have it open.
     NoneSeen,
-    /// Somebody.
+    /// A process has it open.
     Open,
 }
 
-/// What was seen of a file.
+/// The facts that were seen of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight {
-    /// Its version.
+    /// The version of the file.
     pub version: FileVersion,
-    /// Who else has it.
+    /// Tells whether somebody has it open for writing.
     pub writer: WriterPresence,
 }
 
-/// A file to make a job for: the caller answers by [`Folder::handle_taken`] or [`Folder::handle_refused`].
+/// A file to make a job of. The caller answers with [`Folder::handle_taken`] or [`Folder::handle_refused`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileToTake {
-    /// Where it lies below the folder.
+    /// Its path below the folder.
     pub name: WatchedName,
-    /// What was seen of it.
+    /// The version that was seen.
     pub version: FileVersion,
 }
 
@@ -72,9 +72,9 @@ pub struct Folder {
     settle: Duration,
     files_max: usize,
     rows: BTreeMap<WatchedName, Row>,
-    /// When a row wants to be looked at: a row that waits is in here once, at its `wake`.
+    /// When to look at rows. A row that waits is in here once, at its `wake`.
     due: BTreeSet<(Duration, WatchedName)>,
-    /// Files that are gone, the oldest first.
+    /// Files that are gone, oldest first.
     gone: BTreeSet<(i64, WatchedName)>,
     takes: VecDeque<WatchedName>,
     dirty: BTreeSet<WatchedName>,
@@ -87,42 +87,42 @@ struct Row {
     version: FileVersion,
     status: FileStatus,
     since_ms: i64,
-    /// The last walk that was under way when it was seen.
+    /// The number of the last scan that saw it.
     walk: u64,
-    /// For files that nobody has taken yet, and those that have changed since.
+    /// For files that nobody has taken yet, or that have changed since.
     waiting: Option<RestingFile>,
 }
 
-/// A file that is to stand still.
+/// A file that must stay unchanged for a while.
 #[derive(Debug)]
 struct RestingFile {
     version: FileVersion,
-    /// It has not changed since then, and nobody was seen to have it open.
+    /// Since when it has not changed, and nobody was seen to have it open.
     since: Duration,
     wake: Duration,
     offer: TakeDecision,
 }
 
-/// Whether a file that waits is to be taken.
+/// The decision about taking a waiting file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TakeDecision {
     No,
-    /// Its name stands among `takes`.
+    /// Its name is in `takes`.
     Queued,
-    /// The caller is asked to make a job.
+    /// The caller was asked to make a job of it.
     Asked,
 }
 
 impl Row {
-    /// Nobody has taken it.
+    /// True if nobody has taken it.
     fn is_free(&self) -> bool {
         matches!(self.status, FileStatus::New | FileStatus::Settling)
     }
 }
 
 impl Folder {
-    /// With the rows that were kept. Files that wait begin to wait anew: nobody has seen what they did
-    /// meanwhile.
+    /// Begins with the rows that were stored. Files that wait begin to wait again, as nobody has seen what
+    /// happened to them in the meantime.
     pub fn new(settle: Duration, rows: impl IntoIterator<Item = WatchedFile>) -> Folder {
         let mut folder = Folder {
             settle,
@@ -144,7 +144,7 @@ impl Folder {
         folder
     }
 
-    /// Each row, in the order of names.
+    /// All rows, sorted by name.
     pub fn entries(&self) -> impl Iterator<Item = WatchedFile> + '_ {
         self.rows.iter().map(|(name, row)| entry(name, row))
     }
@@ -154,12 +154,12 @@ impl Folder {
         self.rows.get(name).map(|row| entry(name, row))
     }
 
-    /// Files that were seen and have no row, as there are too many, since the last walk began.
+    /// How many files were seen since the last scan began that have no row, as there are too many.
     pub fn too_many(&self) -> u64 {
         self.too_many
     }
 
-    /// Tells that a regular file, which is one to take, is there.
+    /// Reports that a regular file that is to be taken exists.
     pub fn handle_seen(&mut self, now: FolderMoment, name: &WatchedName, sight: Sight) {
         let Some(row) = self.rows.get_mut(name) else { return self.handle_first(now, name, sight) };
         row.walk = self.walk;
@@ -172,7 +172,7 @@ impl Folder {
                 let job = job.clone();
                 self.put(now, name, FileStatus::Changed { job });
             }
-            // Its time was set back: it is the version that the job has.
+            // The times of the file were set back: this is the version that the job has.
             FileStatus::Changed { job } if same => {
                 row.waiting = None;
                 let job = job.clone();
@@ -186,7 +186,7 @@ impl Folder {
                 let status = past.clone().into();
                 self.put(now, name, status);
             }
-            // Another file with the name of one that was taken.
+            // This is another file with the name of one that was taken.
             FileStatus::Gone { past: PastStatus::Taken { job } } => {
                 row.waiting = Some(RestingFile::begin(now, &sight, self.settle));
                 let job = job.clone();
@@ -210,7 +210,7 @@ impl Folder {
         self.wait(now, name, FileStatus::New, sight);
     }
 
-    /// Has a file stand still from now on.
+    /// Lets a file begin to wait.
     fn wait(&mut self, now: FolderMoment, name: &WatchedName, status: FileStatus, sight: Sight) {
         self.unschedule(name);
         let Some(row) = self.rows.get_mut(name) else { return };
@@ -239,7 +239,7 @@ impl Folder {
         }
     }
 
-    /// Tells that there is no such file, or none to take.
+    /// Reports that the file does not exist, or is not to be taken.
     pub fn handle_gone(&mut self, now: FolderMoment, name: &WatchedName) {
         let Some(row) = self.rows.get(name) else { return };
         match row.status.past() {
@@ -255,7 +255,7 @@ impl Folder {
         }
     }
 
-    /// Tells that a directory and all in it is gone.
+    /// Reports that a directory and everything in it is gone.
     pub fn handle_gone_below(&mut self, now: FolderMoment, dir: &WatchedName) {
         let below = self.rows.keys().filter(|name| name.is_below(dir)).cloned().collect::<Vec<_>>();
         for name in below {
@@ -263,14 +263,13 @@ impl Folder {
         }
     }
 
-    /// A walk over the whole folder begins: from here to its end everything that is there is told.
+    /// Begins a scan of the whole folder: until its end, every existing file is reported.
     pub fn begin_walk(&mut self) {
         self.walk += 1;
         self.too_many = 0;
     }
 
-    /// The walk has ended: what it has not seen is gone, but for what lies in directories that could not be
-    /// read.
+    /// Ends a scan: files that it did not see are gone, except those in directories that could not be read.
     pub fn end_walk(&mut self, now: FolderMoment, unread: &[WatchedName]) {
         let unseen = |name: &WatchedName, row: &Row| {
             let is_gone = matches!(row.status, FileStatus::Gone { .. });
@@ -284,7 +283,7 @@ impl Folder {
         self.forget(now);
     }
 
-    /// Forgets what is gone for long, and the oldest of too many.
+    /// Forgets files that have been gone for long, and the oldest if there are too many.
     fn forget(&mut self, now: FolderMoment) {
         while let Some((since_ms, name)) = self.gone.first().cloned() {
             let is_old = since_ms < now.unix_ms.saturating_sub(GONE_MS);
@@ -296,11 +295,12 @@ impl Folder {
         }
     }
 
-    /// Tells that a job has what was offered. False if another job has the file: then this one must not be.
+    /// Reports that a job has the offered file. False if another job has the file: then this job must not be
+    /// made.
     pub fn handle_taken(&mut self, now: FolderMoment, take: &FileToTake, job: &str) -> bool {
         let job = job.to_string();
         let Some(row) = self.rows.get_mut(&take.name) else {
-            // It has gone since it was offered; the job will say what it found.
+            // The file has gone since it was offered; the job will report what it found.
             let (version, walk) = (take.version, self.walk);
             let row = Row { version, status: FileStatus::New, since_ms: now.unix_ms, walk, waiting: None };
             self.rows.insert(take.name.clone(), row);
@@ -324,7 +324,8 @@ impl Folder {
         true
     }
 
-    /// Tells that no job can be made of what was offered now: it is offered again, after as long a wait.
+    /// Reports that no job can be made of the offered file now: it is offered again after it has waited once
+    /// more.
     pub fn handle_refused(&mut self, now: FolderMoment, take: &FileToTake) {
         let Some(row) = self.rows.get(&take.name).filter(|row| row.is_free()) else { return };
         if let Some(version) =
@@ -335,8 +336,8 @@ impl Folder {
         }
     }
 
-    /// Tells how a job has ended for a file: `Err` says why it has not arrived. False if this job does not
-    /// have it.
+    /// Reports how a job has ended for a file; `Err` says why the file has not arrived. False if this job
+    /// does not have the file.
     pub fn handle_result(
         &mut self,
         now: FolderMoment,
@@ -351,7 +352,7 @@ impl Folder {
         };
         match row.status.clone() {
             FileStatus::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
-            // Another run of the job, which somebody has asked for.
+            // This is another run of the job, which somebody has requested.
             FileStatus::Failed { job: has, .. } if has == job => self.put(now, name, past(has).into()),
             FileStatus::Gone {
                 past: PastStatus::Taken { job: has } | PastStatus::Failed { job: has, .. },
@@ -371,8 +372,8 @@ impl Folder {
         true
     }
 
-    /// Tells that a job which had several files has ended and does not say of this one that it stands at its
-    /// destination: it is taken again. False if this job does not have it.
+    /// Reports that a job of several files has ended without saying that this one has arrived: the file is
+    /// taken again. False if this job does not have the file.
     pub fn handle_unconfirmed(
         &mut self,
         now: FolderMoment,
@@ -390,7 +391,7 @@ impl Folder {
         }
     }
 
-    /// Has a file that has failed be taken again. False if it has not failed.
+    /// Lets a file that has failed be taken again. False if it has not failed.
     pub fn retry(&mut self, now: FolderMoment, name: &WatchedName) -> bool {
         let has_failed =
             self.rows.get(name).is_some_and(|row| matches!(row.status, FileStatus::Failed { .. }));
@@ -400,19 +401,20 @@ impl Folder {
         has_failed
     }
 
-    /// With the version that was seen last; what has changed since then shows at the look.
+    /// Lets a file wait again, with the version that was seen last. If it has changed since, the next look
+    /// shows that.
     fn settle_anew(&mut self, now: FolderMoment, name: &WatchedName) {
         let Some(row) = self.rows.get(name) else { return };
         let version = row.waiting.as_ref().map_or(row.version, |waiting| waiting.version);
         self.wait(now, name, FileStatus::Settling, Sight { version, writer: WriterPresence::NotLooked });
     }
 
-    /// When [`Self::poll_look`] has something next.
+    /// When [`Self::poll_look`] yields something next.
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.due.first().map(|(wake, _)| *wake)
     }
 
-    /// Files to look at now, with an eye on who has them open; up to so many. Each is told by `handle_seen`
+    /// At most `count_max` files to look at now, also for who has them open. Report each with `handle_seen`
     /// or `handle_gone`.
     pub fn poll_look(&mut self, now: FolderMoment, count_max: usize) -> Vec<WatchedName> {
         let ready = |one: &&(Duration, WatchedName)| one.0 <= now.steady;
@@ -432,7 +434,7 @@ impl Folder {
     pub fn poll_take(&mut self) -> Option<FileToTake> {
         while let Some(name) = self.takes.pop_front() {
             let row = self.rows.get_mut(&name).filter(|row| row.is_free());
-            // One that has changed or gone since is not offered any more.
+            // A file that has changed or gone since is not offered any more.
             let waiting =
                 row.and_then(|row| row.waiting.as_mut()).filter(|one| one.offer == TakeDecision::Queued);
             if let Some(waiting) = waiting {
@@ -443,7 +445,7 @@ impl Folder {
         None
     }
 
-    /// What has changed since the last call, for the store.
+    /// The changes since the last call, for the store.
     pub fn changes(&mut self) -> Vec<StoreChange> {
         let dirty = std::mem::take(&mut self.dirty);
         let change = |name: WatchedName| match self.rows.get(&name) {
@@ -453,10 +455,10 @@ impl Folder {
         dirty.into_iter().map(change).collect()
     }
 
-    /// The one place that changes a status.
+    /// Changes a status. No other function does.
     fn put(&mut self, now: FolderMoment, name: &WatchedName, status: FileStatus) {
         let Some(row) = self.rows.get_mut(name) else { return };
-        // A file that grows is written to the store once, not whenever it is seen.
+        // A file that grows is written to the store once, and not each time that it is seen.
         if row.status == status {
             return;
         }

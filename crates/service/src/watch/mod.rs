@@ -1,14 +1,15 @@
-//! Watched folders: files that something else writes, an instrument say, are taken when they are whole.
+//! Watched folders: takes files that something else writes, an instrument for example, when they are
+//! complete.
 //!
-//! How to read it: [`FolderWatch`] is what the configuration says of a folder. `folder.rs` decides, from what was
-//! seen and when, which file is taken; it reads no clock and no disk. `watcher.rs` is the eyes: it joins
-//! `events.rs` (inotify), `tree.rs` (the walk, and looks at single files) and `writers.rs` (who has a file
-//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on where it was. `after_action.rs` is
-//! what becomes of a file that has arrived.
+//! How to read it: [`FolderWatch`] has the settings of a folder. `folder.rs` decides, from what was seen and
+//! when, which file is taken; it reads no clock and no disk. `watcher.rs` looks at the folder: it combines
+//! `events.rs` (inotify), `tree.rs` (scans, and looks at single files) and `writers.rs` (who has a file
+//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on from there. `after_action.rs`
+//! acts on a file that has arrived.
 //!
-//! Always true: a full walk is the truth, and events only make it faster; no version of a file is taken
-//! twice, unless another one stood there in between; nothing is done to a file without a [`Confirmation`], nor
-//! to another version than the one that was taken.
+//! Always true: full scans find everything, and events only make that faster; no version of a file is taken
+//! twice, unless another version was there in between; nothing is done to a file without a [`Confirmation`],
+//! nor to another version than the one that was taken.
 
 mod after_action;
 mod config;

@@ -1,6 +1,6 @@
-//! Which names of a folder are looked at.
+//! Decides by their names which files and directories of a folder are looked at.
 //!
-//! Patterns are those of `farhaul cp`'s `--include` and `--exclude`: one language for all of Farhaul.
+//! Patterns are those of `--include` and `--exclude` of `farhaul cp`: one language for all of Farhaul.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -9,21 +9,21 @@ use farhaul::{Code, Error, Filter, FilterError, FilterSide, RuleList};
 use super::after_action::MARKER;
 use super::config::{AfterAction, FolderWatch};
 
-/// How files of ours end that stand where files are received, and those that are about to be deleted. They
-/// begin with a dot.
+/// The endings of our own files: those that stand where files are received, and those that are about to be
+/// deleted. Their names begin with a dot.
 const OURS: [&[u8]; 5] = [b".fhpart", b".fhjournal", b".fhtmp", b".fhlink", b".fhdone"];
 
-/// Decides by the path of something below the folder.
+/// Decides by the path of a file or directory below the folder.
 #[derive(Debug)]
 pub struct NameFilter {
     filter: Filter,
     hidden: bool,
-    /// Where files that have arrived are moved to, if that lies in the folder.
+    /// The directory that arrived files are moved to, if it lies in the folder.
     moved: Option<Vec<u8>>,
 }
 
 impl NameFilter {
-    /// An error if a pattern cannot be read.
+    /// Fails if a pattern cannot be read.
     pub fn new(watch: &FolderWatch) -> Result<NameFilter, Error> {
         let filter = filter(watch).map_err(|error| {
             Error::new(Code::BadPattern, format!("the watched folder {}: {error}", watch.folder.display()))
@@ -40,14 +40,14 @@ impl NameFilter {
         Ok(NameFilter { filter, hidden: watch.hidden, moved })
     }
 
-    /// Whether a file is one to take. The directories above it are asked about by [`Self::enters`].
+    /// True if a file is to be taken. For the directories above it, ask [`Self::enters`].
     pub fn takes(&self, path: &[u8]) -> bool {
         let name = last(path);
         let is_ours = name.starts_with(b".") && OURS.iter().any(|end| name.ends_with(end));
         !is_ours && !name.ends_with(MARKER.as_bytes()) && self.shows(name) && !self.excludes(path, false)
     }
 
-    /// Whether a directory is looked into.
+    /// True if a directory is looked into.
     pub fn enters(&self, path: &[u8]) -> bool {
         self.moved.as_deref() != Some(path) && self.shows(last(path)) && !self.excludes(path, true)
     }
@@ -65,7 +65,7 @@ fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// What is excluded is out in any case; of the rest, what is included, if anything is said about that.
+/// Excluded names are never taken. Of the others, only included ones are taken if there are include patterns.
 fn filter(watch: &FolderWatch) -> Result<Filter, FilterError> {
     let mut list = RuleList::default();
     for pattern in &watch.exclude {

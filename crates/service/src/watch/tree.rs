@@ -1,4 +1,5 @@
-//! Looks at files and directories below a folder. No symbolic link is followed, so nothing leads out of it.
+//! Looks at files and directories below a folder. It follows no symbolic link, so nothing leads out of the
+//! folder.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,11 +15,11 @@ use rustix::io::Errno;
 use super::entry::{FileVersion, WatchedName};
 use super::names::NameFilter;
 
-/// Directories within directories; deeper ones are not looked into.
+/// How deep directories may lie in each other; deeper ones are not looked into.
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// File systems whose files others can change without this kernel knowing: NFS, SMB (three of them), Ceph,
-/// AFS, FUSE, 9P, Lustre, GPFS, BeeGFS, Coda, OCFS2, GFS2, PVFS. Their numbers are those of statfs(2).
+/// File systems on which other hosts can change files without this kernel knowing: NFS, SMB (three of them),
+/// Ceph, AFS, FUSE, 9P, Lustre, GPFS, BeeGFS, Coda, OCFS2, GFS2, PVFS. The numbers are those of statfs(2).
 const SHARED: [u64; 15] = [
     0x6969,
     0x517b,
@@ -37,7 +38,7 @@ const SHARED: [u64; 15] = [
     0x2003_0528,
 ];
 
-/// The folder itself, which may be reached by links: the configuration names it.
+/// Opens the folder itself. Its path may contain links, as it is the user who names it.
 pub(super) fn open_root(folder: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -50,14 +51,14 @@ pub(super) fn open_below(root: impl AsFd, name: &WatchedName, flags: OFlags) -> 
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     loop {
         match openat2(&root, path, flags, Mode::empty(), resolve) {
-            // Something was renamed meanwhile.
+            // Something on the path was renamed in the meantime.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return Ok(other?),
         }
     }
 }
 
-/// A regular file, if there is one. An error is that nobody can say.
+/// The status of a regular file; `None` if there is none. An error means that it cannot be found out.
 pub(super) fn look(root: impl AsFd, name: &WatchedName) -> io::Result<Option<Stat>> {
     match open_below(root, name, OFlags::PATH) {
         Ok(file) => Ok(Some(fstat(file)?).filter(is_file)),
@@ -66,7 +67,7 @@ pub(super) fn look(root: impl AsFd, name: &WatchedName) -> io::Result<Option<Sta
     }
 }
 
-/// It is not there, or something else is.
+/// True if the error means that the file does not exist, or is something else.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP];
     error.raw_os_error().is_some_and(|number| gone.contains(&Errno::from_raw_os_error(number)))
@@ -76,24 +77,24 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Whether files there may be changed by other hosts, which the kernel does not tell of.
+/// True if other hosts may change files there, which the kernel does not report.
 pub(super) fn is_shared(directory: impl AsFd) -> bool {
     // The kernel's number has 32 bits, whatever the width and sign of the field.
     fstatfs(directory).is_ok_and(|found| SHARED.contains(&(found.f_type as u64 & 0xffff_ffff)))
 }
 
-/// What a walk tells.
+/// Receives what a scan finds.
 pub(super) trait TreeVisitor {
     /// A directory is about to be read.
     fn directory(&mut self, name: &WatchedName, directory: &OwnedFd);
-    /// A regular file that is one to take.
+    /// A regular file that is to be taken.
     fn file(&mut self, name: &WatchedName, version: FileVersion);
-    /// A directory could not be read, or is too deep.
+    /// A directory could not be read, or lies too deep.
     fn unread(&mut self, name: &WatchedName, error: io::Error);
 }
 
-/// Walks from a directory on: each directory is told before it is read, so that whoever watches it from then
-/// on misses nothing.
+/// Scans from a directory on. Each directory is reported before it is read, so that a visitor that begins to
+/// watch it then misses nothing.
 pub(super) fn walk(root: impl AsFd, from: &WatchedName, names: &NameFilter, visitor: &mut impl TreeVisitor) {
     let depth = from.bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
     let mut open = vec![(from.clone(), depth)];

@@ -1,11 +1,10 @@
-//! The eyes of a folder: waits for the kernel or the clock, looks, and tells [`Folder`] what it has seen.
+//! Watches a folder: waits for the kernel or the clock, looks, and reports to [`Folder`] what it has seen.
 //!
 //! How to read it: a thread of the service calls [`Watcher::turn`] again and again; each turn sleeps until
-//! something is to do. Others wake it by a [`WatcherWaker`].
+//! there is something to do. Other threads wake it by a [`WatcherWaker`].
 //!
-//! Always true: hints only say where to look, a walk over everything comes at intervals, and sooner when
-//! hints were lost; a folder in which nothing happens costs a walk an interval, and no more than 0.5 % of a
-//! core for it.
+//! Always true: hints only say where to look; a full scan comes at intervals, and sooner if hints were lost;
+//! a folder in which nothing happens costs one scan per interval, and at most 0.5 % of a core for that.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,73 +24,71 @@ use super::names::NameFilter;
 use super::tree::{self, TreeVisitor};
 use super::writers::{self, FileId};
 
-/// Between two walks, where the kernel tells of changes.
+/// The time between two scans where the kernel reports changes.
 const RESCAN: Duration = Duration::from_secs(60);
-/// And where it does not.
+/// The time between two scans where it does not.
 const RESCAN_BLIND: Duration = Duration::from_secs(10);
-/// A walk is followed by so many times its own length without one: 0.5 % of a core, or 5 % where there is
-/// nothing else to see by.
+/// After a scan, this many times its duration passes without one. This bounds scans to 0.5 % of a core, or to
+/// 5 % where they are the only way to see changes.
 const REST: u32 = 200;
 const REST_BLIND: u32 = 20;
-/// But by no more than this.
+/// The longest time between two scans.
 const RESCAN_MAX: Duration = Duration::from_secs(3600);
-/// After hints were lost, or the folder could not be read, a walk comes so soon.
+/// How soon a scan comes after hints were lost, or after the folder could not be read.
 const SOON: Duration = Duration::from_secs(1);
-/// Looking who has files open goes over all processes: not more often than this.
+/// The least time between two checks of who has files open, as a check goes over all processes.
 const LOOKS: Duration = Duration::from_secs(1);
-/// Files that are looked at together.
+/// The most files that are looked at together.
 const LOOKS_MAX: usize = 10_000;
 
-/// Something about a folder that its owner wants to know.
+/// A notice about a folder for its owner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notice {
-    /// It cannot be read; nothing is taken and nothing counts as gone.
+    /// The folder cannot be read; nothing is taken and nothing counts as gone.
     Missing(String),
-    /// Changes by other hosts are not told by the kernel: they are seen by walks only.
+    /// Other hosts may change the folder, which the kernel does not report: only scans see changes.
     Shared,
-    /// The kernel tells nothing: changes are seen by walks only.
+    /// The kernel reports no changes: only scans see them.
     NoEvents(String),
-    /// The limit of watched directories is reached: changes in others are seen by walks only.
+    /// The limit of watched directories is reached: only scans see changes in the others.
     WatchLimit,
     /// A directory could not be read; nothing in it counts as gone.
     Unread {
-        /// Which.
+        /// The directory.
         directory: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// There are more files than can be kept in mind; others wait.
+    /// There are more files than can be remembered; further ones wait.
     TooMany(u64),
 }
 
 impl Notice {
-    /// One line for people.
+    /// The notice as one line for people.
     pub fn text(&self) -> String {
         match self {
             Notice::Missing(why) => format!("the folder cannot be read: {why}"),
-            Notice::Shared => {
-                "other hosts may write to this file system: changes are seen by walks only".into()
-            }
+            Notice::Shared => "other hosts may write to this file system: only scans see changes".into(),
             Notice::NoEvents(why) => {
-                format!("the kernel tells of no changes ({why}): they are seen by walks only")
+                format!("the kernel does not report changes ({why}): only scans see them")
             }
-            Notice::WatchLimit => "too many directories: changes in some are seen by walks only \
+            Notice::WatchLimit => "too many directories: only scans see changes in some of them \
                 (raise fs.inotify.max_user_watches)"
                 .into(),
             Notice::Unread { directory, why } => format!("the directory {directory} cannot be read: {why}"),
-            Notice::TooMany(count) => format!("too many files: {count} wait until others are gone"),
+            Notice::TooMany(count) => format!("too many files: {count} of them wait until others are gone"),
         }
     }
 }
 
-/// What a turn has brought.
+/// The result of a turn.
 #[derive(Debug, Default)]
 pub struct WatcherTurn {
-    /// Files to make jobs for; each is answered by [`Watcher::taken`] or [`Watcher::refused`].
+    /// Files to make jobs of. Answer each with [`Watcher::taken`] or [`Watcher::refused`].
     pub takes: Vec<FileToTake>,
-    /// What a store has to write; those of [`Watcher::taken`] together with the job.
+    /// Changes for the store.
     pub changes: Vec<StoreChange>,
-    /// What is new about the folder.
+    /// Notices that are new.
     pub notices: Vec<Notice>,
 }
 
@@ -100,16 +97,16 @@ pub struct WatcherTurn {
 pub struct WatcherWaker(Arc<OwnedFd>);
 
 impl WatcherWaker {
-    /// A turn that is under way, or the next one, returns soon.
+    /// Lets the running turn, or the next one, return soon.
     pub fn wake(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
 
-/// What tells the time.
+/// The clock of a watcher.
 pub type FolderClock = Box<dyn Fn() -> FolderMoment + Send>;
 
-/// A folder that is watched.
+/// A watched folder.
 pub struct Watcher {
     watch: FolderWatch,
     names: NameFilter,
@@ -119,13 +116,13 @@ pub struct Watcher {
     wake: WatcherWaker,
     next_walk: Duration,
     next_look: Duration,
-    /// The end of the last walk that went through.
+    /// When the last complete scan ended.
     walked: Option<Duration>,
-    /// How things stand.
+    /// The notices that hold now.
     notices: BTreeSet<Notice>,
 }
 
-/// What a walk has found.
+/// Collects what a scan finds.
 struct TreeWalk<'a> {
     clock: &'a FolderClock,
     folder: &'a mut Folder,
@@ -155,7 +152,7 @@ impl TreeVisitor for TreeWalk<'_> {
             b"" => ".".into(),
             bytes => escape(bytes),
         };
-        // One is enough to say what is wrong.
+        // One of them is enough to say what is wrong.
         if self.unread.is_empty() {
             self.notices.insert(Notice::Unread { directory, why: error.to_string() });
         }
@@ -164,8 +161,7 @@ impl TreeVisitor for TreeWalk<'_> {
 }
 
 impl Watcher {
-    /// Begins to watch; `rows` are those that the store has of this folder. The folder itself need not be
-    /// there yet.
+    /// Begins to watch; `rows` are those of the store about this folder. The folder need not exist yet.
     pub fn new(
         watch: FolderWatch,
         rows: impl IntoIterator<Item = WatchedFile>,
@@ -189,46 +185,47 @@ impl Watcher {
         })
     }
 
-    /// What ends a turn's sleep.
+    /// A waker for this watcher.
     pub fn waker(&self) -> WatcherWaker {
         self.wake.clone()
     }
 
-    /// What is known of each file.
+    /// The facts that are known about each file.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// How things stand.
+    /// The notices that hold now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.notices.iter()
     }
 
-    /// A job has what was offered; see [`Folder::handle_taken`]. The changes are to be stored together with
-    /// the job.
+    /// Reports that a job has the offered file; see [`Folder::handle_taken`]. The changes must be stored in
+    /// one transaction with the job.
     pub fn taken(&mut self, take: &FileToTake, job: &str) -> (bool, Vec<StoreChange>) {
         let has = self.folder.handle_taken((self.clock)(), take, job);
         (has, self.folder.changes())
     }
 
-    /// No job can be made of what was offered now.
+    /// Reports that no job can be made of the offered file now.
     pub fn refused(&mut self, take: &FileToTake) {
         self.folder.handle_refused((self.clock)(), take);
     }
 
-    /// A job has ended for a file; see [`Folder::handle_result`].
+    /// Reports how a job has ended for a file; see [`Folder::handle_result`].
     pub fn ended(&mut self, name: &WatchedName, job: &str, result: Result<(), String>) -> Vec<StoreChange> {
         self.folder.handle_result((self.clock)(), name, job, result);
         self.folder.changes()
     }
 
-    /// A job has ended and does not say of a file that it has arrived; see [`Folder::handle_unconfirmed`].
+    /// Reports that a job has ended without saying that a file has arrived; see
+    /// [`Folder::handle_unconfirmed`].
     pub fn unconfirmed(&mut self, name: &WatchedName, job: &str, why: &str) -> Vec<StoreChange> {
         self.folder.handle_unconfirmed((self.clock)(), name, job, why);
         self.folder.changes()
     }
 
-    /// Has files that have failed be taken again.
+    /// Lets files that have failed be taken again.
     pub fn retry_failed(&mut self) -> Vec<StoreChange> {
         let now = (self.clock)();
         let is_failed = |entry: &WatchedFile| matches!(entry.status, FileStatus::Failed { .. });
@@ -240,7 +237,7 @@ impl Watcher {
         self.folder.changes()
     }
 
-    /// Sleeps until something is to do, `wait_max` at most, and does it.
+    /// Sleeps until there is something to do, at most `wait_max`, and does it.
     pub fn turn(&mut self, wait_max: Duration) -> WatcherTurn {
         let before = self.notices.clone();
         self.sleep(wait_max);
@@ -265,7 +262,7 @@ impl Watcher {
         wanted.extend(
             self.events.as_ref().map(|events| PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)),
         );
-        // What fails here is an interruption, or a lack of memory in the kernel: the turn is a short one.
+        // `poll` can fail by an interruption or for lack of kernel memory: then the turn is short.
         let _ = poll(&mut wanted, Timespec::try_from(wait).ok().as_ref());
         let _ = rustix::io::read(&*self.wake.0, &mut [0; 8]);
     }
@@ -291,14 +288,14 @@ impl Watcher {
     }
 
     fn walk_soon(&mut self) {
-        // A folder that overflows all the time is not walked all the time.
+        // A folder that loses hints all the time must not be scanned all the time.
         let earliest = self.walked.map_or(Duration::ZERO, |walked| walked + SOON);
         self.next_walk = self.next_walk.min(earliest.max((self.clock)().steady));
     }
 
-    /// A directory that has appeared, with all that is in it by now.
+    /// Scans a directory that has appeared, with everything in it.
     fn walk_from(&mut self, root: &OwnedFd, name: &WatchedName) {
-        // One above it may be left out, too; its own parent is watched, so that is in.
+        // A directory above may be excluded, too. But its parent is watched, so that one is not.
         if !self.names.enters(name.bytes()) {
             return;
         }
@@ -314,7 +311,7 @@ impl Watcher {
         self.notices.extend(notices);
     }
 
-    /// Everything.
+    /// Scans the whole folder.
     fn walk(&mut self) {
         let begin = (self.clock)();
         let root = match tree::open_root(&self.watch.folder) {
@@ -364,10 +361,11 @@ impl Watcher {
         }
     }
 
-    /// Tells of a file without an eye on who writes it. What cannot be looked at stays as it is until a walk.
+    /// Reports a file without checking who writes it. If it cannot be looked at, it stays as it is until the
+    /// next scan.
     fn look_at(&mut self, root: &OwnedFd, name: &WatchedName) {
         let looked = tree::look(root, name);
-        // Read after the look: what changed before it has stood still since then at most.
+        // The clock is read after the look: then the file counts as unchanged for no longer than it was.
         let now = (self.clock)();
         match looked {
             Ok(Some(stat)) => {
@@ -379,7 +377,7 @@ impl Watcher {
         }
     }
 
-    /// The looks that may take files.
+    /// Looks at the files that may be taken now.
     fn look(&mut self) {
         let now = (self.clock)();
         if now.steady < self.next_look {
@@ -397,8 +395,8 @@ impl Watcher {
             .filter_map(|name| tree::look(&root, name).ok().flatten())
             .map(|stat| id(&stat))
             .collect();
-        // Who writes is looked for before the version is: one who has closed the file since has changed the
-        // version.
+        // Writers are looked for before the version is read: a writer that has closed the file in between has
+        // changed the version.
         let open = writers::open_for_writing(&ids);
         for name in names {
             let looked = tree::look(&root, &name);
@@ -419,7 +417,7 @@ impl Watcher {
     }
 }
 
-/// How long after a walk the next one comes.
+/// The time from one scan to the next.
 fn pause(rescan_s: Option<u32>, is_blind: bool, took: Duration) -> Duration {
     let (usual, rest) = if is_blind { (RESCAN_BLIND, REST_BLIND) } else { (RESCAN, REST) };
     let wanted = rescan_s.map_or(usual, |seconds| Duration::from_secs(seconds.into()));

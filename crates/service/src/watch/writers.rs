@@ -1,12 +1,13 @@
-//! Who has files open for writing, as far as that can be seen.
+//! Finds out who has files open for writing, as far as that can be seen.
 //!
-//! Seen: processes of this user, and of all users if this process may look at them (as root, or with
-//! CAP_SYS_PTRACE), in this process's own namespace of processes. Not seen: other users' processes otherwise,
-//! clients of file servers (NFS, SMB) on other hosts and in the kernel of this one, other containers, and a
-//! file that is mapped to memory and was closed. For these a file is whole when it stands still.
+//! Can be seen: processes of this user, and of all users if this process may look at them (as root, or with
+//! CAP_SYS_PTRACE), within this process's PID namespace. Cannot be seen: other processes of other users,
+//! clients of file servers (NFS, SMB) on other hosts or in this kernel, processes in other containers, and a
+//! file that was closed but is still mapped into memory. With these, a file counts as complete when it does
+//! not change any more.
 //!
-//! A lease (F_SETLEASE) would tell of any process of this host, but takes the file's owner or CAP_LEASE,
-//! makes a writer that comes wait, and has no safe call.
+//! A lease (F_SETLEASE) would show every process of this host. But it needs the file's owner or CAP_LEASE,
+//! makes new writers wait, and has no safe call.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +15,13 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 
-/// Descriptors that are looked at for one answer; a system that has more is not looked at further.
+/// The most descriptors that are looked at for one answer. If the system has more, the rest is not looked at.
 const DESCRIPTORS_MAX: usize = 200_000;
 
-/// A file by its device and inode.
+/// A file, by its device and inode.
 pub(super) type FileId = (u64, u64);
 
-/// Which of these files somebody was seen to have open for writing.
+/// Those of the files that a process was seen to have open for writing.
 pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
     let mut found = BTreeSet::new();
     let mut left = DESCRIPTORS_MAX;
@@ -33,7 +34,7 @@ pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
         if !is_process {
             continue;
         }
-        // Of a process that may not be looked at, or has ended, nothing is seen.
+        // A process that we may not look at, or that has ended, shows nothing.
         let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
         for descriptor in descriptors.flatten() {
             if left == 0 {
@@ -53,17 +54,17 @@ pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
     found
 }
 
-/// Without asking a file server, which may not answer.
+/// The file of a descriptor, without asking a file server, which may not answer.
 fn id(descriptor: &Path) -> Option<FileId> {
     let found = statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::INO | StatxFlags::TYPE).ok()?;
     let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
     is_file.then(|| (makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino))
 }
 
-/// Whether a descriptor's flags, as the kernel shows them, are those of one that can be written to.
+/// True if the descriptor can be written to, by its flags as the kernel shows them.
 fn writes(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    // Not known is taken for a writer: the file is looked at again.
+    // If the flags are not known, this counts as a writer, and the file is looked at again.
     flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_none_or(|flags| flags & 0o3 != 0)
 }
 
@@ -87,7 +88,7 @@ mod tests {
         fs::write(path("read"), "x").unwrap();
         let _read = File::open(path("read")).unwrap();
         fs::write(path("closed"), "x").unwrap();
-        // Under another name.
+        // The file is open under another name.
         fs::hard_link(path("write"), path("link")).unwrap();
 
         let wanted: BTreeSet<_> = ["write", "append", "read", "closed", "link"].map(id).into();

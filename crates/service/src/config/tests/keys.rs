@@ -1,4 +1,4 @@
-//! What holds for every key, and what no text whatever does.
+//! Tests of what holds for every key and every text.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::super::keys::{SCHEMA, find};
 use super::super::values::RateValue;
 use super::*;
 
-/// The example with every key taken out of its comment.
+/// The example file with every key taken out of its comment.
 fn whole_example() -> String {
     let mut text = String::new();
     for line in example::file().lines() {
@@ -45,7 +45,7 @@ fn every_key_of_the_structs_is_in_the_table_with_an_example_that_fits() {
     }
     assert_eq!(in_structs, in_table);
     assert_eq!(sections, SCHEMA.iter().map(|section| section.name).collect());
-    // Each example has a value, which shows again.
+    // Each example gives its key a value, and that value is shown.
     let leaves = config.leaves();
     let shown: BTreeSet<(String, String)> =
         leaves.keys().map(|key| (key[0].clone(), key[key.len() - 1].clone())).collect();
@@ -83,7 +83,8 @@ fn the_example_is_the_default() {
     assert_eq!(loaded.unwrap().config, without);
 }
 
-/// `FARHAUL_VECTORS=write` writes deploy/farhaul.toml and the tables of docs/reference/configuration.md anew.
+/// With `FARHAUL_VECTORS=write` this updates deploy/farhaul.toml and the tables of
+/// docs/reference/configuration.md.
 #[test]
 fn the_example_and_the_page_are_what_the_keys_make() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -99,7 +100,7 @@ fn the_example_and_the_page_are_what_the_keys_make() {
         let written = std::fs::read_to_string(&path).unwrap();
         assert!(
             written == made,
-            "{} is not what the keys make: FARHAUL_VECTORS=write writes it",
+            "{} does not match the keys: FARHAUL_VECTORS=write updates it",
             path.display()
         );
     }
@@ -129,7 +130,7 @@ fn a_change_says_whether_a_reload_is_enough() {
     assert_eq!(added.first(), Some(&("caps.\"a.b\".networks".to_string(), Reload::Live)));
     assert!(added.contains(&("caps.\"a.b\".rate".to_string(), Reload::Live)), "{added:?}");
     assert_eq!(added.last(), Some(&("log.json".to_string(), Reload::Restart)));
-    // Every key with a value of its own is told by its own name when it changes.
+    // A changed key is reported by its own name, for every key that has a value.
     let node = layer::parse(Path::new("/example"), &whole_example()).unwrap();
     let example = Config::deserialize(ValueDeserializer::new(&node, &ReadingNotes::default())).unwrap();
     let (removed, set) = (example.changes(&old), old.changes(&example));
@@ -180,7 +181,7 @@ fn any_key() -> impl Strategy<Value = Vec<String>> {
     (prop::sample::select(all), 1..4usize).prop_map(|(key, len)| key[..len.min(key.len())].to_vec())
 }
 
-/// Whatever stands in a file: either a configuration, or lines that each say where and what.
+/// Any text is either a configuration, or gives lines that each say where and what is wrong.
 fn holds(text: &str) -> Result<(), TestCaseError> {
     let world = World::new();
     match world.load_text(text) {

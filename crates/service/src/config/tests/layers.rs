@@ -1,4 +1,4 @@
-//! Layers, where values come from, and what is shown of it.
+//! Tests of layers, of the origins of values, and of what is shown.
 
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn the_environment_is_judged_like_a_file() {
     assert_eq!(
         world.told(world.sources().load()),
         [
-            "environment FARHAUL_CAPS_UP_RATE: tables of caps stand in files only",
+            "environment FARHAUL_CAPS_UP_RATE: tables of caps can stand in files only",
             "environment FARHAUL_JOBS_RUNNING_MAX: jobs.running_max: expected a whole number, 1 or more, found \"many\"",
             "environment FARHAUL_SERVE_MASK: serve.mask: expected octal bits of group and others such as \"027\", found \"999\"",
             "environment FARHAUL_SERVE_MAX_RTE: there is no such key in [serve]; did you mean FARHAUL_SERVE_MAX_RATE?",
@@ -95,7 +95,9 @@ fn a_file_that_others_could_change_is_refused() {
         let told = world.told(world.sources().load());
         let expected: &[&str] = match is_fine {
             true => &[],
-            false => &["etc/farhaul.toml: others may write it, and could have programs started; chmod go-w"],
+            false => &[
+                "etc/farhaul.toml: other users can write to it, and could have programs started: chmod go-w",
+            ],
         };
         assert_eq!(told, expected, "{mode:o}");
     }

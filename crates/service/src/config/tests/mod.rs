@@ -1,5 +1,5 @@
-//! How the configuration is read. A file a theme: `layers.rs` where values come from, `rules.rs` what is refused, `keys.rs` what holds
-//! for every key.
+//! Tests of reading a configuration, one file per theme: `layers.rs` where values come from, `rules.rs` what
+//! is refused, `keys.rs` what holds for every key.
 
 mod keys;
 mod layers;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// An empty system with folders of its own.
+/// A host without configuration files, in folders of its own.
 struct World {
     folder: tempfile::TempDir,
     surroundings: Surroundings,
@@ -46,7 +46,7 @@ impl World {
         ConfigSources::new(self.surroundings.clone(), None)
     }
 
-    /// The folder's own name left out.
+    /// The faults, without the name of the world's folder.
     fn told(&self, loaded: Result<LoadedConfig, ConfigFaults>) -> Vec<String> {
         let faults = match loaded {
             Ok(_) => return Vec::new(),
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// What is wrong with one file.
+/// The faults of one file.
 fn faults_of(text: &str) -> Vec<String> {
     let world = World::new();
     world.write("etc/farhaul.toml", text);

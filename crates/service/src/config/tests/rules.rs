@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and what is said of it.
+//! Tests of wrong configurations and their messages.
 
 use super::*;
 
@@ -8,12 +8,12 @@ fn wrong_files_and_what_is_said_of_them() {
         ("", &[]),
         ("[serve]\nmax_rate = \"2G\"\n", &[]),
         // Syntax.
-        ("[serve\n", &["1: this is no TOML: unclosed table, expected `]`"]),
+        ("[serve\n", &["1: this is not TOML: unclosed table, expected `]`"]),
         (
             "[serve]\nroot = /srv\n",
-            &["2: this is no TOML: string values must be quoted, expected literal string"],
+            &["2: this is not TOML: string values must be quoted, expected literal string"],
         ),
-        ("[serve]\nroot = \"/a\"\nroot = \"/b\"\n", &["3: this is no TOML: duplicate key"]),
+        ("[serve]\nroot = \"/a\"\nroot = \"/b\"\n", &["3: this is not TOML: duplicate key"]),
         // Unknown keys.
         ("[serve]\nmax_rte = \"2G\"\n", &["2: serve.max_rte: there is no such key; did you mean max_rate?"]),
         (
@@ -29,11 +29,13 @@ fn wrong_files_and_what_is_said_of_them() {
         ("[serve]\nread_only = \"yes\"\n", &["2: serve.read_only: expected true or false, found \"yes\""]),
         (
             "[serve]\nmax_rate = \"2X\"\n",
-            &["2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits a second), found \"2X\""],
+            &[
+                "2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits per second), found \"2X\"",
+            ],
         ),
         (
             "[serve]\nmax_rate = 2.5\n",
-            &["2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits a second), found 2.5"],
+            &["2: serve.max_rate: expected a rate such as \"2G\" or \"800M\" (bits per second), found 2.5"],
         ),
         (
             "[serve]\nmemory = 1979-05-27\n",
@@ -83,21 +85,21 @@ fn wrong_files_and_what_is_said_of_them() {
                 "2: caps.a.time_zone: expected a time zone such as \"Europe/Berlin\" or \"UTC\", found \"Mars/Base\"",
             ],
         ),
-        // A secret is not repeated.
+        // The text may be a secret and is not repeated.
         (
             "[webhooks]\nsecret_file = \"hunter2\"\n",
             &[
-                "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; what stands there is not repeated",
+                "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; the value is not shown here",
             ],
         ),
         (
             "[webhooks]\nsecret_file = 20071994\n",
             &[
-                "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; what stands there is not repeated",
+                "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; the value is not shown here",
             ],
         ),
         ("[webhooks]\nsecret = \"hunter2\"\n", &["2: webhooks.secret: there is no such key"]),
-        // All of it at once, in the order of the lines.
+        // All faults at once, in the order of the lines.
         (
             "[serve]\nroot = 1\nmaks = \"027\"\n[jobs]\nrunning_max = \"many\"\n[caps.a]\nparent = \"b\"\n",
             &[
@@ -107,29 +109,29 @@ fn wrong_files_and_what_is_said_of_them() {
                 "7: caps.a.parent: there is no [caps.b]",
             ],
         ),
-        // What must hold between keys.
+        // Rules between keys.
         (
             "[serve]\nlisten = []\nroot = \"/srv/d\"\n",
-            &["2: serve.listen: a root is served, and there is no address to serve it at"],
+            &["2: serve.listen: is empty, but there is a root to serve"],
         ),
         ("[serve]\nmax_rate = 10\n", &["2: serve.max_rate: must be at least 8k"]),
         ("[serve]\nmemory = \"1M\"\n", &["2: serve.memory: must be at least 16M"]),
         (
             "[serve]\nmemory = \"1G\"\nmemory_per_key = \"2G\"\n",
-            &["3: serve.memory_per_key: is more than memory, which is 1G"],
+            &["3: serve.memory_per_key: is larger than memory (1G)"],
         ),
         (
             "[serve]\nroot = \"/srv/d\"\nstate = \"/srv/d/state\"\n",
             &[
-                "3: serve.state: /srv/d/state (the state of the service) lies in /srv/d, which is served: clients could read or replace it",
+                "3: serve.state: /srv/d/state (the state of the service) lies in the served root /srv/d: clients could read or replace it",
             ],
         ),
         (
             "[log]\naudit_file = \"/srv/d/audit\"\n[serve]\nread_only = true\nroot = \"/srv\"\nstate = \"/var/lib/f\"\n\
              authorized_keys = \"/etc/f/a\"\n[api]\nsocket = \"/run/f\"\n[hooks.h]\non = \"post\"\nprogram = \"/srv/x\"\n",
             &[
-                "2: log.audit_file: /srv/d/audit (the audit log) lies in /srv, which is served: clients could read or replace it",
-                "12: hooks.h.program: /srv/x (a program that is started) lies in /srv, which is served: clients could read or \
+                "2: log.audit_file: /srv/d/audit (the audit log) lies in the served root /srv: clients could read or replace it",
+                "12: hooks.h.program: /srv/x (a program that is started) lies in the served root /srv: clients could read or \
                  replace it",
             ],
         ),
@@ -137,9 +139,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ("[api]\ntls_key = \"/a\"\n", &["2: api.tls_key: needs tls_cert beside it"]),
         (
             "[api]\nlisten = [\"0.0.0.0:80\"]\n",
-            &[
-                "2: api.listen: 0.0.0.0:80 can be reached from elsewhere, which needs tls_cert and tls_key of api",
-            ],
+            &["2: api.listen: 0.0.0.0:80 can be reached from other hosts: set tls_cert and tls_key of api"],
         ),
         (
             "[api]\nlisten = [\"127.0.0.1:80\", \"127.0.0.1:80\"]\n",
@@ -148,25 +148,22 @@ fn wrong_files_and_what_is_said_of_them() {
         (
             "[metrics]\nlisten = \"[2001:db8::1]:80\"\n",
             &[
-                "2: metrics.listen: [2001:db8::1]:80 can be reached from elsewhere, which needs tls_cert and tls_key of api",
+                "2: metrics.listen: [2001:db8::1]:80 can be reached from other hosts: set tls_cert and tls_key of api",
             ],
         ),
         ("[api]\nmax_body = \"1K\"\n", &["2: api.max_body: must be at least 64K"]),
         ("[api]\nmax_body = \"1G\"\n", &["2: api.max_body: must be at most 64M"]),
         (
             "[api]\nrequests_burst = 1\n",
-            &["2: api.requests_burst: must be at least requests_per_second, which is 100"],
+            &["2: api.requests_burst: must be at least requests_per_second (100)"],
         ),
-        (
-            "[jobs]\nretry_longest = \"5s\"\n",
-            &["2: jobs.retry_longest: is shorter than retry_first, which is 10s"],
-        ),
+        ("[jobs]\nretry_longest = \"5s\"\n", &["2: jobs.retry_longest: is shorter than retry_first (10s)"]),
         ("[jobs]\nretry_first = \"10ms\"\n", &["2: jobs.retry_first: must be at least 1s"]),
         ("[history]\nsize_max = 1\n", &["2: history.size_max: must be at least 1M"]),
         ("[identities.a]\n", &["1: identities.a: has neither a key nor anything for ssh"]),
         (
             "[identities.a]\nssh_user = \"-oProxyCommand=x\"\n",
-            &["2: identities.a.ssh_user: is no name of a user"],
+            &["2: identities.a.ssh_user: is not the name of a user"],
         ),
         (
             "[identities.prj]\nkey = \"/k\"\n[peers.x]\nidentity = \"proj\"\n",
@@ -174,7 +171,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[peers.a]\nhost = \"h\"\n[peers.b]\nhost = \"H\"\n",
-            &["4: peers.b.host: is that of [peers.a], too"],
+            &["4: peers.b.host: is also the host of [peers.a]"],
         ),
         ("[peers.a]\ncap = \"up\"\n", &["2: peers.a.cap: there is no [caps.up]"]),
         (
@@ -185,7 +182,10 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[caps.a]\nparent = \"b\"\n[caps.b]\nparent = \"a\"\n",
-            &["2: caps.a.parent: it would lie in itself", "4: caps.b.parent: it would lie in itself"],
+            &[
+                "2: caps.a.parent: makes the cap lie in itself",
+                "4: caps.b.parent: makes the cap lie in itself",
+            ],
         ),
         ("[caps.a]\nweight = 1001\n", &["2: caps.a.weight: must be at most 1000"]),
         ("[caps.a]\nrate = 1\n", &["2: caps.a.rate: must be at least 8k"]),
@@ -210,7 +210,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[hooks.h]\non = \"post\"\nprogram = \"/p\"\nargs = [\"a\\u0000\"]\n",
-            &["4: hooks.h.args: has a NUL character, which ends a word"],
+            &["4: hooks.h.args: has a NUL character, which no argument can have"],
         ),
         (
             "[watch.w]\n",
@@ -224,7 +224,7 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nafter = \"move /a\"\n",
-            &["4: watch.w.after: moves files to where they are"],
+            &["4: watch.w.after: moves files to the directory that they are in"],
         ),
         (
             "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nsettle = \"0s\"\n",
@@ -244,13 +244,13 @@ fn a_file_of_the_configuration_in_the_root_is_refused() {
     assert_eq!(
         world.told(world.sources().load()),
         [
-            "etc/farhaul.toml: etc/farhaul.toml (a file of the configuration) lies in etc, which is served: clients could read \
+            "etc/farhaul.toml: etc/farhaul.toml (a file of the configuration) lies in the served root etc: clients could read \
           or replace it"
         ]
     );
 }
 
-/// As often as one likes, since it is another port each time.
+/// Port 0 may stand there several times, as the system chooses a different port each time.
 #[test]
 fn the_system_may_choose_the_ports() {
     let world = World::new();
@@ -268,7 +268,7 @@ fn only_so_many_faults_are_told() {
     assert!(error.code() == farhaul::Code::BadConfig && error.what().ends_with("(and 1 more)"), "{error}");
 }
 
-/// Deep nesting is the parser's to refuse.
+/// The parser refuses deep nesting.
 #[test]
 fn depth_is_bounded() {
     for text in [

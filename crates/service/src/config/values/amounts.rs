@@ -1,4 +1,4 @@
-//! Rates, sizes, times, and masks.
+//! Values that are rates, sizes, times and masks.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use farhaul::amounts;
 
 use super::{TextValue, written};
 
-/// Bits a second.
+/// A rate in bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RateValue(pub u64);
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SizeValue(pub u64);
 
@@ -19,14 +19,14 @@ pub struct SizeValue(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
-/// Mode bits of group and others that nothing gets.
+/// Mode bits of group and others that new files do not get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeMask(pub u32);
 
 written!(RateValue, SizeValue, TimeSpan, ModeMask);
 
 impl TextValue for RateValue {
-    const EXPECTED: &'static str = "a rate such as \"2G\" or \"800M\" (bits a second)";
+    const EXPECTED: &'static str = "a rate such as \"2G\" or \"800M\" (bits per second)";
 
     fn read(text: &str) -> Option<RateValue> {
         amounts::rate(text).map(RateValue)
@@ -61,7 +61,7 @@ impl Display for SizeValue {
     }
 }
 
-/// With the largest unit that leaves a whole number.
+/// Writes a number with the largest unit that divides it.
 fn write_scaled(formatter: &mut Formatter<'_>, value: u64, base: u64, units: [&str; 5]) -> fmt::Result {
     let (mut number, mut unit) = (value, 0);
     while number > 0 && number.is_multiple_of(base) && unit + 1 < units.len() {
@@ -71,11 +71,11 @@ fn write_scaled(formatter: &mut Formatter<'_>, value: u64, base: u64, units: [&s
     write!(formatter, "{number}{}", units[unit])
 }
 
-/// Longest first.
+/// The units of time, longest first.
 const UNITS_MS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// No time in a configuration is longer: a hundred years. So no sum of a few overflows.
+/// The longest time in a configuration: a hundred years, so that sums of a few times cannot overflow.
 const SPAN_MAX_MS: u64 = 100 * 366 * 86_400_000;
 
 impl TextValue for TimeSpan {
@@ -101,7 +101,7 @@ impl TextValue for TimeSpan {
 impl Display for TimeSpan {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
-        // Weeks are read, not written: 90d says more than 12w and 6d would.
+        // Weeks are read but not written: 90d is easier to read than a mix of weeks and days.
         let exact =
             UNITS_MS[1..].iter().find(|(_, unit_ms)| ms > 0 && ms.is_multiple_of(u128::from(*unit_ms)));
         match exact {

@@ -1,7 +1,7 @@
-//! The values that keys take, as people write them: amounts, names of places, words of a list.
+//! The types of values in a configuration, as people write them: amounts, hosts, paths, times.
 //!
-//! Always true: what is read from a text is written as a text that reads as the same value, and no text
-//! panics.
+//! Always true: the text that a value is written as reads as the same value again, and no text causes a
+//! panic.
 
 mod amounts;
 mod peers;
@@ -20,14 +20,14 @@ pub use times::{TimeZoneName, WeeklyWindow};
 
 /// A value that is written as text.
 pub(crate) trait TextValue: Sized + fmt::Display {
-    /// How an error calls it: "a rate such as \"2G\"".
+    /// The words for it in an error: "a rate such as \"2G\"".
     const EXPECTED: &'static str;
-    /// Its text may be a secret by mistake, and stands in no error.
+    /// True if the text may be a secret by mistake, so that errors must not repeat it.
     const IS_SECRET: bool = false;
 
     fn read(text: &str) -> Option<Self>;
 
-    /// A number without a unit, where one makes sense.
+    /// Reads a number without a unit, where that makes sense.
     fn of_number(_number: u64) -> Option<Self> {
         None
     }
@@ -62,12 +62,12 @@ impl<T: TextValue> Visitor<'_> for TextVisitor<T> {
 
 fn refused<T: TextValue, E: de::Error>(found: Unexpected<'_>) -> E {
     match T::IS_SECRET {
-        true => E::custom(format_args!("expected {}; what stands there is not repeated", T::EXPECTED)),
+        true => E::custom(format_args!("expected {}; the value is not shown here", T::EXPECTED)),
         false => E::invalid_value(found, &T::EXPECTED),
     }
 }
 
-/// Serialisation of a type by its text.
+/// Reads and writes types by their text.
 macro_rules! written {
     ($($type:ty),*) => {
         $(
@@ -91,7 +91,7 @@ pub(crate) use written;
 pub(crate) mod tests {
     use super::*;
 
-    /// Whether each text is one of `T`, and what it is written as.
+    /// Checks for each text whether it is a `T`, and what it is written as.
     pub(crate) fn check<T: TextValue>(table: &[(&str, Option<&str>)]) {
         for (text, expected) in table {
             let read = T::read(text);

@@ -1,5 +1,4 @@
-//! Who and where others are: hosts, networks, keys, addresses of the web; and names that the configuration
-//! itself gives.
+//! Values that name others: hosts, networks, keys and destinations, and names of this host itself.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
@@ -8,11 +7,11 @@ use farhaul::CpuList;
 
 use super::{TextValue, written};
 
-/// A host or `host:port`, in which `*` stands for any text.
+/// The name of a host, or `host:port`, in which `*` stands for any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPattern(String);
 
-/// Addresses that begin with the same bits: `10.0.0.0/8`, `fd00::/8`, or a single one.
+/// A network, `10.0.0.0/8` or `fd00::/8`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkValue {
     address: IpAddr,
@@ -23,25 +22,25 @@ pub struct NetworkValue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListenAddress(pub SocketAddr);
 
-/// `SHA256:...` of a server's key.
+/// The fingerprint of a server's key, `SHA256:...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint(String);
 
-/// A name of a host that the API is asked by, without a port.
+/// A name, without a port, by which requests may call this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiHostName(String);
 
-/// Where a watch sends to: `fh://host/path`, `host:path`, or a path.
+/// Where a watch sends its files: `fh://host/path`, `host:path`, or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationUrl(String);
 
-/// Numbers of cores.
+/// A list of cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(pub CpuList);
 
 written!(ListenAddress, HostPattern, NetworkValue, Fingerprint, ApiHostName, DestinationUrl, Cpus);
 
-/// A name in the DNS has no more.
+/// The longest name of a host; names in the DNS are not longer.
 const HOST_LEN_MAX: usize = 253;
 
 impl HostPattern {
@@ -50,7 +49,7 @@ impl HostPattern {
         HostPattern::read(text)
     }
 
-    /// Whether it stands for a host, at a port where it names one.
+    /// True if it fits a host at a port. A pattern without a port fits all ports.
     pub fn fits(&self, host: &str, port: Option<u16>) -> bool {
         let with_port = |port: u16| match host.contains(':') && !host.starts_with('[') {
             true => format!("[{host}]:{port}"),
@@ -59,13 +58,13 @@ impl HostPattern {
         self.matches(host) || port.is_some_and(|port| self.matches(&with_port(port)))
     }
 
-    /// Whether it stands for `host`, or `host:port`. Names of hosts are the same in upper and lower case.
+    /// True if it fits `host`, or `host:port`. Upper and lower case make no difference.
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let mut parts = self.0.split('*');
         let Some(mut rest) = parts.next().and_then(|first| host.strip_prefix(first)) else { return false };
         let Some(last) = parts.next_back() else { return rest.is_empty() };
-        // The leftmost place for each part leaves the most for those behind it.
+        // Taking the leftmost match for each part leaves the most text for the parts after it.
         for part in parts {
             let Some(at) = rest.find(part) else { return false };
             rest = &rest[at + part.len()..];
@@ -85,7 +84,8 @@ impl TextValue for HostPattern {
 }
 
 impl NetworkValue {
-    /// Whether an address is in it. An IPv4 address counts as such also where it is written as an IPv6 one.
+    /// True if the network contains an address. An IPv4 address that is written as an IPv6 one counts as
+    /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let first = |bits: u32, width: u32, value: u128| match bits {
             0 => 0,
@@ -104,7 +104,7 @@ impl NetworkValue {
         }
     }
 
-    /// The address and how many of its bits count.
+    /// The address, and how many of its first bits count.
     pub fn parts(&self) -> (IpAddr, u8) {
         (self.address, self.bits)
     }
@@ -149,7 +149,7 @@ impl Display for ListenAddress {
     }
 }
 
-/// Characters of 32 bytes in base64 without padding.
+/// The number of characters of 32 bytes in base64 without padding.
 const DIGEST_CHARACTERS: usize = 43;
 
 impl TextValue for Fingerprint {
@@ -174,7 +174,7 @@ impl TextValue for ApiHostName {
     }
 }
 
-/// Longer than a path and a host together are.
+/// The longest destination: longer than a path and a host together can be.
 const URL_LEN_MAX: usize = 8192;
 
 impl TextValue for DestinationUrl {
@@ -207,7 +207,7 @@ macro_rules! texts {
     ($($type:ident),*) => {
         $(
             impl $type {
-                /// As it was written.
+                /// The text as it was written.
                 pub fn as_str(&self) -> &str {
                     &self.0
                 }

@@ -1,4 +1,4 @@
-//! Paths, and secrets, which are named by where they lie.
+//! Values that are paths, and secrets, which are named by where they lie.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
@@ -11,11 +11,12 @@ use farhaul::{Code, Error};
 
 use super::{TextValue, written};
 
-/// A path from `/` on, without `..`: what it means does not depend on who started the service where.
+/// An absolute path without `..`: its meaning does not depend on where the service was started.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AbsolutePath(PathBuf);
 
-/// Where a secret lies: a file, or a credential that the service manager hands over. Never the secret itself.
+/// Where a secret lies: in a file, or in a credential that the service manager provides. Never the secret
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretPlace {
     /// A file.
@@ -24,12 +25,12 @@ pub enum SecretPlace {
     Credential(String),
 }
 
-/// What becomes of a watched file when the receiver has confirmed and synced it.
+/// The action on a watched file once the receiver has confirmed that it is there and synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterValue {
     /// It stays as it is.
     Keep,
-    /// A file beside it says so.
+    /// A file beside it marks it as sent.
     Mark,
     /// It is deleted.
     Delete,
@@ -40,7 +41,7 @@ pub enum AfterValue {
 written!(AbsolutePath, SecretPlace, AfterValue);
 
 impl AbsolutePath {
-    /// The path, if it is one.
+    /// The path, if it is absolute and has no `..`.
     pub fn new(path: impl Into<PathBuf>) -> Option<AbsolutePath> {
         let path = path.into();
         let is_plain = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
@@ -48,7 +49,7 @@ impl AbsolutePath {
         (is_plain && is_text).then_some(AbsolutePath(path))
     }
 
-    /// As the system takes it.
+    /// The path as a standard path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
@@ -77,20 +78,20 @@ impl Display for AbsolutePath {
     }
 }
 
-/// A private key with a chain of certificates has less.
+/// The longest secret. A private key with a chain of certificates is shorter.
 const SECRET_LEN_MAX: u64 = 64 << 10;
 
 const CREDENTIALS: &str = "$CREDENTIALS_DIRECTORY/";
 
 impl SecretPlace {
-    /// The file that it is in; for a credential there is one only where the service manager has handed over
-    /// any.
+    /// The path of the file that the secret is in. Fails for a credential if the service manager has not
+    /// provided any.
     pub fn path(&self) -> Result<PathBuf, Error> {
         self.path_in(std::env::var_os("CREDENTIALS_DIRECTORY").as_deref())
     }
 
-    /// The secret itself, without a line end at its end. A file that others can read holds no secret, and is
-    /// refused; what the service manager hands over only this user can reach.
+    /// Reads the secret, without the end of its last line. A file that others can read is refused. A
+    /// credential is not checked for this, as the service manager lets only this user reach it.
     pub fn content(&self) -> Result<Vec<u8>, Error> {
         let path = self.path()?;
         let failed = |error: std::io::Error| {
@@ -126,7 +127,7 @@ impl SecretPlace {
                 Code::BadConfig,
                 format!("the credential {name} is not there: CREDENTIALS_DIRECTORY is not set"),
             )
-            .with_hint("hand it over with LoadCredential= in the unit, or name a file")),
+            .with_hint("provide it with LoadCredential= in the unit, or name a file")),
         }
     }
 }

@@ -9,21 +9,21 @@ use super::{TextValue, written};
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
-/// A weekly window and the rate in it: `mon-fri 09:00-18:00 2G`. From later to earlier reaches into the next
-/// day.
+/// A weekly window and the rate in it: `mon-fri 09:00-18:00 2G`. If it ends earlier than it begins, it ends
+/// on the next day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeeklyWindow {
-    /// The days on which it begins; bit 0 is Monday.
+    /// The days on which it begins: bit 0 is Monday.
     pub days: u8,
-    /// Minutes after midnight.
+    /// When it begins, in minutes after midnight.
     pub from: u16,
-    /// Minutes after midnight, up to 24:00; never the same as `from`.
+    /// When it ends, in minutes after midnight, at most 24:00. Never the same as `from`.
     pub to: u16,
-    /// `None` lifts the cap's own rate.
+    /// The rate; `None` means no limit.
     pub rate: Option<RateValue>,
 }
 
-/// A time zone of the IANA list.
+/// The name of a time zone in the IANA list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeZoneName(String);
 
@@ -46,7 +46,7 @@ impl TextValue for WeeklyWindow {
     }
 }
 
-/// 24:00.
+/// 24:00 in minutes.
 const MIDNIGHT: u16 = 24 * 60;
 
 fn minutes(text: &str) -> Option<u16> {
@@ -60,7 +60,7 @@ fn minutes(text: &str) -> Option<u16> {
     (minutes < 60 && all <= MIDNIGHT).then_some(all)
 }
 
-/// `mon-fri,sun`, `daily`. A range may go over the end of the week.
+/// Reads `mon-fri,sun` or `daily`. A range may pass the end of the week.
 fn read_days(text: &str) -> Option<u8> {
     if text == "daily" {
         return Some(0x7f);
@@ -105,7 +105,7 @@ impl Display for WeeklyWindow {
 impl TimeZoneName {
     /// The zone itself.
     pub fn zone(&self) -> TimeZone {
-        // Looked up when it was read; the list is part of the program.
+        // The name was looked up when it was read, and the list of zones is part of the program.
         TimeZone::get(&self.0).unwrap_or(TimeZone::UTC)
     }
 }

@@ -20,14 +20,14 @@ fn text(finished: &ProgramEnd) -> String {
     String::from_utf8_lossy(&finished.output).into_owned()
 }
 
-/// The processes of this group that are still there, zombies among them.
+/// The living processes of this group, from /proc.
 fn members(group: i32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
         let fields: Vec<_> = rest.split(' ').collect();
-        // A zombie whose parent is not this process is for the system's first process to reap.
+        // Zombies whose parent is not this process are reaped by the system's first process.
         if fields[2] == group.to_string() && fields[0] != "Z" {
             found.push(stat);
         }
@@ -53,7 +53,7 @@ fn a_program_that_reads_nothing_is_no_deadlock() {
     let input = Value::String("x".repeat(1 << 20));
     assert!(run_sh("exit 0", &input, LONG).is_success());
     assert!(run_sh("exec <&-; echo closed", &input, LONG).is_success());
-    // It says more than a pipe holds before it reads.
+    // The program writes more than a pipe holds before it reads.
     let finished = run_sh("head -c 300000 /dev/zero; wc -c", &input, LONG);
     assert!(text(&finished).ends_with(&format!("{}\n", (1 << 20) + 3)), "{}", finished.output.len());
 }
@@ -64,7 +64,7 @@ fn a_program_is_asked_to_end_at_its_limit() {
     let finished =
         run_sh("trap 'echo tidied; exit 0' TERM; while :; do sleep 0.05; done", &Value::Null, limit);
     assert!(finished.timed_out && !finished.is_success() && finished.took >= limit, "{finished:?}");
-    // The shell may say that its own child was ended, too.
+    // The shell may also report that its own child was killed.
     assert!(finished.status == Some(0) && text(&finished).ends_with("tidied\n"), "{finished:?}");
 }
 
@@ -78,7 +78,7 @@ fn a_program_that_ignores_sigterm_is_killed() {
 
 #[test]
 fn nobody_is_left_in_the_group() {
-    // The grandchildren hold the output open; one ignores SIGTERM.
+    // The grandchildren hold the output open; one of them ignores SIGTERM.
     let script = "sleep 1000 & (trap '' TERM; sleep 1000; sleep 1000) & echo $$";
     let finished = run_sh(script, &Value::Null, LONG);
     assert!(finished.is_success() && finished.took < Duration::from_secs(30), "{finished:?}");
@@ -131,14 +131,14 @@ fn it_inherits_three_descriptors_and_a_clean_environment() {
     let finished = run(&sh(script), &Value::Null, &told, LONG, None).unwrap();
     let text = text(&finished);
     let descriptors: Vec<_> = text.lines().filter(|line| line.starts_with("fd ")).collect();
-    // The shell itself holds the directory that it lists.
+    // The shell itself has the directory open that it lists.
     assert!(descriptors.len() <= 4 && descriptors.starts_with(&["fd 0", "fd 1", "fd 2"]), "{descriptors:?}");
     assert!(text.contains("SigBlk:\t0000000000000000\n"), "{text}");
     assert!(text.contains("SigIgn:\t0000000000000000\n"), "{text}");
     assert!(text.contains("\nFARHAUL_EVENT=post\n") && text.contains("\n/\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with("fd ") && !line.contains('\t')) {
         let Some((name, _)) = line.split_once('=') else { continue };
-        // The shell sets the last three by itself.
+        // The shell sets the last three itself.
         let known = ["PATH", "HOME", "LANG", "FARHAUL_EVENT", "PWD", "SHLVL", "_", "OLDPWD"];
         assert!(known.contains(&name) || name.starts_with("LC_"), "{line}");
     }
@@ -150,7 +150,7 @@ fn the_environment_is_made_of_few_names() {
     let ours = ours.map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let told = [("FARHAUL_JOB".to_string(), "7".to_string())];
     let made = environment(ours.into_iter(), &told);
-    // A later one with the same name counts.
+    // Of two variables with the same name, the later one counts.
     let made: Vec<_> = made.iter().map(|(name, _)| name.to_str().unwrap()).collect();
     assert_eq!(made, ["PATH", "PATH", "LC_ALL", "FARHAUL_JOB"]);
 }
@@ -167,7 +167,7 @@ fn a_run_can_be_stopped() {
     stopper.join().unwrap();
     assert!(finished.stopped && !finished.timed_out && finished.signal == Some(15), "{finished:?}");
     let again = run(&sh("sleep 1000"), &Value::Null, &[], LONG, Some(&stop)).unwrap();
-    assert!(again.stopped, "a stop holds");
+    assert!(again.stopped, "a later run is stopped, too");
 }
 
 #[test]

@@ -1,10 +1,9 @@
-//! Which addresses a webhook may go to: those of the public network, and networks that the configuration
-//! allows.
+//! Judges which addresses a webhook may go to: public ones, and networks that the configuration allows.
 //!
-//! A service that connects wherever a job's owner says is a way into the network that it stands in. So
-//! whatever is not plainly public is refused, and an address that carries another one inside (mapped, NAT64,
-//! 6to4) is refused as it is, without a look inside. From: the IANA registries of special-purpose addresses
-//! (RFC 6890 and its updates).
+//! A service that connects to whatever address a job's owner names would let outsiders into the service's own
+//! network. So every address that is not plainly public is refused. An IPv6 address that contains an IPv4 one
+//! (mapped, NAT64, 6to4) is refused as well, whatever it contains. From: the IANA registries of
+//! special-purpose addresses (RFC 6890 and its updates).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,39 +11,39 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What an address is for.
+/// The use of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressClass {
-    /// Anybody on the internet may have it.
+    /// A public address.
     Public,
-    /// No address: 0.0.0.0/8, `::`.
+    /// Not a real address: 0.0.0.0/8, `::`.
     Unspecified,
-    /// This host.
+    /// This host only.
     Loopback,
-    /// This link.
+    /// This link only.
     LinkLocal,
-    /// A site's own (RFC 1918, unique-local, site-local).
+    /// A site's own network (RFC 1918, unique-local, site-local).
     Private,
     /// Between a provider and its customers (RFC 6598).
     CarrierNat,
-    /// An IPv4 address inside of an IPv6 address: mapped, compatible, translated.
+    /// An IPv6 address that contains an IPv4 address: mapped, compatible, translated.
     Embedded,
-    /// A translator's or tunnel's: NAT64, 6to4, Teredo.
+    /// An address of a translator or tunnel: NAT64, 6to4, Teredo.
     Translated,
-    /// For examples in texts.
+    /// For examples in documents.
     Documentation,
     /// For measurements.
     Benchmark,
-    /// To several hosts.
+    /// For groups of hosts.
     Multicast,
-    /// To all of a link.
+    /// For all hosts of a link.
     Broadcast,
-    /// Given to nobody, or to protocols.
+    /// Assigned to nobody, or to protocols.
     Reserved,
 }
 
 impl AddressClass {
-    /// The word for it.
+    /// The name of the class in messages.
     pub fn name(self) -> &'static str {
         match self {
             AddressClass::Public => "public",
@@ -64,7 +63,7 @@ impl AddressClass {
     }
 }
 
-/// The first network that an address is in says what it is.
+/// The first network in this list that contains an address decides its class.
 const V4: &[([u8; 4], u8, AddressClass)] = &[
     ([0, 0, 0, 0], 8, AddressClass::Unspecified),
     ([10, 0, 0, 0], 8, AddressClass::Private),
@@ -91,7 +90,7 @@ const V4: &[([u8; 4], u8, AddressClass)] = &[
 const V6: &[([u16; 8], u8, AddressClass)] = &[
     ([0; 8], 128, AddressClass::Unspecified),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, AddressClass::Loopback),
-    // Compatible, mapped, and translated by SIIT.
+    // Compatible, mapped, and translated (SIIT).
     ([0; 8], 96, AddressClass::Embedded),
     ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96, AddressClass::Embedded),
     ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96, AddressClass::Embedded),
@@ -108,12 +107,12 @@ const V6: &[([u16; 8], u8, AddressClass)] = &[
     ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, AddressClass::LinkLocal),
     ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, AddressClass::Private),
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, AddressClass::Multicast),
-    // All that has been given to networks so far is in here.
+    // All public addresses that have been assigned so far lie in here.
     ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, AddressClass::Public),
     ([0; 8], 0, AddressClass::Reserved),
 ];
 
-/// What an address is.
+/// The class of an address.
 pub fn class(address: IpAddr) -> AddressClass {
     let found = match address {
         IpAddr::V4(address) => V4
@@ -138,7 +137,7 @@ fn covers_v6(network: Ipv6Addr, len: u8, address: Ipv6Addr) -> bool {
     (network.to_bits() ^ address.to_bits()).checked_shr(rest).unwrap_or(0) == 0
 }
 
-/// A network, as `10.20.0.0/16` or `fd00:7::/32`; an address alone is a network of one.
+/// A network, such as `10.20.0.0/16` or `fd00:7::/32`. A single address is a network of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowedNetwork {
     address: IpAddr,
@@ -146,7 +145,8 @@ pub struct AllowedNetwork {
 }
 
 impl AllowedNetwork {
-    /// Whether an address is in it. An IPv4 address inside of an IPv6 address is not in a network of IPv4.
+    /// True if the network contains an address. An IPv4 network does not contain the IPv4 address inside an
+    /// IPv6 one.
     pub fn covers(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(network), IpAddr::V4(address)) => covers_v4(network, self.len, address),
@@ -164,7 +164,7 @@ impl FromStr for AllowedNetwork {
             Some((address, len)) => (address, Some(len)),
             None => (text, None),
         };
-        let wrong = || format!("'{text}' is no network such as 10.20.0.0/16");
+        let wrong = || format!("'{text}' is not a network such as 10.20.0.0/16");
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let whole = if address.is_ipv4() { 32 } else { 128 };
         let len = match len {
@@ -204,12 +204,13 @@ impl<'de> Deserialize<'de> for AllowedNetwork {
     }
 }
 
-/// Where this service itself listens, and the addresses of this host for those that listen on all of them.
+/// The addresses at which this service listens, and further addresses of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnAddresses {
-    /// As they were bound.
+    /// The addresses that the service has bound. One may be unspecified: then it listens at all addresses of
+    /// the host.
     pub listening: Vec<SocketAddr>,
-    /// Of the host, besides those at which a socket can be bound: such as one that a gateway forwards from.
+    /// Addresses of the host at which no socket can be bound, such as one from which a gateway forwards.
     pub of_host: Vec<IpAddr>,
 }
 
@@ -224,12 +225,12 @@ impl OwnAddresses {
     }
 }
 
-/// Whether an address is one of this host: nobody can listen at those of others.
+/// True if an address belongs to this host: sockets can be bound only at the host's own addresses.
 fn is_of_host(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// `Err` says why an address must not be connected to.
+/// Judges whether a webhook may connect to an address. `Err` says why it may not.
 pub(super) fn judge(
     address: SocketAddr,
     allowed: &[AllowedNetwork],
@@ -250,7 +251,7 @@ pub(super) fn judge(
 mod tests {
     use super::*;
 
-    /// The first and the last address of each network, and those beside it where they are something else.
+    /// The first and the last address of each network, and their neighbours if these have another class.
     const TABLE: &[(&str, AddressClass)] = &[
         ("0.0.0.0", AddressClass::Unspecified),
         ("0.255.255.255", AddressClass::Unspecified),

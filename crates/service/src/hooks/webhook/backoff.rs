@@ -1,17 +1,16 @@
-//! When a message is tried again: later each time, up to a day, and not at the same moment as all others.
+//! When a message is tried again: later each time, up to a day, and not at the same moment as other messages.
 
 use std::time::Duration;
 
 /// The first pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest pause, also of those that the other end asks for.
+/// The longest pause, also if the receiver asks for a longer one.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// After so many attempts the message is given up: the pauses before are four to five days together.
+/// After how many attempts the message is given up. The pauses between them add up to four to five days.
 pub const ATTEMPTS_MAX: u32 = 16;
 
-/// How long to wait after a number of attempts have failed, the first of which is 1. `seed` is the same for a
-/// message and another one for each: the pause is up to a quarter shorter by it. `asked` is what the other
-/// end wants (`Retry-After`).
+/// How long to wait after `attempt` attempts have failed. `seed` differs from message to message and makes
+/// the pause up to a quarter shorter. `asked` is the receiver's `Retry-After`.
 pub fn pause(attempt: u32, seed: u64, asked: Option<Duration>) -> Duration {
     let doublings = attempt.saturating_sub(1).min(30);
     let whole = FIRST.saturating_mul(1 << doublings).min(LONGEST);
@@ -20,7 +19,7 @@ pub fn pause(attempt: u32, seed: u64, asked: Option<Duration>) -> Duration {
     (whole - shorter).max(asked.unwrap_or_default()).min(LONGEST)
 }
 
-/// SplitMix64's finisher: neighbouring numbers become far ones.
+/// The last step of SplitMix64: similar numbers become very different ones.
 fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

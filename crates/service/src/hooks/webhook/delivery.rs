@@ -1,7 +1,7 @@
-//! One delivery: look up, judge, connect, send, and judge the answer.
+//! One attempt to deliver: look up the name, judge the addresses, connect, send, and judge the answer.
 //!
-//! Always true: at most one request is sent a delivery; what is read of the answer is bounded in size and
-//! time; proxies and redirects play no part.
+//! Always true: an attempt sends at most one request; what it reads of the answer is bounded in size and
+//! time; it follows no redirects and uses no proxies.
 
 use std::future::Future;
 use std::io;
@@ -30,40 +30,39 @@ use super::address::{AllowedNetwork, OwnAddresses, judge};
 use super::signature::{WebhookSecret, sign};
 use super::url::WebhookUrl;
 
-/// Where Debian and others keep the certificates of those whom a host trusts, then Fedora's place, then
-/// SUSE's.
+/// The files of trusted certificates: of Debian and others, then of Fedora, then of SUSE.
 const BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
-/// For a TCP connection.
+/// How long a TCP connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For all of a delivery.
+/// How long the whole attempt may take.
 const WHOLE: Duration = Duration::from_secs(30);
-/// For the answer's body, which decides nothing.
+/// How long reading the answer's body may take. The body decides nothing.
 const BODY: Duration = Duration::from_secs(5);
-/// So much of the body is read, so that the other end need not fail to write it.
+/// The most bytes of the body that are read, so that the receiver does not fail to write it.
 const BODY_MAX: usize = 64 << 10;
-/// So much of it is kept for the log, where the message was not taken.
+/// How many characters of the body the log gets if the message was not accepted.
 const EXCERPT_CHARS: usize = 200;
-/// A name with more addresses is not meant for this.
+/// The most addresses that a name may have. A name with more is not meant for webhooks.
 const ADDRESSES_MAX: usize = 16;
 const HEADERS_MAX: usize = 64;
-/// What the headers of an answer may take in memory.
+/// The most bytes that the headers of an answer may take in memory.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 
-/// How webhooks are delivered, for all of them.
+/// The configuration of all webhooks.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryConfig {
-    /// Networks that may be connected to, though they are not public.
+    /// Networks that may be connected to although they are not public.
     pub allow: Vec<AllowedNetwork>,
-    /// What is this service itself.
+    /// The addresses of this service itself.
     pub own: OwnAddresses,
-    /// Whose certificates are believed.
+    /// The certificate authorities to trust.
     pub roots: CertificateRoots,
-    /// Tests make them shorter.
+    /// The time limits; tests make them shorter.
     pub limits: DeliveryLimits,
 }
 
-/// Times that a delivery may take.
+/// Time limits of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryLimits {
     connect: Duration,
@@ -77,51 +76,51 @@ impl Default for DeliveryLimits {
     }
 }
 
-/// Whose certificates are believed.
+/// The certificate authorities to trust.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CertificateRoots {
-    /// Those that the system has.
+    /// Those of the system.
     #[default]
     System,
     /// Those in this file of PEM certificates.
     Bundle(PathBuf),
 }
 
-/// A message on its way.
+/// A message to deliver.
 #[derive(Debug, Clone)]
 pub struct WebhookDelivery<'a> {
-    /// Where to.
+    /// Where to send it.
     pub url: &'a WebhookUrl,
-    /// The same whenever this message is tried again.
+    /// The id of the message, the same in each attempt.
     pub id: &'a str,
-    /// What it is about, such as `post`.
+    /// The event, such as `post`.
     pub event: &'a str,
-    /// JSON.
+    /// The body, as JSON.
     pub body: Vec<u8>,
-    /// What it is signed with, if the other end is to know whose it is.
+    /// The secret to sign it with, if the receiver is to check who sent it.
     pub secret: Option<&'a WebhookSecret>,
     /// The time now, in seconds since 1970.
     pub unix_s: i64,
 }
 
-/// What came of it.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
-    /// It was taken.
+    /// The receiver accepted the message.
     Delivered {
-        /// 200 to 299.
+        /// The status, 200 to 299.
         status: u16,
     },
-    /// It will not be taken another time either.
+    /// The receiver would not accept it later either.
     Refused {
         /// One line for the log.
         why: String,
     },
-    /// It may be taken later.
+    /// The receiver may accept it later.
     Retry {
         /// One line for the log.
         why: String,
-        /// How long the other end wants not to be asked, if it said so.
+        /// How long the receiver asks to wait, if it does.
         after: Option<Duration>,
     },
 }
@@ -136,16 +135,16 @@ impl DeliveryOutcome {
     }
 }
 
-/// A look-up in progress.
+/// A look-up that is running.
 pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
-/// What knows the addresses of names.
+/// Finds the addresses of names.
 pub trait Resolve: Send + Sync {
     /// All addresses of a name.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
-/// The system's: files, DNS, whatever the host is set up for.
+/// Asks the system: files, DNS, and whatever else the host is set up for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
@@ -155,7 +154,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Delivers messages. Made once: it has read the certificates.
+/// Delivers messages. Making one reads the certificates, so make it once.
 pub struct WebhookSender {
     allow: Vec<AllowedNetwork>,
     own: OwnAddresses,
@@ -165,14 +164,14 @@ pub struct WebhookSender {
 }
 
 impl WebhookSender {
-    /// Reads the certificates. Without any that can be used it works, too, but for `https`.
+    /// Reads the certificates. If there are none that can be used, only `https` fails.
     pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
         let DeliveryConfig { allow, own, roots, limits } = config;
         let tls = TlsConnector::from(Arc::new(tls(&roots)?));
         Ok(WebhookSender { allow, own, limits, tls, resolver })
     }
 
-    /// Tries once. Whoever drops the future ends the attempt.
+    /// Tries once. Dropping the future ends the attempt.
     pub async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryOutcome {
         let deadline = Instant::now() + self.limits.whole;
         let why = || format!("{} has not answered within {:?}", delivery.url.origin(), self.limits.whole);
@@ -188,16 +187,17 @@ impl WebhookSender {
         if !delivery.url.is_tls() {
             return self.exchange(delivery, stream).await;
         }
-        let name = ServerName::try_from(delivery.url.host().to_string())
-            .map_err(|_| DeliveryOutcome::refused(format!("{} is no name for TLS", delivery.url.host())))?;
+        let name = ServerName::try_from(delivery.url.host().to_string()).map_err(|_| {
+            DeliveryOutcome::refused(format!("{} is not a valid name for TLS", delivery.url.host()))
+        })?;
         let failed =
             |error| DeliveryOutcome::retry(format!("{}: TLS failed: {error}", delivery.url.origin()));
         let stream = self.tls.connect(name, stream).await.map_err(failed)?;
         self.exchange(delivery, stream).await
     }
 
-    /// Every address of the name must be one that may be connected to: a name with one that may not is
-    /// refused as a whole, so that nobody can have this end choose.
+    /// The addresses of the name. If webhooks may not go to one of them, the whole name is refused: nobody
+    /// can then trick this end into choosing that one.
     async fn addresses(&self, url: &WebhookUrl) -> Result<Vec<SocketAddr>, DeliveryOutcome> {
         let found = match url.host().parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, url.port())],
@@ -212,7 +212,7 @@ impl WebhookSender {
         }
         for address in &found {
             judge(*address, &self.allow, &self.own).map_err(|why| {
-                DeliveryOutcome::refused(format!("{}: {why}, which webhooks may not go to", url.host()))
+                DeliveryOutcome::refused(format!("{}: {why}; webhooks may not go there", url.host()))
             })?;
         }
         Ok(found)
@@ -251,7 +251,7 @@ impl WebhookSender {
         builder.max_headers(HEADERS_MAX).max_buf_size(HEADERS_BYTES_MAX);
         let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
         let _driver = Driver(tokio::spawn(async move {
-            // Its error is told to the request, too.
+            // The request gets the same error.
             let _ = connection.await;
         }));
         let response = sender.send_request(request).await.map_err(failed)?;
@@ -261,7 +261,7 @@ impl WebhookSender {
     }
 }
 
-/// Ends the connection when it is dropped.
+/// Ends the connection when dropped.
 struct Driver(JoinHandle<()>);
 
 impl Drop for Driver {
@@ -284,7 +284,7 @@ fn tls(roots: &CertificateRoots) -> Result<ClientConfig, Error> {
         let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| cannot(&error))?;
         let (added, _) = store.add_parsable_certificates(found);
         if added == 0 {
-            return Err(cannot(&"there is none in it"));
+            return Err(cannot(&"there are none in it"));
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -312,7 +312,7 @@ fn request(delivery: &WebhookDelivery<'_>) -> Result<Request<Full<Bytes>>, hyper
     request.body(Full::new(Bytes::from(delivery.body.clone())))
 }
 
-/// The beginning of the body, for the log.
+/// Reads the beginning of the body, for the log.
 async fn read_some(response: Response<Incoming>) -> String {
     let mut body = response.into_body();
     let mut begin = Vec::new();
@@ -327,7 +327,7 @@ async fn read_some(response: Response<Incoming>) -> String {
     farhaul_text::printable(&begin, EXCERPT_CHARS)
 }
 
-/// What an answer means.
+/// The outcome that an answer stands for.
 fn verdict(
     origin: &str,
     status: StatusCode,
@@ -347,7 +347,7 @@ fn verdict(
     }
 }
 
-/// Seconds, or a date.
+/// Reads `Retry-After`: seconds or a date.
 fn retry_after(value: Option<&HeaderValue>, unix_s: i64) -> Option<Duration> {
     let text = value?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,11 +1,11 @@
-//! Webhooks: one message, delivered by one HTTP POST to an address that somebody named.
+//! Webhooks: one message, delivered by an HTTP POST to an address that somebody named.
 //!
-//! How to read it: [`WebhookUrl`] is where to; `address.rs` judges which addresses may be connected to;
-//! `signature.rs` signs; `delivery.rs` does the one request; `backoff.rs` says when to try again. Who calls
-//! keeps the message, counts the attempts and knows when to stop.
+//! How to read it: [`WebhookUrl`] says where to; `address.rs` judges which addresses may be connected to;
+//! `signature.rs` signs; `delivery.rs` makes one request; `backoff.rs` says when to try again. The caller
+//! keeps the message, counts the attempts and gives up.
 //!
-//! Always true: an address is looked up once a delivery, and the connection goes to an address that was
-//! judged, never to another one; nothing that the other end says has this end connect elsewhere.
+//! Always true: a name is looked up once per attempt, and the connection goes only to an address that was
+//! judged; no answer can make this end connect elsewhere.
 
 mod address;
 mod backoff;

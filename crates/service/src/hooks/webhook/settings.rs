@@ -1,4 +1,4 @@
-//! What the configuration says of webhooks: which go out for every job, and where they may go.
+//! The settings of webhooks: which ones are called for every job, and which addresses may be called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use super::delivery::{CertificateRoots, DeliveryConfig};
 use super::signature::WebhookSecret;
 use super::url::WebhookUrl;
 
-/// How webhooks are delivered: those of the configuration, and those that jobs name.
+/// Settings for all webhooks, those of the configuration and those that jobs name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookSettings {
-    /// Networks that they may go to, though these are not public.
+    /// Networks that webhooks may go to although they are not public.
     pub allow: Vec<AllowedNetwork>,
-    /// A file of PEM certificates; without it, those of the system.
+    /// A file with the PEM certificates to trust; without it, the system's certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<PathBuf>,
-    /// What messages to the addresses that jobs name are signed with: the first line of this file.
+    /// The file whose first line is the secret that signs messages to the webhooks of jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
 }
 
 impl WebhookSettings {
-    /// For a [`super::WebhookSender`], with what the service knows of itself.
+    /// The configuration of a [`super::WebhookSender`], with the addresses of the service.
     pub fn config(&self, own: OwnAddresses) -> DeliveryConfig {
         let roots = self.authorities.clone().map_or(CertificateRoots::System, CertificateRoots::Bundle);
         DeliveryConfig { allow: self.allow.clone(), own, roots, ..DeliveryConfig::default() }
@@ -39,15 +39,15 @@ impl WebhookSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// When: `post`, `fail`.
+    /// When it is called: `post`, `fail`.
     #[serde(default = "ends")]
     pub on: BTreeSet<HookMoment>,
-    /// Where to.
+    /// Where messages go.
     pub url: WebhookUrl,
-    /// What messages are signed with: the first line of this file.
+    /// The file whose first line is the secret that signs its messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// Only for jobs that have each of these labels with this value; `*` is any value.
+    /// It is called only for jobs that have all these labels with these values; `*` stands for any value.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -57,7 +57,7 @@ fn ends() -> BTreeSet<HookMoment> {
 }
 
 impl Webhook {
-    /// Whether it goes out then, for a job with these labels.
+    /// True if it is called at this moment for a job with these labels.
     pub fn is_for(&self, when: HookMoment, labels: &BTreeMap<String, String>) -> bool {
         self.on.contains(&when) && chooses(&self.labels, labels)
     }
@@ -67,7 +67,7 @@ impl Webhook {
         self.secret_file.as_deref().map(WebhookSecret::read).transpose()
     }
 
-    /// The one place that judges it; the secret is read, too.
+    /// Judges the webhook, and tries to read its secret. No other function judges it.
     pub fn checked(self) -> Result<Webhook, Error> {
         let wrong = |what: &str| {
             Err(Error::new(Code::BadOption, format!("the webhook to {} {what}", self.url.origin())))
@@ -113,7 +113,7 @@ mod tests {
             !webhook[1].is_for(HookMoment::Fail, &BTreeMap::new())
                 && !webhook[0].is_for(HookMoment::Pre, &labels)
         );
-        // The file is not there.
+        // The secret's file does not exist.
         let error = webhook[0].clone().checked().unwrap_err().to_string();
         assert!(error.contains("/etc/farhaul/webhook.secret"), "{error}");
         assert!(webhook[1].clone().checked().is_ok());

@@ -1,4 +1,4 @@
-//! Who has sent a message, and when: an HMAC over the time and the body, by a secret that both ends have.
+//! The signature of a message: an HMAC over the time and the body, with a secret that both ends have.
 
 use std::fmt;
 use std::fs::File;
@@ -9,27 +9,27 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use farhaul::{Code, Error};
 
-/// Shorter secrets can be guessed.
+/// The bounds of a secret's length in bytes. Shorter secrets can be guessed.
 const LEN_MIN: usize = 16;
 const LEN_MAX: usize = 1024;
 
-/// What both ends know. It is never shown.
+/// A secret that both ends know. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(String);
 
 impl WebhookSecret {
-    /// `Err` says why it cannot be used.
+    /// Checks the secret's length. `Err` says what is wrong.
     pub fn new(text: impl Into<String>) -> Result<WebhookSecret, String> {
         let text = text.into();
         match text.len() {
             LEN_MIN..=LEN_MAX => Ok(WebhookSecret(text)),
-            _ => Err(format!("a webhook's secret has {LEN_MIN} to {LEN_MAX} bytes")),
+            _ => Err(format!("a webhook's secret must have {LEN_MIN} to {LEN_MAX} bytes")),
         }
     }
 }
 
 impl WebhookSecret {
-    /// From the first line of a file that only its owner can read.
+    /// Reads the secret from the first line of a file that only its owner can read.
     pub fn read(path: &Path) -> Result<WebhookSecret, Error> {
         let wrong =
             |code, what: &str| Error::new(code, format!("the webhook's secret {}: {what}", path.display()));
@@ -61,8 +61,8 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-/// The value of the header `Farhaul-Signature`: `t=UNIX,v1=HEX`. Signed is the time in digits, a dot, and the
-/// body.
+/// The value of the header `Farhaul-Signature`: `t=UNIX,v1=HEX`. The signature covers the time in digits, a
+/// dot, and the body.
 pub fn sign(secret: &WebhookSecret, unix_s: i64, body: &[u8]) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.0.as_bytes());
     let mut context = hmac::Context::with_key(&key);

@@ -1,4 +1,4 @@
-//! Where a webhook goes to: an absolute `http` or `https` URL, with nothing in it that a log must not show.
+//! The URL of a webhook: absolute, `http` or `https`, and without parts that a log must not show.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use hyper::http::Uri;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Longer ones are refused, so that tables and logs stay small.
+/// The longest URL, so that tables and logs stay small.
 const LEN_MAX: usize = 2048;
 
-/// A URL that a message can be sent to. It is kept as it was written.
+/// A URL that a message can be sent to. The text is kept as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookUrl {
     text: String,
@@ -21,7 +21,7 @@ pub struct WebhookUrl {
 }
 
 impl WebhookUrl {
-    /// It is `https`.
+    /// True if it is `https`.
     pub fn is_tls(&self) -> bool {
         self.is_tls
     }
@@ -31,7 +31,7 @@ impl WebhookUrl {
         &self.host
     }
 
-    /// The port, named or not.
+    /// The port; the scheme's usual one if the URL names none.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -41,7 +41,7 @@ impl WebhookUrl {
         &self.target
     }
 
-    /// For the header `Host`: without a port that goes without saying.
+    /// The value of the `Host` header: without the port if it is the scheme's usual one.
     pub(super) fn authority(&self) -> String {
         let host = match self.host.parse::<IpAddr>() {
             Ok(IpAddr::V6(address)) => format!("[{address}]"),
@@ -53,7 +53,7 @@ impl WebhookUrl {
         }
     }
 
-    /// Scheme, host and port: for logs, as a path may hold a secret.
+    /// Scheme, host and port. Logs show only these, as the path may hold a secret.
     pub fn origin(&self) -> String {
         format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.authority())
     }
@@ -63,7 +63,7 @@ impl FromStr for WebhookUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<WebhookUrl, String> {
-        // What is wrong is said without the text, as it may hold a password.
+        // Errors do not repeat the text, as it may hold a password.
         let wrong = |what: &str| Err(format!("the webhook's URL {what}"));
         if text.len() > LEN_MAX {
             return wrong(&format!("has more than {LEN_MAX} bytes"));
@@ -84,7 +84,7 @@ impl FromStr for WebhookUrl {
         if authority.as_str().contains('@') {
             return wrong("has a user or a password in it");
         }
-        // A port that is no number is none to the parser; here it is an error.
+        // The parser takes a port that is not a number for no port; here it is an error.
         let behind_host = authority.as_str().strip_prefix(authority.host()).unwrap_or("?");
         let port = match (behind_host.strip_prefix(':'), behind_host) {
             (Some(digits), _) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -97,13 +97,13 @@ impl FromStr for WebhookUrl {
         let host = match authority.host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             Some(inner) => match inner.parse::<IpAddr>() {
                 Ok(IpAddr::V6(address)) => address.to_string(),
-                Ok(IpAddr::V4(_)) | Err(_) => return wrong("has no IPv6 address between its brackets"),
+                Ok(IpAddr::V4(_)) | Err(_) => return wrong("must have an IPv6 address between its brackets"),
             },
             None => authority.host().to_ascii_lowercase(),
         };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
         if host.is_empty() || host.len() > 253 || !host.bytes().all(plain) || port == 0 {
-            return wrong("has no proper host or port");
+            return wrong("has no valid host or port");
         }
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         Ok(WebhookUrl { text: text.into(), is_tls, host, port, target: target.into() })

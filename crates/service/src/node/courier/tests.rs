@@ -12,7 +12,7 @@ use crate::job::{JobSpec, Labels};
 use crate::node::tests::{Fixture, copy};
 use crate::node::{NodeSettings, Submission};
 
-/// One request that a server has got.
+/// A request that a server has received.
 struct ReceivedRequest {
     headers: BTreeMap<String, String>,
     body: String,
@@ -28,7 +28,7 @@ impl ReceivedRequest {
     }
 }
 
-/// A server that answers so, one after the other, and with 200 from then on.
+/// A server that gives these answers one after the other, and 200 from then on.
 fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<ReceivedRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +51,8 @@ fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<ReceivedRequest>) {
             stream.read_exact(&mut body).unwrap();
             let status = answers.next().unwrap_or(200);
             let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            // It is told before it is answered, so that who waits for the outcome finds it.
+            // The request is reported before it is answered, so that a test that waits for the outcome finds
+            // it.
             let _ = got.send(ReceivedRequest { headers, body: String::from_utf8(body).unwrap() });
             let _ = stream.get_mut().write_all(answer.as_bytes());
         }
@@ -60,14 +61,14 @@ fn server(answers: &[u16]) -> (SocketAddr, mpsc::Receiver<ReceivedRequest>) {
 }
 
 fn next(gets: &mpsc::Receiver<ReceivedRequest>) -> ReceivedRequest {
-    gets.recv_timeout(Duration::from_secs(60)).expect("a message comes")
+    gets.recv_timeout(Duration::from_secs(60)).expect("a message must come")
 }
 
 fn local_webhooks() -> WebhookSettings {
     WebhookSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], ..WebhookSettings::default() }
 }
 
-/// A program that adds what it is given to a file.
+/// A script in a file of its own, which the test can run as a hook.
 fn program(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -92,7 +93,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// What programs have written, a message a line.
+/// The messages that programs have written, one per line.
 fn messages(path: &Path) -> Vec<HookMessage> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -126,19 +127,19 @@ fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
         let lines = fixture.lines(job);
         lines.iter().filter(|line| line.contains("is tried again in")).count() == count
     };
-    wait_until("the pause is not begun", || is_tried_again(&fixture, 1));
+    wait_until("the webhook is not tried again", || is_tried_again(&fixture, 1));
     fixture.stop();
     fixture.start();
     fixture.set_clock(60);
     let second = next(&gets);
-    wait_until("the second pause is not begun", || is_tried_again(&fixture, 2));
+    wait_until("the webhook is not tried a second time", || is_tried_again(&fixture, 2));
     fixture.stop();
     fixture.set_clock_file(120);
     fixture.start();
     let third = next(&gets);
     assert!([&second, &third].into_iter().all(|got| got.id() == first.id() && got.body == first.body));
-    wait_until("it is not over", || outcome(&fixture, first.id()) == Some("delivered: 200".into()));
-    // Nothing more comes, not after a restart either.
+    wait_until("the delivery is not over", || outcome(&fixture, first.id()) == Some("delivered: 200".into()));
+    // Nothing more comes, not even after a restart.
     fixture.stop();
     fixture.set_clock_file(86_400);
     fixture.start();
@@ -152,7 +153,7 @@ fn a_webhook_goes_nowhere_that_is_not_allowed() {
     let mut spec = copy(fixture.file("a", 10), fixture.path("b"));
     spec.webhook = Some(format!("http://{address}/in"));
     let job = fixture.submit(spec);
-    wait_until("it is not refused", || {
+    wait_until("the webhook is not refused", || {
         fixture.lines(job).iter().any(|line| line.contains("is given up") && line.contains("loopback"))
     });
     assert!(gets.try_recv().is_err());
@@ -174,7 +175,7 @@ fn programs_hear_of_files_and_ends_in_their_order() {
         program(folder.path(), "listen", &format!("cat >>{}; echo heard $FARHAUL_EVENT", heard.display()));
     let mut hooks = HookMoment::ALL.map(|when| hook(when, &listen)).to_vec();
     hooks[1].batch.count = 4;
-    // Another job's.
+    // This hook is for other jobs.
     hooks.push(Hook { labels: [("team".into(), "*".into())].into(), ..hook(HookMoment::Post, &listen) });
     let fixture = Fixture::with(NodeSettings { hooks, ..NodeSettings::default() });
     let source = fixture.path("in");
@@ -182,7 +183,7 @@ fn programs_hear_of_files_and_ends_in_their_order() {
     (0..10).for_each(|number| std::fs::write(format!("{source}/{number}"), [7; 100]).unwrap());
     let job = fixture.submit(copy(source, fixture.path("out")));
     fixture.wait_for(job, JobState::Done);
-    wait_until("post is not told", || {
+    wait_until("the post hook does not run", || {
         messages(&heard).last().is_some_and(|last| last.event == HookMoment::Post)
     });
     let all = messages(&heard);
@@ -198,13 +199,13 @@ fn programs_hear_of_files_and_ends_in_their_order() {
     let ids: BTreeSet<&str> = all.iter().map(|message| message.delivery.as_str()).collect();
     assert_eq!(ids.len(), 5);
     assert_eq!((all[4].job.files, all[4].job.bytes), (10, 1000));
-    wait_until("what it has said is not in the log", || {
+    wait_until("the hook's output is not in the log", || {
         fixture.lines(job).iter().any(|line| line.contains("post hook") && line.ends_with("heard post"))
     });
-    // One that fails.
+    // A job that fails.
     let job = fixture.submit(copy(fixture.path("none"), fixture.path("out")));
     fixture.wait_for(job, JobState::Failed);
-    wait_until("fail is not told", || {
+    wait_until("the fail hook does not run", || {
         messages(&heard).last().is_some_and(|last| last.event == HookMoment::Fail)
     });
     let last = messages(&heard).pop().unwrap();
@@ -235,8 +236,8 @@ fn a_job_is_cancelled_while_a_program_runs_before_it_and_the_service_ends_while_
     let mut fixture = Fixture::with(NodeSettings { hooks, ..NodeSettings::default() });
     let began = folder.path().join("heard.began");
     let job = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
-    wait_until("it does not begin", || began.exists());
-    // Meanwhile others can be asked and told.
+    wait_until("the hook does not begin", || began.exists());
+    // Other requests are answered in the meantime.
     assert_eq!(fixture.view(job).state, JobState::Running);
     fixture.node().cancel(&Caller::local(), job).unwrap();
     fixture.wait_for(job, JobState::Cancelled);
@@ -246,12 +247,12 @@ fn a_job_is_cancelled_while_a_program_runs_before_it_and_the_service_ends_while_
     fixture.start();
     let job = fixture.submit(copy(fixture.path("a"), fixture.path("b")));
     fixture.wait_for(job, JobState::Done);
-    wait_until("it does not begin", || began.exists());
+    wait_until("the hook does not begin", || began.exists());
     fixture.stop();
-    // It is told by the next process, the same message.
+    // The next process delivers the same message.
     program(folder.path(), "slow", &format!("cat >>{}", heard.display()));
     fixture.start();
-    wait_until("it is not told", || !messages(&heard).is_empty());
+    wait_until("the message is not delivered", || !messages(&heard).is_empty());
     assert_eq!(messages(&heard)[0].job.id, job.to_string());
 }
 
@@ -264,8 +265,8 @@ fn a_second_end_of_the_same_run_tells_nothing_anew() {
     let job = fixture.submit(spec);
     fixture.wait_for(job, JobState::Done);
     let got = next(&gets);
-    wait_until("it is not over", || outcome(&fixture, got.id()).is_some());
-    // As after a crash in which the end was lost: it is made again.
+    wait_until("the delivery is not over", || outcome(&fixture, got.id()).is_some());
+    // As after a crash that lost the end of the run: the end is made again.
     let row = fixture.node().store.read(|connection| jobs::get(connection, job)).unwrap().unwrap();
     let record = fixture.records().remove(0);
     let again = outbox::of_end(&fixture.node().settings(), &row, &record, JobState::Done);
@@ -274,7 +275,7 @@ fn a_second_end_of_the_same_run_tells_nothing_anew() {
     fixture.node().store.write(insert).unwrap();
     fixture.node().bell.ring();
     assert!(gets.recv_timeout(Duration::from_millis(300)).is_err());
-    // Another run is another message.
+    // Another run has another message.
     fixture.node().retry(&Caller::local(), job).unwrap();
     assert!(next(&gets).id().starts_with(&format!("{job}.2.post.")));
 }

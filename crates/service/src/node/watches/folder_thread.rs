@@ -1,8 +1,10 @@
-//! The thread of one watched folder: it makes jobs of the files that are to be taken, and sees to them when the jobs are over.
+//! The thread of one watched folder. It makes jobs of the files to take, and handles the files when their
+//! jobs are over.
 //!
-//! Always true: the store has a job and what it takes in one transaction, or neither; nothing is done with a file at its source
-//! before the report of its job, which is in the store, confirms it; what has become of a file is written after what was done
-//! with it, so that a process that is killed in between does it again, and finds it done.
+//! Always true: a job and the files that it takes are stored in one transaction; a file at its source is
+//! touched only when its job's report, which is in the store, confirms that it has arrived; the file's state
+//! is written after the action on it, so that a process that was killed in between repeats the action, and
+//! finds it done.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -30,12 +32,13 @@ use crate::watch::{
     StoreChange, WatchedName, Watcher, act,
 };
 
-/// Files of one job, and the bytes of their names: that is what the job keeps in memory and in the store.
+/// The most files of one job, and the most bytes of their names, as the job keeps the names in memory and in
+/// the store.
 const FILES_MAX: usize = 1000;
 const NAMES_BYTES_MAX: usize = 1 << 20;
-/// A turn is over after this, whatever happens.
+/// The longest that the thread sleeps between two turns.
 const TURN_MAX: Duration = Duration::from_secs(3600);
-/// A folder that lies elsewhere than it may is looked at again after this.
+/// How soon a folder is looked at again while it lies outside its owner's reach.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 pub(super) struct FolderThread {
@@ -45,14 +48,14 @@ pub(super) struct FolderThread {
     watcher: Watcher,
     notices: Arc<Mutex<Vec<String>>>,
     inbox: Receiver<Order>,
-    /// Why nothing is taken.
+    /// Why no files are taken at the moment.
     trouble: Option<String>,
 }
 
-/// A file of a job, and the version to do something with, if it is to be.
+/// A file of a job, with the version to act on; `None` if nothing must be done with it.
 type JobFile = (WatchedName, Option<FileVersion>);
 
-/// What is known of a job that is over.
+/// A job that is over.
 struct EndedJob {
     row: JobRow,
     report: Option<Report>,
@@ -102,7 +105,7 @@ impl FolderThread {
         }
     }
 
-    /// False if this is the end.
+    /// Handles an order. Yields false for the order to end.
     fn obey(&mut self, order: Order) -> bool {
         match order {
             Order::Over(job) => self.over(job),
@@ -143,7 +146,7 @@ impl FolderThread {
                 is_taking = self.take(std::mem::take(&mut group));
                 bytes = 0;
             }
-            // They are offered again when they have stood still for as long once more.
+            // These files are offered again when they have been unchanged for the settle time once more.
             if !is_taking {
                 self.watcher.refused(&take);
                 continue;
@@ -156,14 +159,14 @@ impl FolderThread {
         }
     }
 
-    /// Whether the folder lies in what its owner reaches, links followed.
+    /// True if the folder lies within its owner's reach after links are resolved.
     fn is_within(&self) -> bool {
         self.row.spec.watch().is_ok_and(|watch| self.reaches(&watch.folder))
     }
 
     fn reaches(&self, path: &Path) -> bool {
         let Some(prefixes) = &self.row.confined else { return true };
-        // What is not there yet lies where the directory above it does.
+        // A path that does not exist yet lies where its nearest existing parent lies.
         let Some(real) = path.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
         let prefixes = prefixes.iter().filter_map(|text| unescape(text));
         let mut real_prefixes =
@@ -171,7 +174,7 @@ impl FolderThread {
         real_prefixes.any(|prefix| real.starts_with(prefix))
     }
 
-    /// One job for these files. False if none could be made.
+    /// Makes one job of these files. Yields false if that failed.
     fn take(&mut self, takes: Vec<FileToTake>) -> bool {
         let now_ms = self.node.clock.now_ms();
         let Ok(id) = JobId::new(now_ms) else {
@@ -182,7 +185,7 @@ impl FolderThread {
         for take in &takes {
             let (has, more) = self.watcher.taken(take, id.as_str());
             changes.extend(more);
-            // One that another job has is not in this one.
+            // A file that another job has is left out.
             if has {
                 names.push(take.name.clone());
             }
@@ -198,9 +201,9 @@ impl FolderThread {
                 true
             }
             Err(error) => {
-                tracing::warn!(watch = self.row.id, %error, "no job is made of {count} files yet");
-                self.trouble = Some(format!("no job can be made: {error}"));
-                let why = "no job was made";
+                tracing::warn!(watch = self.row.id, %error, "cannot make a job of {count} files yet");
+                self.trouble = Some(format!("cannot make a job: {error}"));
+                let why = "no job could be made";
                 let all = names.iter().map(|name| self.watcher.unconfirmed(name, id.as_str(), why));
                 let changes = all.collect::<Vec<_>>().concat();
                 self.write(changes);
@@ -211,7 +214,7 @@ impl FolderThread {
 
     // ---- what becomes of it ----------------------------------------------------------------------------------------
 
-    /// Jobs that were over when nobody was here to hear it.
+    /// Handles jobs that ended while this thread did not run.
     fn catch_up(&mut self) {
         let (mut open, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for entry in self.watcher.folder().entries() {
@@ -228,7 +231,7 @@ impl FolderThread {
                 | FileStatus::Gone { .. } => {}
             }
         }
-        // Somebody may have had a job run again that had failed.
+        // Somebody may have retried a failed job since.
         for job in failed {
             if let Ok(id) = job.parse::<JobId>()
                 && matches!(self.ended(id), Ok(Some(ended)) if ended.row.state == JobState::Done)
@@ -241,7 +244,7 @@ impl FolderThread {
             match found {
                 Some((id, Ok(Some(ended)))) if ended.row.state.is_final() => self.over(id),
                 Some((_, Ok(Some(_)) | Err(_))) => {}
-                // It was forgotten: nobody knows what became of its files.
+                // The job was deleted, so nobody knows what became of its files.
                 Some((_, Ok(None))) | None => self.forget(&job),
             }
         }
@@ -255,7 +258,7 @@ impl FolderThread {
             .filter(|entry| matches!(&entry.status, FileStatus::Taken { job: has } | FileStatus::Changed { job: has } if has == job))
             .map(|entry| entry.name)
             .collect();
-        let why = "the job is not known any more";
+        let why = "the job is no longer known";
         let all = names.iter().map(|name| self.watcher.unconfirmed(name, job, why));
         let changes = all.collect::<Vec<_>>().concat();
         self.write(changes);
@@ -272,13 +275,13 @@ impl FolderThread {
         })
     }
 
-    /// A job is over: what its report confirms is done, with what is to be done then.
+    /// Handles a job that is over: acts on the files that its report confirms.
     fn over(&mut self, job: JobId) {
         let ended = match self.ended(job) {
             Ok(Some(ended)) if ended.row.state.is_final() => ended,
             Ok(_) => return,
             Err(error) => {
-                return tracing::error!(watch = self.row.id, %job, %error, "a job's end cannot be read");
+                return tracing::error!(watch = self.row.id, %job, %error, "cannot read how a job ended");
             }
         };
         let mut mine: Vec<JobFile> = Vec::new();
@@ -308,7 +311,10 @@ impl FolderThread {
             Ok(confirmed) if ended.row.state == JobState::Done => {
                 let Some((there, others)) = self.arrived(&ended.row, mine) else { return };
                 self.act(job, &confirmed, &there);
-                let why = || Err("the job has left it out: it was gone, or is no file to take".to_string());
+                let why = || {
+                    Err("the job has left it out: it was gone, or is not a file that can be taken"
+                        .to_string())
+                };
                 let results =
                     there.iter().map(|one| (one, Ok(()))).chain(others.iter().map(|one| (one, why())));
                 let all = results.map(|((name, _), result)| self.watcher.ended(name, job.as_str(), result));
@@ -321,20 +327,20 @@ impl FolderThread {
         self.node.tell_watch(&self.row.id, json!({ "event": word, "job": job, "files": count }));
     }
 
-    /// Those of the files that the manifest names as arrived, and the others: what a job has left out is no failure of the job, and
-    /// still has not arrived.
+    /// Splits the files into those that have arrived, by the manifest, and the others. A file that a job has
+    /// left out does not make the job fail, but it has not arrived.
     fn arrived(&self, row: &JobRow, mine: Vec<JobFile>) -> Option<(Vec<JobFile>, Vec<JobFile>)> {
         match self.node.arrived(row.id, row.run) {
             Ok(arrived) => Some(mine.into_iter().partition(|(name, _)| arrived.contains(name.bytes()))),
             Err(error) => {
-                // They stay taken, until a start of the service can read it.
-                tracing::error!(watch = self.row.id, job = %row.id, %error, "a job's end cannot be read");
+                // The files stay taken until the service starts again and can read the manifest.
+                tracing::error!(watch = self.row.id, job = %row.id, %error, "cannot read how a job ended");
                 None
             }
         }
     }
 
-    /// Does with the files what is to be done with those that have arrived.
+    /// Acts on files that have arrived, as the watch says.
     fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) {
         let Ok(watch) = self.row.spec.watch() else { return };
         let target = match &watch.after {
@@ -343,7 +349,7 @@ impl FolderThread {
             AfterAction::Move(to) => watch.folder.join(to),
         };
         if !self.reaches(&watch.folder) || !self.reaches(&target) {
-            let text = "nothing is done with the files: a link leads out of what the watch's owner may reach";
+            let text = "the files are left as they are: a link leads out of what the watch's owner may reach";
             let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
             return self.node.said(job, ("warning", text, &event.to_string()));
         }
@@ -360,7 +366,7 @@ impl FolderThread {
                     | AfterOutcome::Gone,
                 ) => continue,
                 Ok(AfterOutcome::Changed) => {
-                    format!("{} stays: it has changed, or somebody writes it", escape(name.bytes()))
+                    format!("{} stays: it has changed, or somebody is writing to it", escape(name.bytes()))
                 }
                 Err(error) => error.to_string(),
             };
@@ -369,8 +375,8 @@ impl FolderThread {
         }
     }
 
-    /// Nothing is confirmed. Files that the report names have failed; others are taken again, by a job without those. Yields how
-    /// many have failed.
+    /// Handles a job without a confirmation. Files that its report names have failed; if there are such
+    /// files, the others are taken again by another job. Yields how many files have failed.
     fn fail(&mut self, job: JobId, ended: &EndedJob, mine: &[JobFile]) -> usize {
         let report = ended.report.clone().unwrap_or_default();
         let failed = report.failed.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
@@ -407,7 +413,7 @@ impl FolderThread {
 }
 
 impl Node {
-    /// Accepts a job for files of a watched folder. The store has it together with what it takes, or neither.
+    /// Accepts a job for files of a watched folder. The job and its files are stored in one transaction.
     fn submit_taken(
         &self,
         watch: &WatchRow,

@@ -1,7 +1,8 @@
-//! Watched folders: who makes, sees and removes them, and what has become of their files.
+//! Watched folders: adds, lists and removes them, and shows what became of their files.
 //!
-//! How to read it: `spec.rs` is what is asked for; `folder_thread.rs` is the thread that each folder has, which makes jobs of files and
-//! sees to what becomes of them. The library `watch` decides which file is taken, and when.
+//! How to read it: `spec.rs` is the document that asks for a watched folder; `folder_thread.rs` is the thread
+//! of each folder, which makes jobs of files and handles what becomes of them. The module `watch` of this
+//! crate decides which file is taken, and when.
 
 mod folder_thread;
 mod spec;
@@ -30,14 +31,14 @@ use crate::watch::{FileStatus, PastStatus, WatchedFile, Watcher, WatcherWaker};
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
 
-/// The owner of watches that stand in the configuration, and of their jobs.
+/// The owner of the watches of the configuration, and of their jobs.
 const CONFIGURATION: &str = "configuration";
 
 /// The folders that are watched.
 #[derive(Default)]
 pub(super) struct WatchTable {
     all: Mutex<BTreeMap<String, RunningWatch>>,
-    /// No more begin.
+    /// True if the service is ending, so that no further watch begins.
     is_over: AtomicBool,
 }
 
@@ -51,48 +52,48 @@ struct RunningWatch {
     thread: JoinHandle<()>,
 }
 
-/// What the thread of a folder is told.
+/// A message to the thread of a folder.
 enum Order {
-    /// A job is over, and the store has it.
+    /// A job is over, and the store has its end.
     Over(JobId),
-    /// Files that have failed are to be taken again.
+    /// Files that have failed must be taken again.
     Retry,
     End,
 }
 
-/// A watched folder as it stands.
+/// A watched folder as it is now.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct WatchView {
-    /// Its name.
+    /// Its id.
     pub id: String,
-    /// Who made it: `local`, `token:ID`, or `configuration`. Its jobs are this caller's.
+    /// The caller that made it: `local`, `token:ID`, or `configuration`. Its jobs have the same owner.
     pub owner: String,
     /// When it was made.
     #[schema(value_type = String, format = DateTime)]
     pub created: Timestamp,
-    /// What was asked for.
+    /// The document that asked for it.
     pub spec: WatchSpec,
-    /// How many files there are of each state.
+    /// How many files are in each state.
     pub files: BTreeMap<String, u64>,
-    /// What its owner may want to know of the folder.
+    /// Notices for its owner, such as what keeps files from being taken.
     pub notices: Vec<String>,
 }
 
-/// What is known of a file.
+/// A file of a watched folder.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct WatchedFileView {
-    /// Below the folder, escaped as in reports.
+    /// Its path below the folder, escaped as in reports.
     pub path: String,
-    /// `new`, `settling`, `taken`, `changed`, `done`, `failed` or `gone`.
+    /// Its state: `new`, `settling`, `taken`, `changed`, `done`, `failed` or `gone`.
     pub state: String,
-    /// Since when.
+    /// Since when it is in this state.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     /// Its size.
     pub bytes: u64,
-    /// The job that has or had it.
+    /// The job that has it, or had it last.
     pub job: Option<String>,
-    /// Why it has failed.
+    /// Why it failed.
     pub why: Option<String>,
 }
 
@@ -121,7 +122,7 @@ impl From<WatchedFile> for WatchedFileView {
 }
 
 impl WatchTable {
-    /// A watch's job is over, and the store has it.
+    /// Tells the watch's thread that a job is over and that the store has its end.
     pub(super) fn over(&self, watch: &str, job: JobId) {
         if let Some(running) = self.all.lock().in_any_case().get(watch) {
             let _ = running.orders.send(Order::Over(job));
@@ -148,8 +149,8 @@ impl RunningWatch {
 }
 
 impl Node {
-    /// Begins to watch what an earlier process has watched, and what the configuration says. A folder that cannot be watched is
-    /// told, and stays.
+    /// Begins to watch the folders that an earlier process watched, and those of the configuration. If a
+    /// folder cannot be watched, that is logged, and the watch stays in the store.
     pub(super) fn begin_watches(&self) -> Result<(), Error> {
         let owned: Vec<WatchRow> =
             self.store.read(watches::all)?.into_iter().filter(|row| row.owner != CONFIGURATION).collect();
@@ -157,17 +158,18 @@ impl Node {
         for row in owned {
             let id = row.id.clone();
             if let Err(error) = self.begin_watch(row) {
-                tracing::error!(watch = id, %error, "a folder is not watched");
+                tracing::error!(watch = id, %error, "cannot watch a folder");
             }
         }
         Ok(())
     }
 
-    /// Watches what the configuration says: new folders, others than before, no longer those that it does not name.
+    /// Follows the configuration: begins new watches, replaces those that have changed, and ends those that
+    /// it does not name any more.
     pub(super) fn follow_configuration(&self) {
         let settings = self.settings();
         let stored = self.store.read(watches::all).unwrap_or_else(|error| {
-            tracing::error!(%error, "it cannot be seen which folders are watched");
+            tracing::error!(%error, "cannot read which folders are watched");
             Vec::new()
         });
         for row in stored.iter().filter(|row| row.owner == CONFIGURATION) {
@@ -184,7 +186,7 @@ impl Node {
                 continue;
             }
             if let Err(error) = self.follow_one(name, spec.clone()) {
-                tracing::error!(watch = name, %error, "a folder of the configuration is not watched");
+                tracing::error!(watch = name, %error, "cannot watch a folder of the configuration");
             }
         }
     }
@@ -200,7 +202,7 @@ impl Node {
         Ok(())
     }
 
-    /// Its thread is gone when this returns. False if there is none.
+    /// Ends a watch. Its thread has ended when this returns. Yields false if there is no such watch.
     fn end_watch(&self, id: &str) -> bool {
         let running = self.watches.all.lock().in_any_case().remove(id);
         let Some(running) = running else { return false };
@@ -236,14 +238,14 @@ impl Node {
         Ok(())
     }
 
-    /// Watches a folder from now on, for this caller.
+    /// Begins to watch a folder for this caller.
     pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
         let spec = spec.checked()?;
         let used = spec.job("0", vec!["x".into()]).used()?;
         caller.may(CallerDeed::With(Scope::Control, &spec.places()?, &used))?;
         super::outbox::check_webhook(spec.webhook.as_deref())?;
         let now_ms = self.clock.now_ms();
-        // What is wrong with its jobs is said now.
+        // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
         self.prepared(&example, None, now_ms)?;
         let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
@@ -259,14 +261,17 @@ impl Node {
         {
             let all = self.watches.all.lock().in_any_case();
             if all.len() >= most {
-                let what = format!("{} folders are watched; no more are taken", all.len());
+                let what = format!("{} folders are watched; no further one is accepted", all.len());
                 return Err(Error::new(Code::TooMany, what));
             }
             let is_same = |there: &&RunningWatch| {
                 there.row.spec.folder == row.spec.folder && there.row.spec.destination == row.spec.destination
             };
             if let Some(there) = all.values().find(is_same) {
-                let what = format!("watch {} takes files from there to there already", there.row.id);
+                let what = format!(
+                    "watch {} already takes files from this folder to this destination",
+                    there.row.id
+                );
                 return Err(Error::new(Code::AlreadyExists, what));
             }
         }
@@ -281,13 +286,15 @@ impl Node {
         self.watch_view(caller, &id)
     }
 
-    /// Does not watch a folder any more. Its jobs go on.
+    /// Ends a watch. Its jobs go on.
     pub(crate) fn remove_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         let places = self.watch_places(id)?;
         caller.may(CallerDeed::At(Scope::Control, &places))?;
         if self.settings().watches.contains_key(id) {
-            let what = format!("watch {id} stands in the configuration");
-            return Err(Error::new(Code::NotNow, what).with_hint("take it out there, and have it read anew"));
+            let what = format!("watch {id} is set in the configuration");
+            return Err(
+                Error::new(Code::NotNow, what).with_hint("remove it there, and reload the configuration")
+            );
         }
         self.tell_watch(id, json!({ "event": "removed" }));
         if !self.end_watch(id) {
@@ -297,7 +304,7 @@ impl Node {
         self.store.write(move |transaction| watches::remove(transaction, &id))
     }
 
-    /// Has those files be taken again that have failed.
+    /// Takes files that have failed again.
     pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         caller.may(CallerDeed::At(Scope::Control, &*self.watch_places(id)?))?;
         if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
@@ -307,24 +314,24 @@ impl Node {
         Ok(())
     }
 
-    /// Those that the caller may see.
+    /// The watches that the caller may see.
     pub(crate) fn list_watches(&self, caller: &Caller) -> Result<Vec<WatchView>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let all = self.watches.all.lock().in_any_case();
         let seen: Vec<String> =
             all.iter().filter(|(_, one)| caller.sees(&one.places)).map(|(id, _)| id.clone()).collect();
         drop(all);
-        // One that is removed meanwhile is not there.
+        // A watch that was removed in the meantime is left out.
         Ok(seen.iter().filter_map(|id| self.watch_view_of(id).ok()).collect())
     }
 
-    /// One of them.
+    /// One watch.
     pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
         caller.may(CallerDeed::At(caller_sees(caller), &*self.watch_places(id)?))?;
         self.watch_view_of(id)
     }
 
-    /// At most `count` of its files behind the one of this path.
+    /// At most `count` files of the watch, after the one with this path.
     pub(crate) fn watch_files(
         &self,
         caller: &Caller,
@@ -357,7 +364,7 @@ impl Node {
         })
     }
 
-    /// Tells those who may see the folder what has happened.
+    /// Tells readers of events that may see the folder what has happened.
     fn tell_watch(&self, id: &str, mut what: serde_json::Value) {
         let places = self.watch_places(id);
         if let Ok(places) = places {
@@ -367,13 +374,16 @@ impl Node {
     }
 }
 
-/// Who has made a folder watched sees what it is, though his token cannot read.
+/// Whoever has made a watch may see it, even with a token that cannot read.
 fn caller_sees(caller: &Caller) -> Scope {
     if caller.has(Scope::Read) { Scope::Read } else { Scope::Control }
 }
 
 fn no_such(id: &str) -> Error {
-    Error::new(Code::NoSuchThing, format!("there is no watch {}", farhaul_text::printable(id.as_bytes(), 40)))
+    Error::new(
+        Code::NoSuchThing,
+        format!("no watch has the id {}", farhaul_text::printable(id.as_bytes(), 40)),
+    )
 }
 
 #[cfg(test)]

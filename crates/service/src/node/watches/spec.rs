@@ -12,57 +12,58 @@ use crate::job::{JobKind, JobOptions, JobSpan, JobSpec, Labels, SelectRules};
 use crate::node::places;
 use crate::watch::{AfterAction, FolderWatch, WatchedName};
 
-/// The label by which a watch's jobs are known.
+/// The label that all jobs of a watch have.
 pub(crate) const LABEL: &str = "watch";
 
-/// A folder, and where its files go.
+/// A watched folder, and where its files go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WatchSpec {
-    /// An absolute path of the node's host, written as a job's source is.
+    /// The folder: an absolute path on the node's host, written like a source of a job.
     pub folder: String,
-    /// Where its files go, under the names that they have below the folder; written as a job's destination is.
+    /// The destination, written like that of a job. Files get the names that they have below the folder.
     pub destination: String,
-    /// A file is taken when it has not changed for so long. Default `30s`.
+    /// How long a file must not have changed before it is taken. Default `30s`.
     #[serde(default = "settle")]
     #[schema(value_type = String)]
     pub settle: JobSpan,
-    /// Between two walks over the whole folder. Default `60s`, or `10s` where the kernel tells of no changes.
+    /// The time between two scans of the whole folder. Default `60s`, or `10s` where the kernel does not
+    /// report changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub rescan: Option<JobSpan>,
-    /// Only files that match one of these patterns; none: all.
+    /// Takes only files that match one of these patterns. Without any, takes all files.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub include: Vec<String>,
-    /// No files and no directories that match one of these.
+    /// Takes no files that match one of these patterns, and enters no directories that do.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub exclude: Vec<String>,
-    /// Names that begin with a dot, too.
+    /// True if names that begin with a dot are taken, too.
     #[serde(default)]
     pub hidden: bool,
-    /// What becomes of a file that has arrived.
+    /// The action on a file that has arrived.
     #[serde(default)]
     pub after: AfterAction,
-    /// Labels of its jobs, which have `watch` as well, with the watch's id.
+    /// Labels of its jobs. The jobs also have the label `watch` with the id of the watch.
     #[serde(default)]
     pub labels: Labels,
-    /// An address that hears of the end of each of its jobs.
+    /// An address that gets an HTTP POST at the end of each of its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
-    /// Options of its jobs; they are durable, whatever stands here.
+    /// Options of its jobs. The jobs are always durable, whatever these options say.
     #[serde(default)]
     pub options: JobOptions,
-    /// By which of the identities of the node's configuration its jobs show themselves.
+    /// The identity of the node's configuration by which its jobs connect to the far end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The key that a daemon at the other end must have, `SHA256:...`.
+    /// The key that a daemon at the far end must have: `SHA256:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
-/// Patterns of one watch, and their bytes.
+/// The most patterns of one watch, and the most bytes of them.
 const PATTERNS_MAX: usize = 1024;
 const PATTERNS_BYTES_MAX: usize = 256 << 10;
 
@@ -71,7 +72,7 @@ fn settle() -> JobSpan {
 }
 
 impl WatchSpec {
-    /// A folder, and where its files go, with what is usual in all else.
+    /// A watch with defaults for everything else.
     pub fn new(folder: String, destination: String) -> WatchSpec {
         WatchSpec {
             folder,
@@ -90,17 +91,17 @@ impl WatchSpec {
         }
     }
 
-    /// The one place that judges it, but for what depends on the caller.
+    /// Judges the document, except for rules that depend on the caller.
     pub(crate) fn checked(self) -> Result<WatchSpec, Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, format!("the watched folder: {what}")));
         if self.labels.0.contains_key(LABEL) {
-            return bad("the label watch is the service's own");
+            return bad("the label watch is reserved for the service");
         }
         if self.options.select != SelectRules::default() {
-            return bad("which files are taken is said by include and exclude, not by options.select");
+            return bad("use include and exclude, not options.select");
         }
         if self.options.dry_run || self.options.sync.is_some() {
-            return bad("its jobs copy: neither dry_run nor sync");
+            return bad("its jobs are copies: dry_run and sync are not allowed");
         }
         let patterns = || self.include.iter().chain(&self.exclude);
         if patterns().count() > PATTERNS_MAX
@@ -112,23 +113,26 @@ impl WatchSpec {
         let mut parts = watch.folder.components();
         let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if watch.folder.parent().is_none() || !parts.all(is_plain) {
-            return bad("it is named without .., and is not the root of all");
+            return bad("it must be a path without .., and not the root of the file system");
         }
         self.job("0", vec!["x".into()]).checked()?;
         let destination = LocationSpec::parse(self.destination.as_ref())?;
         if let LocationSpec::Local(to) = &destination
             && to.starts_with(&watch.folder)
         {
-            let what = format!("{}: what arrives there would be taken again", self.destination);
+            let what = format!(
+                "{}: this lies in the watched folder, so files that arrive there would be taken again",
+                self.destination
+            );
             return Err(Error::new(Code::IntoItself, what));
         }
         Ok(self)
     }
 
-    /// What is watched, and how.
+    /// The settings of the watched folder.
     pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
         use std::os::unix::ffi::OsStringExt as _;
-        let bad = || Error::new(Code::BadLocation, format!("{}: this is no escaped path", self.folder));
+        let bad = || Error::new(Code::BadLocation, format!("{}: this is not an escaped path", self.folder));
         let folder = unescape(&self.folder).ok_or_else(bad)?;
         let seconds = |span: JobSpan| u32::try_from(span.0).unwrap_or(u32::MAX);
         let watch = FolderWatch {
@@ -143,9 +147,9 @@ impl WatchSpec {
         watch.checked()
     }
 
-    /// A job for files of it, which are named as in documents of jobs.
+    /// A job for some of its files, which are named as in documents of jobs.
     pub(crate) fn job(&self, watch: &str, names: Vec<String>) -> JobSpec {
-        // With the slash it is what the directory contains that goes there, not the directory.
+        // With the slash, the content of the directory goes to the destination, not the directory.
         let source = format!("{}/", self.folder.trim_end_matches('/'));
         let mut spec = JobSpec::new(JobKind::Copy, vec![source], self.destination.clone());
         spec.options = self.options.clone();
@@ -161,7 +165,8 @@ impl WatchSpec {
         spec
     }
 
-    /// The places that decide who sees and steers it: those of its jobs, and where files are moved to.
+    /// The locations that decide who sees and steers the watch: those of its jobs, and the directory that
+    /// files are moved to.
     pub(crate) fn places(&self) -> Result<JobPlaces, Error> {
         let mut all = places::of_spec(&self.job("0", vec!["x".into()]))?;
         if let AfterAction::Move(to) = &self.after {
@@ -171,7 +176,7 @@ impl WatchSpec {
     }
 }
 
-/// The names of the files that a job has.
+/// The names of the files of a job.
 pub(super) fn names_of(job: &JobSpec) -> Vec<WatchedName> {
     let names = job.options.select.names.iter().flatten();
     names.filter_map(|text| unescape(text)).map(WatchedName::new).collect()

@@ -67,7 +67,7 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
     assert_eq!((&row.spec.labels.0["watch"], &row.spec.labels.0["team"]), (&watch, &"xray".to_string()));
     let view = fixture.node().watch_view(&caller, &watch).unwrap();
     assert_eq!(view.files, BTreeMap::from([("done".to_string(), 1)]));
-    // It is not taken again, and nothing is left when the watch is gone.
+    // The file is not taken again, and nothing is left when the watch is removed.
     fixture.node().remove_watch(&caller, &watch).unwrap();
     assert_eq!(fixture.node().watch_view(&caller, &watch).unwrap_err().code(), Code::NoSuchThing);
     assert_eq!(fixture.records().len(), 1);
@@ -88,9 +88,9 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
     };
     for round in 0..4 {
         write(&fixture, round * 25, round * 25 + 12);
-        // Some have been taken, some have arrived, some are under way when it ends.
+        // At each end of the service some files are taken, some have arrived, and some are on their way.
         let wanted = round * 25 + 5;
-        wait_until("none is taken", || {
+        wait_until("no file is taken", || {
             let all = files(&fixture, &watch);
             all.values().filter(|file| file.job.is_some()).count() >= wanted.min(round * 25 + 1)
         });
@@ -121,7 +121,7 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
             .flatten()
             .for_each(|name| *taken.entry(name.clone()).or_default() += 1);
     }
-    // One job has had each file, and each job has one result.
+    // Each file was in one job, and each job has one result.
     assert!(taken.len() == 100 && taken.values().all(|count| *count == 1), "{taken:?}");
     assert_eq!(fixture.records().len(), all.len());
     for number in 0..100 {
@@ -138,14 +138,15 @@ fn nothing_is_deleted_before_it_is_confirmed() {
     wait_for(&fixture, &watch, "a", "gone");
     assert_eq!(std::fs::read(fixture.path("out/a")).unwrap(), [7; 1000]);
     assert!(!Path::new(&fixture.path("in/a")).exists());
-    // A destination that takes nothing: the file stays, and is failed.
+    // A destination that cannot take files: the file stays, and has failed.
     std::fs::remove_dir_all(fixture.path("out")).unwrap();
     std::fs::write(fixture.path("out"), b"in the way").unwrap();
     fixture.file("in/b", 1000);
     let file = wait_for(&fixture, &watch, "b", "failed");
     assert!(file.why.is_some());
     assert_eq!(std::fs::read(fixture.path("in/b")).unwrap(), [7; 1000]);
-    // Not by a restart either; when somebody has the job run again, and it works, it goes.
+    // A restart does not delete the file either. It goes once somebody has retried the job and that has
+    // worked.
     fixture.stop();
     fixture.start();
     std::fs::remove_file(fixture.path("out")).unwrap();
@@ -163,9 +164,11 @@ fn a_job_that_ended_when_nobody_listened_is_heard_of_later() {
     let mut fixture = Fixture::new();
     let watch = add(&fixture, AfterAction::Delete);
     fixture.file("in/a", 1000);
-    wait_until("it is not taken", || files(&fixture, &watch).get("a").is_some_and(|file| file.job.is_some()));
+    wait_until("the file is not taken", || {
+        files(&fixture, &watch).get("a").is_some_and(|file| file.job.is_some())
+    });
     let id: JobId = files(&fixture, &watch)["a"].job.clone().unwrap().parse().unwrap();
-    // The eyes are gone, the job is not.
+    // The thread of the folder has ended, the job goes on.
     fixture.node().watches.end();
     fixture.wait_for(id, JobState::Done);
     fixture.stop();
@@ -178,7 +181,7 @@ fn a_job_that_ended_when_nobody_listened_is_heard_of_later() {
 fn one_bad_file_of_many_keeps_no_other() {
     let fixture = Fixture::new();
     let watch = add(&fixture, AfterAction::Delete);
-    // A directory stands where a file is to come.
+    // A directory lies where a file must go.
     std::fs::create_dir_all(fixture.path("out/b/full")).unwrap();
     ["a", "b", "c"].iter().for_each(|name| drop(fixture.file(&format!("in/{name}"), 100)));
     let file = wait_for(&fixture, &watch, "b", "failed");
@@ -188,7 +191,7 @@ fn one_bad_file_of_many_keeps_no_other() {
         assert_eq!(std::fs::read(fixture.path(&format!("out/{name}"))).unwrap(), [7; 100]);
     }
     assert!(Path::new(&fixture.path("in/b")).exists());
-    // When somebody has seen to it, it is taken again.
+    // Once somebody has removed that, the file is taken again.
     std::fs::remove_dir_all(fixture.path("out/b")).unwrap();
     fixture.node().retry_watch(&Caller::local(), &watch).unwrap();
     wait_for(&fixture, &watch, "b", "gone");
@@ -223,7 +226,7 @@ fn what_cannot_be_meant_is_refused() {
     synced.options.select.rules = vec!["- *.tmp".into()];
     for (wrong, part) in [
         (WatchSpec { folder: "out".into(), ..plain() }, "absolute"),
-        (WatchSpec { folder: "/".into(), ..plain() }, "root of all"),
+        (WatchSpec { folder: "/".into(), ..plain() }, "not the root"),
         (WatchSpec { folder: "/instrument/../..".into(), ..plain() }, "without .."),
         (WatchSpec { destination: "/instrument/out/sent".into(), ..plain() }, "taken again"),
         (WatchSpec { destination: "in".into(), ..plain() }, "absolute"),
@@ -253,7 +256,7 @@ fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
     wait_for(&fixture, "camera", "a", "done");
     assert_eq!(fixture.node().watch_view(&local, "camera").unwrap().owner, "configuration");
     assert_eq!(fixture.node().remove_watch(&local, "camera").unwrap_err().code(), Code::NotNow);
-    // Read anew, it goes elsewhere; what has gone does not go again.
+    // Configured anew, files go to the other destination; files that were sent before are not sent again.
     fixture.settings.watches = [("camera".to_string(), second)].into();
     fixture.node().set_settings(fixture.settings.clone());
     fixture.file("in/b", 100);
@@ -284,7 +287,7 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     assert_eq!(ask("/projects/in", "/tmp", AfterAction::Leave).unwrap_err().code(), Code::OutOfScope);
     let outside = AfterAction::Move("/tmp/x".into());
     assert_eq!(ask("/projects/in", "/projects/out", outside).unwrap_err().code(), Code::OutOfScope);
-    // The folder need not be there yet.
+    // The folder need not exist yet.
     let id = ask("/projects/in", "/projects/out", AfterAction::Leave).unwrap();
     assert_eq!(node.list_watches(&caller).unwrap().len(), 1);
     let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
@@ -304,7 +307,7 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
     caller.reach.local = Some(vec![fixture.path("mine").into()]);
     let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), AfterAction::Delete);
     let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
-    wait_until("nothing is said", || {
+    wait_until("there is no notice", || {
         let view = fixture.node().watch_view(&caller, &watch).unwrap();
         view.notices.iter().any(|notice| notice.contains("may reach"))
     });

@@ -9,7 +9,7 @@ fn confirmed() -> Confirmation {
     Confirmation { job: "j1".into() }
 }
 
-/// A folder with `run/a.h5` in it, and what was seen of that.
+/// A folder with `run/a.h5` in it, and that file's name and version.
 fn folder() -> (TempDir, (WatchedName, FileVersion)) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("run")).unwrap();
@@ -70,7 +70,7 @@ fn each_action_does_what_it_says() {
         };
         assert_eq!(act_on(&folder, after, &file), Ok(acted), "{after:?}");
         assert_eq!(all(&folder), left, "{after:?}");
-        // Called once more after a crash that nobody has noted.
+        // The same call again, as after a crash before the result was stored.
         let again = act_on(&folder, after, &file);
         match after {
             AfterAction::Leave | AfterAction::Mark => assert!(again.is_ok(), "{again:?}"),
@@ -89,7 +89,7 @@ fn a_marker_says_for_what() {
     assert_eq!((words["job"].as_str(), words["size"].as_u64()), (Some("j1"), Some(7)));
 }
 
-/// What may have become of a file between the look and the action.
+/// Changes to a file between the check and the action.
 #[test]
 fn a_file_that_has_changed_is_left_alone() {
     type Change = fn(&Path);
@@ -119,7 +119,7 @@ fn a_file_that_has_changed_is_left_alone() {
     for (what, change) in changes {
         for after in actions() {
             let (folder, file) = folder();
-            // So that times differ on clocks that tick slowly.
+            // The file is old, so that its time differs after the change even if the clock's ticks are long.
             let old = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
             let path = folder.path().join("run/a.h5");
             File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
@@ -183,11 +183,11 @@ fn a_deletion_that_was_cut_off_goes_on() {
     let (folder, file) = folder();
     let own = format!("run/.{:016x}.fhdone", file.1.inode);
     fs::rename(folder.path().join("run/a.h5"), folder.path().join(&own)).unwrap();
-    // Somebody has made a new one since.
+    // Somebody has made a new file with that name since.
     fs::write(folder.path().join("run/a.h5"), "another").unwrap();
     assert_eq!(act_on(&folder, &AfterAction::Delete, &file), Ok(AfterOutcome::Deleted));
     assert_eq!(all(&folder), ["run/a.h5"]);
-    // What is called so and is something else stays, and so does the file.
+    // If something else has the name for the deletion, both it and the file stay.
     let file = seen(&folder, "run/a.h5");
     let own = format!("run/.{:016x}.fhdone", file.1.inode);
     fs::write(folder.path().join(&own), "mine").unwrap();
@@ -196,7 +196,7 @@ fn a_deletion_that_was_cut_off_goes_on() {
     assert_eq!(all(&folder), [own, "run/a.h5".to_string()]);
 }
 
-/// Between the look and the rename another file has come under the name.
+/// Between the check and the rename another file has got the name.
 #[test]
 fn what_is_renamed_by_mistake_gets_its_name_back() {
     let (folder, (name, version)) = folder();
@@ -205,7 +205,7 @@ fn what_is_renamed_by_mistake_gets_its_name_back() {
     let place = FilePlace::of(&root, folder.path(), &name, other).unwrap().unwrap();
     assert!(!place.rename(b"a.h5", &place.parent, b".own").unwrap());
     assert_eq!(all(&folder), ["run/a.h5"]);
-    // Nothing is replaced.
+    // A rename does not replace a file.
     fs::write(folder.path().join("run/b"), "b").unwrap();
     let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
     let error = place.rename(b"a.h5", &place.parent, b"b").unwrap_err();
@@ -234,20 +234,27 @@ fn only_a_good_and_durable_report_confirms() {
         |report: Report, durable| Confirmation::of("j1", &report, durable).map_err(|error| error.to_string());
     for durable in [Durability::End, Durability::File] {
         assert_eq!(of(good(), durable).map(|proof| proof.job), Ok("j1".into()));
-        // All content is there, whatever could not be set.
+        // All content has arrived; only metadata could not be set.
         let not_set = Report { ok: false, not_set_count: 1, ..good() };
         assert_eq!(of(not_set, durable).map(|proof| proof.job), Ok("j1".into()));
     }
     let vanished = Report { ok: false, vanished_count: 1, ..good() };
-    assert!(of(vanished.clone(), Durability::End).is_ok(), "what has gone keeps nothing of the others");
+    assert!(
+        of(vanished.clone(), Durability::End).is_ok(),
+        "vanished files must not keep the others from being confirmed"
+    );
     for (report, durable, expected) in [
-        (Report { failed_count: 1, ..vanished.clone() }, Durability::End, "good end"),
-        (Report { error: Some("no".into()), ..vanished }, Durability::End, "good end"),
+        (Report { failed_count: 1, ..vanished.clone() }, Durability::End, "did not end well"),
+        (Report { error: Some("no".into()), ..vanished }, Durability::End, "did not end well"),
         (good(), Durability::No, "synced"),
-        (Report { ok: false, ..good() }, Durability::End, "good end"),
-        (Report { complete: false, ..good() }, Durability::End, "good end"),
-        (Report { failed_count: 1, ..good() }, Durability::End, "good end"),
-        (Report { ok: false, failed_count: 1, not_set_count: 1, ..good() }, Durability::End, "good end"),
+        (Report { ok: false, ..good() }, Durability::End, "did not end well"),
+        (Report { complete: false, ..good() }, Durability::End, "did not end well"),
+        (Report { failed_count: 1, ..good() }, Durability::End, "did not end well"),
+        (
+            Report { ok: false, failed_count: 1, not_set_count: 1, ..good() },
+            Durability::End,
+            "did not end well",
+        ),
         (Report { not_taken_count: 1, ..good() }, Durability::End, "not taken"),
     ] {
         let error = of(report, durable).unwrap_err();

@@ -29,7 +29,7 @@ fn status(folder: &Folder) -> Option<FileStatus> {
     folder.entry(&name()).map(|entry| entry.status)
 }
 
-/// Whether the file is taken when it is seen so, at these seconds, in this order.
+/// True if the file is taken if these things are seen at these seconds, in this order.
 fn is_taken(sights: &[(u64, i64, WriterPresence)]) -> bool {
     let mut folder = folder(vec![]);
     for (second, mtime, writer) in sights {
@@ -45,7 +45,7 @@ fn a_file_is_taken_when_it_stands_still() {
         (&[(0, 1, NotLooked)][..], false),
         (&[(0, 1, NotLooked), (29, 1, NoneSeen)], false),
         (&[(0, 1, NotLooked), (30, 1, NoneSeen)], true),
-        // A walk does not look who has it open.
+        // A scan does not check who has the file open.
         (&[(0, 1, NotLooked), (30, 1, NotLooked)], false),
         (&[(0, 1, NotLooked), (30, 1, NotLooked), (31, 1, NoneSeen)], true),
         // It has changed.
@@ -59,7 +59,7 @@ fn a_file_is_taken_when_it_stands_still() {
         (&[(0, 1, NotLooked), (30, 1, Open), (60, 1, NoneSeen)], true),
         // Its time goes back.
         (&[(0, 5, NotLooked), (30, 4, NoneSeen)], false),
-        // It is taken, and changes before a job is made of it.
+        // It is offered, and changes before a job is made of it.
         (&[(0, 1, NotLooked), (30, 1, NoneSeen), (31, 2, NotLooked)], false),
     ] {
         assert_eq!(is_taken(sights), expected, "{sights:?}");
@@ -70,7 +70,7 @@ fn a_file_is_taken_when_it_stands_still() {
 fn the_status_changes_and_so_does_all_that_belongs_to_it() {
     let mut folder = folder(vec![]);
     folder.handle_seen(at(0), &name(), sight(version(1, 1), WriterPresence::NotLooked));
-    // Only its rights have changed: somebody is at work.
+    // Only its permissions have changed: somebody is still working on it.
     let ctime = FileVersion { ctime_ns: 9, ..version(1, 1) };
     folder.handle_seen(at(30), &name(), sight(ctime, WriterPresence::NoneSeen));
     assert_eq!((folder.poll_take(), status(&folder)), (None, Some(FileStatus::Settling)));
@@ -78,23 +78,23 @@ fn the_status_changes_and_so_does_all_that_belongs_to_it() {
     let take = folder.poll_take().unwrap();
     assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
     assert!(folder.handle_taken(at(60), &take, "j1"));
-    assert!(!folder.handle_taken(at(60), &take, "j2"), "one job has it");
+    assert!(!folder.handle_taken(at(60), &take, "j2"), "only one job may have it");
     assert_eq!(status(&folder), Some(FileStatus::Taken { job: "j1".into() }));
-    // Rights of a file that is taken do not matter.
+    // Changed permissions of a taken file do not matter.
     folder.handle_seen(at(61), &name(), sight(version(1, 1), WriterPresence::Open));
     assert!(!folder.handle_result(at(62), &name(), "j2", Ok(())));
     assert!(folder.handle_result(at(62), &name(), "j1", Ok(())));
-    assert!(!folder.handle_result(at(62), &name(), "j1", Ok(())), "once");
+    assert!(!folder.handle_result(at(62), &name(), "j1", Ok(())), "a result counts once");
     assert_eq!(status(&folder), Some(FileStatus::Done { job: "j1".into() }));
     folder.handle_seen(at(1000), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
     assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
-    // Another version of it.
+    // Another version of the file.
     folder.handle_seen(at(1001), &name(), sight(version(1, 2), WriterPresence::NoneSeen));
     assert_eq!(status(&folder), Some(FileStatus::Settling));
     assert_eq!(folder.poll_timeout(), Some(Duration::from_secs(1001 + SETTLE)));
 }
 
-/// What each status becomes by each event.
+/// The status that follows from each status and each event.
 #[test]
 fn every_status_and_every_event() {
     let job = || "j".to_string();
@@ -107,7 +107,7 @@ fn every_status_and_every_event() {
     let (past_taken, past_done) = (PastStatus::Taken { job: job() }, PastStatus::Done { job: job() });
     let past_failed = PastStatus::Failed { job: job(), why: why() };
     let (new, settling) = (FileStatus::New, FileStatus::Settling);
-    // before; seen the same, seen another version, gone, job done, job failed, retry
+    // before; then: seen unchanged, seen in another version, gone, job done, job failed, retry
     let table = [
         (
             new.clone(),
@@ -226,14 +226,14 @@ fn every_status_and_every_event() {
                 _ => drop(folder.retry(at(2), &name())),
             }
             assert_eq!(status(&folder), *expected, "{before:?}, event {event}");
-            // Each change is told, and nothing else.
+            // A change is reported to the store if there is one, and only then.
             let changes = folder.changes();
             match expected {
                 Some(status) if *status == before => assert_eq!(changes, [], "{before:?}, event {event}"),
                 Some(_) => assert_eq!(changes, [StoreChange::Put(folder.entry(&name()).unwrap())]),
                 None => assert_eq!(changes, [StoreChange::Remove(name())]),
             }
-            // What waits is looked at; what does not, is not.
+            // A file is looked at if and only if it waits.
             let waits = matches!(expected, Some(FileStatus::New | FileStatus::Settling));
             assert_eq!(folder.poll_timeout().is_some(), waits, "{before:?}, event {event}");
         }
@@ -258,7 +258,7 @@ fn a_walk_shows_what_is_gone() {
         .map(|entry| entry.name.to_string())
         .collect();
     assert_eq!(gone, ["b", "lockedd"]);
-    // A file system that was not mounted for a while.
+    // As if the file system had not been mounted for a while.
     folder.begin_walk();
     for text in ["a", "b", "locked/c", "lockedd"] {
         folder.handle_seen(at(2), &WatchedName::new(text), sight(version(1, 1), WriterPresence::NotLooked));
@@ -266,7 +266,7 @@ fn a_walk_shows_what_is_gone() {
     folder.end_walk(at(2), &[]);
     assert!(folder.entries().all(|entry| matches!(entry.status, FileStatus::Done { .. })));
     assert_eq!(folder.poll_timeout(), None);
-    // They are forgotten in the end.
+    // In the end they are forgotten.
     folder.begin_walk();
     folder.end_walk(at(3), &[]);
     assert_eq!(folder.entries().count(), 4);
@@ -334,7 +334,7 @@ fn a_file_may_change_or_go_while_its_job_is_made() {
     assert!(folder.handle_taken(at(31), &take, "j"));
     let row = folder.entry(&name()).unwrap();
     assert_eq!((row.status, row.version), (FileStatus::Changed { job: job() }, version(1, 1)));
-    assert_eq!(folder.poll_timeout(), None, "not before the job has ended");
+    assert_eq!(folder.poll_timeout(), None, "it must not be looked at before the job has ended");
     folder.handle_result(at(40), &name(), "j", Ok(()));
     folder.handle_seen(at(70), &name(), sight(version(1, 2), WriterPresence::NoneSeen));
     assert_eq!(folder.poll_take().map(|take| take.version), Some(version(1, 2)));
@@ -343,12 +343,12 @@ fn a_file_may_change_or_go_while_its_job_is_made() {
     folder.handle_gone(at(31), &name());
     assert!(folder.handle_taken(at(31), &take, "j"));
     assert_eq!(status(&folder), Some(FileStatus::Gone { past: PastStatus::Taken { job: job() } }));
-    // It is there again: the job has it.
+    // The same version is there again: the job still has it.
     folder.handle_seen(at(32), &name(), sight(version(1, 1), WriterPresence::NotLooked));
     assert_eq!(status(&folder), Some(FileStatus::Taken { job: job() }));
 }
 
-/// What a user and a service do.
+/// A step of a user or of the service.
 #[derive(Debug, Clone)]
 enum Step {
     /// A file is made, or replaced.
@@ -358,12 +358,12 @@ enum Step {
     Close(u8),
     Delete(u8),
     Rename(u8, u8),
-    /// An event about it comes through.
+    /// An event about the file arrives.
     Event(u8),
     Walk,
-    /// Time passes, and what is due is looked at, unless the look gets lost.
+    /// Time passes, and files that are due are looked at, unless the look is lost.
     Pass(u64, bool),
-    /// Offers become jobs, or the process dies before.
+    /// Offers become jobs, or the process dies before that.
     Take(bool),
     /// The jobs end.
     End(bool),
@@ -399,7 +399,7 @@ struct File {
     open: bool,
 }
 
-/// The truth, beside what the folder thinks.
+/// The actual files, and the folder under test.
 struct World {
     files: BTreeMap<WatchedName, File>,
     folder: Folder,
@@ -408,10 +408,10 @@ struct World {
     ticks: i64,
     /// Each version that a job was made of.
     taken: Vec<(WatchedName, FileVersion)>,
-    /// Another version was seen there since the last one was taken.
+    /// Files of which another version was seen since the last one was taken.
     other: BTreeSet<WatchedName>,
     jobs: Vec<(WatchedName, String)>,
-    /// An offer was not answered.
+    /// True if some offer was not answered.
     unanswered: bool,
 }
 
@@ -476,7 +476,8 @@ impl World {
 
     fn take(&mut self) {
         while let Some(take) = self.folder.poll_take() {
-            // What is offered has not changed since the look that offered it, or nobody has seen it.
+            // An offered file has not changed since the look that offered it, unless nobody has seen the
+            // change.
             let job = format!("job{}", self.taken.len());
             if !self.folder.handle_taken(at(self.now), &take, &job) {
                 continue;
@@ -564,7 +565,7 @@ impl World {
         for file in self.files.values_mut() {
             file.open = false;
         }
-        // Asked for, and never answered: a process that has died.
+        // Offers that were never answered, as by a process that has died.
         if self.unanswered {
             self.step(Step::Restart);
         }

@@ -13,7 +13,7 @@ use super::*;
 
 const SETTLE: u64 = 30;
 
-/// A watched folder, a clock that the test moves, and what a service would keep.
+/// A watched folder, a clock that the test moves, and the rows that a service would store.
 struct Rig {
     folder: TempDir,
     time: Arc<Mutex<Duration>>,
@@ -39,7 +39,7 @@ impl Rig {
     fn with(change: impl FnOnce(&mut FolderWatch)) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let time = Arc::new(Mutex::new(Duration::from_secs(1000)));
-        // Walks come only when a test asks for them, so that events have to do it.
+        // Scans come only when a test asks for them, so that changes must be seen by events.
         let mut watch = FolderWatch { rescan_s: Some(86_400), ..FolderWatch::new(folder.path()) };
         change(&mut watch);
         let watcher = Watcher::new(watch, [], clock(&time)).unwrap();
@@ -65,7 +65,7 @@ impl Rig {
         }
     }
 
-    /// One turn that hardly waits; what is offered becomes a job.
+    /// One turn that hardly waits. Offered files become jobs.
     fn turn(&mut self) {
         let WatcherTurn { takes, changes, notices } = self.watcher.turn(Duration::from_millis(5));
         self.keep(changes);
@@ -79,7 +79,7 @@ impl Rig {
         }
     }
 
-    /// Turns until something is so; fails after a time that only a fault takes.
+    /// Turns until the condition holds. Fails after a time that only a fault takes.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&Rig) -> bool) {
         let begin = Instant::now();
         while !is_so(self) {
@@ -92,7 +92,7 @@ impl Rig {
         *self.time.lock().unwrap() += Duration::from_secs(seconds);
     }
 
-    /// So much time passes, a second at a time.
+    /// Lets this much time pass, a second at a time.
     fn live(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.pass(1);
@@ -143,10 +143,10 @@ fn a_slow_writer_is_waited_for() {
         file.sync_all().unwrap();
     }
     assert_eq!(rig.taken, [""; 0]);
-    // It writes no more, and has not closed it.
+    // The writer has stopped writing, but has not closed the file.
     rig.live(3 * SETTLE);
     assert_eq!((rig.taken.len(), rig.status("a.h5")), (0, "settling"));
-    // It has stood still since it was last seen to be open.
+    // The file must be unchanged for the settle time after it was last seen open.
     drop(file);
     rig.live(SETTLE + 2);
     assert_eq!(rig.taken, ["a.h5"]);
@@ -224,7 +224,7 @@ fn a_directory_that_is_made_and_filled_at_once_is_seen_whole() {
         writer.join().unwrap();
     }
     rig.until("seen", |rig| rig.statuses().len() == 400);
-    // A tree that is moved away, and back under another name.
+    // A tree is moved away, and comes back under another name.
     let outside = tempfile::tempdir().unwrap();
     fs::rename(rig.path("run0"), outside.path().join("run0")).unwrap();
     rig.until("moved away", |rig| rig.statuses().len() == 380);
@@ -260,7 +260,7 @@ fn thousands_of_files_are_taken_once_each() {
 fn lost_hints_are_made_good_by_a_walk() {
     let mut rig = Rig::new();
     rig.write("a", "x");
-    // As if the queue had overflowed: the event is read, and a loss is all that is known.
+    // As if the queue had overflowed: the event is read and thrown away, and only the loss is known.
     rig.until("told", |rig| {
         let mut wanted =
             [PollFd::from_borrowed_fd(rig.watcher.events.as_ref().unwrap().descriptor(), PollFlags::IN)];
@@ -270,7 +270,7 @@ fn lost_hints_are_made_good_by_a_walk() {
     assert!(hints.contains(&WatchHint::File(WatchedName::new("a"))), "{hints:?}");
     rig.watcher.follow(vec![WatchHint::Lost]);
     rig.turn();
-    assert_eq!(rig.status("a"), "none", "not more than once a second");
+    assert_eq!(rig.status("a"), "none", "there must be at most one scan a second");
     rig.pass(1);
     rig.turn();
     assert_eq!(rig.status("a"), "new");
@@ -331,7 +331,7 @@ fn a_restart_goes_on_where_it_was() {
     let statuses = |rig: &Rig| ["done", "taken", "failed", "waiting"].map(|name| rig.status(name));
     assert_eq!(statuses(&rig), ["done", "taken", "failed", "new"]);
     rig.live(SETTLE - 1);
-    assert_eq!(rig.taken.len(), 3, "it begins to wait anew");
+    assert_eq!(rig.taken.len(), 3, "the file begins to wait again");
     rig.live(2);
     assert_eq!(rig.taken[3..], ["waiting"]);
     // The folder is not mounted for a while.

@@ -13,7 +13,7 @@ const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hooks/webhook/
 const CERTIFICATE: &[u8] = include_bytes!("../vectors/server.pem");
 const KEY: &[u8] = include_bytes!("../vectors/server.key");
 
-/// Knows names from a table, and counts.
+/// Resolves names from a table, and counts look-ups.
 #[derive(Clone, Default)]
 struct TestResolver {
     table: Arc<Vec<(&'static str, Vec<SocketAddr>)>>,
@@ -28,18 +28,18 @@ impl Resolve for TestResolver {
     }
 }
 
-/// What a server does with each connection after it has read a request.
+/// The behaviour of a server on each connection, once it has read a request.
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// Answers so, and closes.
+    /// Sends this answer, and closes.
     Answer(&'static str),
-    /// Answers this for as long as somebody reads.
+    /// Sends the first text, and then the second one for as long as somebody reads.
     Endless(&'static str, &'static str),
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
 }
 
-/// A server of this host: how many connections it has had, and the last request.
+/// A server on this host. It counts connections, and keeps the last request.
 #[derive(Clone)]
 struct Server {
     address: SocketAddr,
@@ -271,7 +271,7 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
         ("metadata.test", vec![at("169.254.169.254")]),
         ("loopback.test", vec![server.address]),
         ("mapped.test", vec![at("::ffff:127.0.0.1")]),
-        // One that may be used does not help.
+        // An allowed address beside it does not help.
         ("mixed.test", vec![at("1.1.1.1"), server.address]),
     ];
     let names = TestResolver { table: Arc::new(table), ..TestResolver::default() };
@@ -282,9 +282,9 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
     {
         let outcome = deliver_by(&sender, &format!("http://{host}:{port}/")).await;
         let DeliveryOutcome::Refused { why } = &outcome else { panic!("{host}: {outcome:?}") };
-        assert!(why.contains("webhooks may not go to"), "{why}");
+        assert!(why.contains("webhooks may not go there"), "{why}");
     }
-    // What the C library reads as an address is judged as that address, too.
+    // Spellings that the C library reads as an address are judged as that address.
     let system =
         WebhookSender::new(DeliveryConfig { allow: Vec::new(), ..config() }, Box::new(SystemResolver))
             .unwrap();
@@ -312,15 +312,15 @@ async fn what_fails_on_the_way_is_tried_again() {
 #[tokio::test]
 async fn answers_without_end_are_cut() {
     let endless = [
-        // A body: the status has been told before.
+        // A body without an end; the status has come before it.
         ("HTTP/1.1 200 OK\r\n\r\n", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", true),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", true),
-        // One that stands still.
+        // A body that never comes.
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "", true),
-        // Headers.
+        // Headers without an end.
         ("HTTP/1.1 200 OK\r\n", "A: b\r\n", false),
         ("HTTP/1.1 200 OK\r\nA: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", false),
-        // Answers that are none yet.
+        // Only interim answers.
         ("", "HTTP/1.1 100 Continue\r\n\r\n", false),
     ];
     for (begin, more, is_delivered) in endless {
@@ -355,15 +355,15 @@ async fn tls_is_checked() {
     let sender = WebhookSender::new(config(), names()).unwrap();
     assert_eq!(deliver_by(&sender, "https://hooks.test/").await, DeliveryOutcome::Delivered { status: 204 });
     assert_eq!(server.header("Host").as_deref(), Some("hooks.test"));
-    // Another name than the certificate's, and an address.
+    // The certificate has neither this name nor the address.
     assert!(is_retry(&deliver_by(&sender, "https://other.test/").await, "TLS failed"));
     let url = format!("https://{}/", server.address);
     assert!(is_retry(&deliver_by(&sender, &url).await, "TLS failed"));
-    // An authority that the system does not believe.
+    // The system does not trust the authority.
     let doubtful =
         WebhookSender::new(DeliveryConfig { roots: CertificateRoots::System, ..config() }, names()).unwrap();
     assert!(is_retry(&deliver_by(&doubtful, "https://hooks.test/").await, "TLS failed"));
-    // No TLS at all.
+    // A server without TLS.
     let plain = Server::start(Behaviour::Answer("HTTP/1.1 200 OK\r\n\r\n"), false).await;
     let table = vec![("hooks.test", vec![plain.address])];
     let sender = WebhookSender::new(
@@ -382,6 +382,6 @@ fn certificates_that_cannot_be_read_are_said() {
         WebhookSender::new(config, Box::new(SystemResolver)).map(|_| ()).map_err(|error| error.to_string())
     };
     assert!(make("/nonexistent.pem").unwrap_err().contains("/nonexistent.pem"));
-    assert!(make("/dev/null").unwrap_err().contains("there is none"));
+    assert!(make("/dev/null").unwrap_err().contains("there are none"));
     assert_eq!(make(AUTHORITY), Ok(()));
 }

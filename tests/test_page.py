@@ -149,9 +149,9 @@ def test_who_may_only_look_finds_nothing_to_steer_by(place, visitors):
 # ---- from the form to the history ----------------------------------------------------------------------------------
 
 
-def choose_place(page, end, place):
-    field = page.get_by_label(f"{end}: place")
-    field.fill(place)
+def choose_location(page, end, location):
+    field = page.get_by_label(f"{end}: location")
+    field.fill(location)
     field.press("Enter")
 
 
@@ -160,9 +160,9 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     folder = place.net.folder("form")
     make_file(folder / "sample.bam", 200 << 20)
     visitor.go("submit")
-    choose_place(page, "From", str(folder))
+    choose_location(page, "From", str(folder))
     page.get_by_label("Take sample.bam").check()
-    choose_place(page, "To", place.far.url(""))
+    choose_location(page, "To", place.far.url(""))
     # The far end is browsed through the service.
     expect(page.get_by_text("This directory is empty.")).to_be_visible()
     page.get_by_label("Labels").fill("run=7 kind=form")
@@ -216,8 +216,8 @@ def test_a_dry_run_changes_nothing(place, visitor):
     folder = place.net.folder("dry")
     make_file(folder / "one", 1000)
     visitor.go("submit")
-    choose_place(page, "From", str(folder))
-    choose_place(page, "To", place.far.url(""))
+    choose_location(page, "From", str(folder))
+    choose_location(page, "To", place.far.url(""))
     page.get_by_role("button", name="Dry run first").click()
     page.get_by_role("heading", name="dry").wait_for()
     id = page.url.rpartition("/")[2]

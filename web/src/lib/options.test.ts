@@ -28,7 +28,7 @@ test("every field is in the service's description, with the same usual value and
   }
 });
 
-test("a form with nothing but places is the smallest document and the shortest command", () => {
+test("a form with nothing but locations is the smallest document and the shortest command", () => {
   const form = { ...emptyForm(), sources: ["/data/run 7"], destination: "fh://hpc/in/" };
   form.values = { priority: 5, "options.network.policy": "fair", "options.select.rules": [] };
   assert.deepEqual(documentOf(form), { schema: 1, sources: ["/data/run 7"], destination: "fh://hpc/in/" });

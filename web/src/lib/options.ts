@@ -345,7 +345,7 @@ export function commandOf(form: Form): string {
   for (const [field, value] of chosen(form)) words.push(...field.words(value as never));
   for (const [name, value] of Object.entries(form.labels)) words.push("--label", `${name}=${value}`);
   if (form.dryRun) words.push("--dry-run");
-  const places = [...form.sources, form.destination].filter((place) => place !== "");
-  if (places.some((place) => place.startsWith("-"))) words.push("--");
-  return [...words, ...places].map(quoted).join(" ");
+  const locations = [...form.sources, form.destination].filter((location) => location !== "");
+  if (locations.some((location) => location.startsWith("-"))) words.push("--");
+  return [...words, ...locations].map(quoted).join(" ");
 }

@@ -112,10 +112,10 @@ export function prospectWords(prospect: string | null | undefined): string {
   return "not known yet";
 }
 
-/** The last name of a place, for headings: `fh://hpc/in/run7/` is `run7`. */
-export function shortName(place: string): string {
+/** The last name of a location, for headings: `fh://hpc/in/run7/` is `run7`. */
+export function shortName(location: string): string {
   const name = place.replace(/\/+$/, "").split("/").pop();
-  return name || place;
+  return name || location;
 }
 
 /** The sources in one line: the first one, and how many more there are. */

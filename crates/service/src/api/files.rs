@@ -20,7 +20,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
 #[into_params(parameter_in = Query)]
 struct DirectoryQuery {
     /// An absolute path on the node's host, `[user@]host:path`, or `fh://host[:port]/path`.
-    place: String,
+    location: String,
 }
 
 /// The entries of a directory, sorted by name; 10,000 at most.
@@ -30,6 +30,6 @@ async fn list(
     may: May<ToRead>,
     QueryParameters(which): QueryParameters<DirectoryQuery>,
 ) -> Result<Json<DirectoryView>, HandlerFailure> {
-    let place = which.place;
-    may.act("list files", place.clone(), move |node, caller| node.browse(caller, &place)).await.map(Json)
+    let location = which.location;
+    may.act("list files", location.clone(), move |node, caller| node.browse(caller, &location)).await.map(Json)
 }

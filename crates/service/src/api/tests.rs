@@ -1055,8 +1055,8 @@ async fn files_are_listed_within_reach() {
     std::os::unix::fs::symlink("/etc", folder.join("out")).unwrap();
     let reach = CallerReach { local: Some(vec![folder.clone()]), peers: None };
     let token = fixture.token(&[Scope::Read], reach);
-    let ask = async |place: &std::path::Path| {
-        let path = format!("/files?place={}", place.display());
+    let ask = async |directory: &std::path::Path| {
+        let path = format!("/files?location={}", directory.display());
         fixture.ask(Method::GET, &path, Some(&token), None).await
     };
     let (status, listing) = ask(&folder).await;

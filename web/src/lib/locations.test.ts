@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isRemote, join, parentOf } from "./places.ts";
+import { isRemote, join, parentOf } from "./locations.ts";
 
-test("up and down, at each kind of place", () => {
+test("up and down, at each kind of location", () => {
   const cases: [string, string | null][] = [
     ["/data/run7", "/data"],
     ["/data/", "/"],
@@ -16,7 +16,7 @@ test("up and down, at each kind of place", () => {
     ["host:data", "host:"],
     ["host:", null],
   ];
-  for (const [place, parent] of cases) assert.equal(parentOf(place), parent, place);
+  for (const [location, parent] of cases) assert.equal(parentOf(location), parent, location);
   assert.equal(join("/data", "a b"), "/data/a b");
   assert.equal(join("fh://hpc/", "in"), "fh://hpc/in");
   assert.equal(join("host:", "data"), "host:data");

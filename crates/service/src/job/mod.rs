@@ -18,6 +18,7 @@ pub use id::JobId;
 pub use labels::Labels;
 pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
-pub use spec::{JOB_SCHEMA, JobKind, JobOptions, JobSpec, RepeatRule, RetryRule, SelectRules};
+pub(crate) use spec::RetryRule;
+pub use spec::{JOB_SCHEMA, JobKind, JobOptions, JobSpec, RepeatRule, RetryOptions, SelectRules};
 pub use state::{JobState, JobStep, StepRefusal};
 pub use times::{FinishBy, JobSpan};

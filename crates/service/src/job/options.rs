@@ -239,7 +239,7 @@ mod tests {
     };
     use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-    use super::super::{JobOptions, RepeatRule, RetryRule, SelectRules};
+    use super::super::{JobOptions, RepeatRule, RetryOptions, SelectRules};
     use super::*;
 
     /// A deserializer that reports the names of a struct's fields, and reads nothing.
@@ -296,7 +296,7 @@ mod tests {
     fn fields() -> BTreeSet<String> {
         let groups = [
             ("", names::<JobSpec>()),
-            ("retry", names::<RetryRule>()),
+            ("retry", names::<RetryOptions>()),
             ("repeat", names::<RepeatRule>()),
             ("options", names::<JobOptions>()),
             ("options.network", names::<NetworkOptions>()),

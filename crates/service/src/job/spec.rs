@@ -79,7 +79,7 @@ pub struct JobSpec {
     /// Further attempts after a failure that another attempt may get past. By default as the node's
     /// configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<RetryRule>,
+    pub retry: Option<RetryOptions>,
     /// Names and values of the user's choice.
     #[serde(default)]
     pub labels: Labels,
@@ -105,24 +105,52 @@ fn usual_priority() -> u8 {
     5
 }
 
-/// How often a job is tried again, and the delays in between. They double from the first to the longest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// How often a job is tried again, and the delays in between. They double from the first to the longest. What is
+/// left out is as the node's configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct RetryRule {
-    /// Attempts after the first one. Default 8.
+pub struct RetryOptions {
+    /// Attempts after the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 1000)]
+    pub attempts: Option<u32>,
+    /// The delay before the second attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub first_delay: Option<JobSpan>,
+    /// The longest delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub longest_delay: Option<JobSpan>,
+}
+
+impl RetryOptions {
+    /// The rule for a job on a node with this rule of its own.
+    pub(crate) fn over(self, node: RetryRule) -> RetryRule {
+        // A delay of the job's own may be longer, or shorter, than the other one of the node.
+        let (first_delay, longest_delay) = match (self.first_delay, self.longest_delay) {
+            (Some(first), longest) => (first, longest.unwrap_or(node.longest_delay).max(first)),
+            (None, Some(longest)) => (node.first_delay.min(longest), longest),
+            (None, None) => (node.first_delay, node.longest_delay),
+        };
+        RetryRule { attempts: self.attempts.unwrap_or(node.attempts), first_delay, longest_delay }
+    }
+}
+
+/// [`RetryOptions`] with all that was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RetryRule {
+    /// Attempts after the first one.
     pub attempts: u32,
-    /// The delay before the second attempt. Default `5s`.
-    #[schema(value_type = String)]
+    /// The delay before the second attempt.
     pub first_delay: JobSpan,
-    /// The longest delay. Default `10m`.
-    #[schema(value_type = String)]
     pub longest_delay: JobSpan,
 }
 
 impl Default for RetryRule {
+    /// What the configuration says if nobody has changed it.
     fn default() -> RetryRule {
-        RetryRule { attempts: 8, first_delay: JobSpan(5), longest_delay: JobSpan(600) }
+        RetryRule { attempts: 5, first_delay: JobSpan(10), longest_delay: JobSpan(600) }
     }
 }
 
@@ -249,7 +277,11 @@ impl JobSpec {
         if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
             return bad(format!("a job must have 1 to {SOURCES_MAX} sources"));
         }
-        let is_wrong = |retry: RetryRule| retry.attempts > 1000 || retry.first_delay > retry.longest_delay;
+        let is_wrong = |retry: RetryOptions| {
+            let delays = retry.first_delay.zip(retry.longest_delay);
+            retry.attempts.is_some_and(|attempts| attempts > 1000)
+                || delays.is_some_and(|(first, longest)| first > longest)
+        };
         if self.retry.is_some_and(is_wrong) {
             return bad("retry: at most 1000 attempts, and the first delay not above the longest".into());
         }
@@ -384,6 +416,22 @@ fn bytes(text: &str) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_job_does_not_say_of_its_attempts_is_as_the_node_says() {
+        let seconds = |of: u64| Some(JobSpan(of));
+        let node = RetryRule::default();
+        for ((attempts, first_delay, longest_delay), wanted) in [
+            ((None, None, None), (5, 10, 600)),
+            ((Some(3), None, None), (3, 10, 600)),
+            ((None, seconds(900), None), (5, 900, 900)),
+            ((None, None, seconds(4)), (5, 4, 4)),
+            ((None, seconds(1), seconds(2)), (5, 1, 2)),
+        ] {
+            let rule = RetryOptions { attempts, first_delay, longest_delay }.over(node);
+            assert_eq!((rule.attempts, rule.first_delay.0, rule.longest_delay.0), wanted);
+        }
+    }
 
     fn read(text: &str) -> Result<JobSpec, String> {
         JobSpec::read(text.as_bytes()).map_err(|error| error.to_string())

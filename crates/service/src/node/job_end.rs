@@ -81,7 +81,7 @@ impl Node {
             (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
                 let seed = now_ms.unsigned_abs();
                 if let Some(pause) = backoff::pause(
-                    active.row.spec.retry.unwrap_or(self.settings().retry),
+                    active.row.spec.retry.unwrap_or_default().over(self.settings().retry),
                     active.row.attempt + 1,
                     seed,
                 ) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use farhaul::{Code, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape};
 use farhaul_service::{
-    FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryRule, SelectRules,
+    FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions, SelectRules,
 };
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
         daily @ FinishBy::Daily(_) => daily.from_now(),
     });
     spec.finish_by = args.finish_by;
-    spec.retry = args.retry.map(|attempts| RetryRule { attempts, ..RetryRule::default() });
+    spec.retry = args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
     spec.labels = Labels(args.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?);
     spec.webhook = args.webhook.clone();
     if args.every.is_some() || args.cron.is_some() {

@@ -1,4 +1,4 @@
-//! Whether a receipt is what it says: by the keys of its ends, without a network.
+//! Checks a receipt by the keys of its ends, without a network.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, StatementSide};
 use crate::manifest::shown_root;
 use crate::verify::ExpectedList;
 
-/// Whose receipt it is, once everything in it is right.
+/// The ends of a receipt in which everything is right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedReceipt {
-    /// The sender's key, and whether it is one of those that are trusted.
+    /// The sender's key, and whether the caller trusts it.
     pub sender: (PublicKey, bool),
-    /// The same of the receiver.
+    /// The receiver's key, and whether the caller trusts it.
     pub receiver: (PublicKey, bool),
 }
 
 impl Receipt {
-    /// Checks both signatures, that both ends say the same, that the keys that are trusted (one at least) are those of its ends and,
-    /// where a root is given, that it is theirs. Each thing that can be wrong has a line of its own.
+    /// Checks both signatures, that both ends say the same, that each trusted key (at least one) belongs to
+    /// one of the ends and, if a root is given, that it is theirs. Each fault has an error text of its own.
     pub fn check(&self, trusted: &[PublicKey], root: Option<&str>) -> Result<CheckedReceipt, Error> {
         if trusted.is_empty() {
             return Err(Error::new(
@@ -60,7 +60,7 @@ fn wrong(what: String) -> Error {
     Error::new(Code::ReceiptWrong, format!("the receipt is not right: {what}"))
 }
 
-/// Who has signed it, in the part that it stands for.
+/// Checks the statement in the place of `part`, and returns the key that has signed it.
 fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, Error> {
     let SignedStatement { statement, .. } = signed;
     if statement.role != part {
@@ -95,7 +95,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The root of the digest tree that a manifest stands for.
+/// Computes the root of the digest tree from a manifest.
 pub fn manifest_root(path: &Path) -> Result<String, Error> {
     let bad = |what: String| Error::new(Code::BadManifest, what);
     let mut list = ExpectedList::open(path, Algorithm::Sha256).map_err(bad)?;

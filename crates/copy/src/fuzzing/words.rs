@@ -78,7 +78,7 @@ pub fn messages(bytes: &[u8]) -> usize {
         message.encode(&mut encoder, &mut again);
         if let DecodedMessage::Session(session::SessionMessage::Finish { figures, .. }) = message {
             spread(&figures.of_service);
-            // Figures lose digits.
+            // Encoding rounds figures, so they do not compare equal.
             continue;
         }
         // A text that the encoder cuts does not come back as it was.

@@ -75,7 +75,7 @@ pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &C
                 if let Ok(digest) = &digest {
                     receiver.notes.remember(id, digest.0);
                 }
-                // No content has a digest of zeros: what cannot be read here is sent.
+                // No content has a digest of zeros, so the sender sends a file that cannot be read here.
                 let digest = digest.map_or([0; 32], |digest| digest.0);
                 receiver.shared.send(&[CopyMessage::Decide { id, decision: Decision::Compare(digest) }]);
             }

@@ -40,9 +40,9 @@ const WAITING_MAX: usize = 1024;
 /// One `farhaul verify`.
 #[derive(Debug, Clone)]
 pub struct VerifyJob {
-    /// A manifest, or lines as `sha256sum` and its like write them.
+    /// A manifest, or lines as `sha256sum` and similar tools write them.
     pub list: PathBuf,
-    /// Where the paths of the list begin.
+    /// The directory that the list's paths begin in.
     pub directory: PathBuf,
     /// The algorithm of a list that is not a manifest, for lines that do not tell it themselves.
     pub algorithm: Algorithm,

@@ -41,9 +41,9 @@ struct Route {
 #[derive(Debug, Clone, Copy)]
 enum Interruption {
     None,
-    /// The user ends it, after this part.
+    /// The user cancels the transfer after this part.
     Cancel(Index),
-    /// The daemon ends, after this part.
+    /// The daemon is stopped after this part.
     Stop(Index),
 }
 

@@ -22,7 +22,7 @@ use crate::own_names::{self, OwnNameForm};
 /// Temporary files are renamed at once, so one that is older than this was left behind.
 const MOMENT: Duration = Duration::from_secs(3600);
 
-/// What runs may leave, and what of it is there.
+/// The size and age of a file of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnFiles {
     /// Bytes that it takes on the disk, with its journal.

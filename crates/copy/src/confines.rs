@@ -58,10 +58,10 @@ impl LocalConfines {
     pub fn spot(&self, path: &Path) -> Result<ConfinedPath, Error> {
         let spot = self.written(path)?;
         match spot.root.metadata_followed(&spot.path) {
-            Err(error) if is_way_out(&error) => {
-                Err(self
-                    .forbidden(format!("{}: a symbolic link in it leads out of what may be used here", path.display())))
-            }
+            Err(error) if is_way_out(&error) => Err(self.forbidden(format!(
+                "{}: a symbolic link in it leads out of what may be used here",
+                path.display()
+            ))),
             // Any other fault is met by whoever uses the path.
             Ok(_) | Err(_) => Ok(spot),
         }

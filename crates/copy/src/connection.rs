@@ -116,7 +116,8 @@ impl CopyConnection {
         if words.len() > WORDS_MAX {
             let what =
                 format!("the request takes {} bytes, more than a running session accepts", words.len());
-            let hint = "give fewer or shorter rules, or open the connection with this copy: CopyConnection::open";
+            let hint =
+                "give fewer or shorter rules, or open the connection with this copy: CopyConnection::open";
             return Err(Error::new(Code::BadOption, what).with_hint(hint));
         }
         let dialogue = self.session.open(words, side.role(), handle);

@@ -19,8 +19,8 @@ use crate::metadata::times;
 use crate::writeback::WriteOrdering;
 
 const SECOND: u64 = 1_000_000_000;
-/// The steps in nanoseconds that file systems use: NTFS and SMB, some network file systems, many, exFAT,
-/// many, FAT.
+/// The steps in nanoseconds that file systems use: NTFS and SMB (100 ns), some network file systems (1 µs,
+/// 1 ms), exFAT (10 ms), many (1 s), FAT (2 s).
 const STEPS: [u64; 6] = [100, 1_000, 1_000_000, 10_000_000, SECOND, 2 * SECOND];
 /// The times that also file systems with a narrow range keep: from 1980 (FAT) to 2038 (seconds in 32 bits).
 const COMMON_RANGE: std::ops::RangeInclusive<i64> = 315_705_600..=0x7fff_fffe;

@@ -324,10 +324,7 @@ impl Root {
         match made {
             // If the name is fine, the target may be too long instead.
             Err(error) if is_refused(&error) && self.lookup(path).is_ok() => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    "the file system there refuses this link's target",
-                ));
+                return Err(io::Error::new(error.kind(), "the file system there refuses this link's target"));
             }
             made => made?,
         }

@@ -58,7 +58,7 @@ pub(crate) fn sync_file_range(file: &File, offset: u64, len: u64, how: Flush) ->
             libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
         }
     };
-    // What is no offset of a file is refused by the call.
+    // The call refuses numbers that cannot be an offset.
     let (offset, len) = (offset as libc::off64_t, len as libc::off64_t);
     // SAFETY: the call takes numbers only; the descriptor is open as long as `file` is borrowed.
     let failed = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };

@@ -42,7 +42,7 @@ pub(super) struct ListingLevel {
 /// The directory in one of the source's places.
 pub(super) struct LevelPart {
     directory: Arc<Directory>,
-    /// Which of the source's places that is.
+    /// The number of that place.
     pub(super) place: usize,
     /// The mount that the source lies on there, if no other may be entered.
     mount: Option<MountId>,

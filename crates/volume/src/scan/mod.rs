@@ -427,7 +427,7 @@ impl Scanner {
         Some(ScanItem::Entry { path, entry, handle })
     }
 
-    /// Says where something went wrong, if there are several places.
+    /// Adds the place to an error, if the source has several.
     fn in_place(&self, place: usize, error: io::Error) -> io::Error {
         let Some(source) = self.source.as_ref().filter(|source| !source.also.is_empty()) else {
             return error;

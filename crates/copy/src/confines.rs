@@ -75,7 +75,7 @@ impl LocalConfines {
         };
         let whole = std::path::absolute(given).map_err(cannot)?;
         if whole.components().any(|part| part == Component::ParentDir) {
-            return Err(self.forbidden(format!("{}: a path with '..' is not taken here", path.display())));
+            return Err(self.forbidden(format!("{}: a path with '..' is not allowed here", path.display())));
         }
         let found =
             self.0.iter().find_map(|allowed| Some((allowed, whole.strip_prefix(&allowed.path).ok()?)));
@@ -104,8 +104,11 @@ impl ConfineRoot {
         }
         let below = RelPath::from_written(self.path.as_os_str().as_bytes()).unwrap_or_default();
         let opened = Root::open("/").and_then(|top| top.subdir(&below)).map_err(|error| {
-            let what =
-                format!("cannot open {}, below which all has to be: {}", self.path.display(), plain(&error));
+            let what = format!(
+                "cannot open {}, which all paths have to be below: {}",
+                self.path.display(),
+                plain(&error)
+            );
             Error::new(Code::of_files(&error), what)
         })?;
         Ok(self.root.get_or_init(|| opened).clone())

@@ -53,8 +53,9 @@ impl BetweenJob {
     /// Checks a job, and refuses what would need this host between the two daemons.
     pub fn of(job: CopyJob) -> Result<BetweenJob, Error> {
         let refuse = |option: &str, why: &str| {
-            let what = format!("{option} does not go between two daemons: {why}");
-            let hint = "leave it, or copy by way of this host: from one daemon here, then to the other";
+            let what = format!("{option} cannot be used between two daemons: {why}");
+            let hint =
+                "leave the option out, or copy by way of this host: from one daemon here, then to the other";
             Err(Error::new(Code::BadOption, what).with_hint(hint))
         };
         if job.names.is_some() {
@@ -66,7 +67,7 @@ impl BetweenJob {
         if job.receipt.is_some() {
             return refuse(
                 "--receipt",
-                "this host is no end of the copy, and could only sign what it is told",
+                "this host is not an end of the copy, and could only sign what it is told",
             );
         }
         if !job.spread.is_empty() {

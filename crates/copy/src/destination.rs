@@ -130,7 +130,10 @@ impl TargetDirectory {
         let Some(rename) = &self.rename else { return Ok(Some(checked)) };
         let top = &path[..top_len];
         if self.renamed.get_or_init(|| top.to_vec()) != top {
-            return Err(refuse(Misbehaviour::PathUnasked, "when another source has the destination's name"));
+            return Err(refuse(
+                Misbehaviour::PathUnasked,
+                "after another source had taken the destination's name",
+            ));
         }
         let renamed = [&rename[..], &path[top_len..]].concat();
         Ok(RelPath::from_bytes(&renamed).ok())

@@ -77,7 +77,7 @@ impl HardLinks {
         match self.0.lock().whole().targets.get_mut(&to) {
             None => Err(Error::misbehaved(
                 Misbehaviour::LinkToNothing,
-                format!("entry {id} links to {to}, which is no linked file"),
+                format!("entry {id} links to {to}, which is not a file with several links"),
             )),
             Some(LinkTargetState::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
             Some(LinkTargetState::Expected(waiting)) => {

@@ -368,7 +368,7 @@ impl IncomingFile {
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == VerifyMode::Readback && !partial.readback().map_err(cannot)? {
                     partial.discard();
-                    let why = "what was written does not read back; it was removed";
+                    let why = "the content does not read back as it was written; it was removed";
                     return Err(Failure::new(Code::DiskFailed, why));
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
@@ -474,7 +474,7 @@ fn readback(stream: &IncomingStream) -> std::io::Result<()> {
     for (&chunk, cv) in stream.chunks.lock().whole().iter() {
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
         if chunk_cv(&buffer[..len]) != cv.0 {
-            return Err(std::io::Error::other("what was written does not read back"));
+            return Err(std::io::Error::other("the content does not read back as it was written"));
         }
     }
     Ok(())

@@ -441,7 +441,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
     } else if !ends().any(|location| matches!(location, Location::Daemon { .. })) {
         Some("within one host there is nobody who could sign; copy from or to a daemon (fh://)")
     } else if keeps_nothing {
-        Some("what goes to null: or to standard output stands on no disk")
+        Some("content for null: or for standard output is on no disk")
     } else {
         None
     };

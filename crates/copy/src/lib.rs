@@ -253,7 +253,7 @@ pub(crate) fn refuse(established: EstablishedSession, error: Error, handle: &Han
         }
     };
     if let Err(panic) = contained(tell) {
-        tracing::debug!(%panic, "a refusal could not be told");
+        tracing::debug!(%panic, "a refusal could not be sent");
     }
     CopyOutcome::failed(error)
 }

@@ -272,12 +272,12 @@ fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<HostSpec,
             let (name, after) = inner.split_once(']').ok_or_else(|| bad("a bracket is not closed"))?;
             let bare = name.split('%').next().unwrap_or(name);
             if port_rule == Port::Allow && bare.parse::<Ipv6Addr>().is_err() {
-                return Err(bad("in brackets stands an IPv6 address, such as [fd00::2]"));
+                return Err(bad("brackets are for an IPv6 address, such as [fd00::2]"));
             }
             let port = if after.is_empty() {
                 None
             } else {
-                Some(after.strip_prefix(':').ok_or_else(|| bad("behind ] comes :port"))?)
+                Some(after.strip_prefix(':').ok_or_else(|| bad("only :port may follow after ]"))?)
             };
             (name, port)
         }

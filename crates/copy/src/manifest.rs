@@ -190,7 +190,7 @@ impl ManifestLog {
 
     /// Begins a manifest whose text goes to `out`, in pieces.
     pub(crate) fn told(mut out: Box<dyn Write + Send>, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
-        out.write_all(&text::begin(now())).map_err(Error::io("cannot tell of the entries".to_string()))?;
+        out.write_all(&text::begin(now())).map_err(Error::io("cannot send the manifest".to_string()))?;
         ManifestLog::start(Some(out), ("for the other end".into(), ROOT_WAITING_MAX), !is_dry_run)
     }
 
@@ -268,7 +268,9 @@ impl ManifestLog {
         self.more.notify_one();
         let thread = self.thread.lock().whole().take();
         let written = thread.map_or(Ok(()), |thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that writes it has ended too early")))
         });
         written.map_err(|error| Error::io(format!("cannot write the manifest {}", self.name))(error))?;
         Ok(self.tally.as_ref().map(|tally| tally.lock().whole().root()))

@@ -323,7 +323,7 @@ impl IntegrityOptions {
             return bad("the name of a transfer in a receipt has 32 hexadecimal digits");
         }
         if dry_run {
-            return bad("--receipt and --dry-run contradict each other: nothing is brought");
+            return bad("--receipt and --dry-run contradict each other: a dry run copies nothing");
         }
         if self.verify == VerifyMode::Transit {
             return bad("a receipt needs digests: use --verify digest or readback");
@@ -391,7 +391,7 @@ impl FileOptions {
     fn checked(self) -> Result<FileOptions, Error> {
         if self.in_place && self.delta == Some(false) {
             return bad(
-                "--inplace changes only what differs, and --whole-file sends everything: leave one of them",
+                "--inplace changes only what differs, and --whole-file sends everything: leave one of them out",
             );
         }
         if self.in_place && self.overwrite == OverwriteMode::Older {
@@ -400,7 +400,7 @@ impl FileOptions {
             );
         }
         if self.no_perms && self.keep_setuid {
-            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them");
+            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them out");
         }
         if self.modify_window_secs > MODIFY_WINDOW_SECS_MAX {
             return bad("--modify-window takes at most a day");
@@ -439,7 +439,7 @@ impl TransferOptions {
         if let Some(sync) = &self.sync {
             if sync.checksum && !matches!(files.overwrite, OverwriteMode::Different | OverwriteMode::Content)
             {
-                return bad("--checksum and --overwrite contradict each other: leave one of them");
+                return bad("--checksum and --overwrite contradict each other: leave one of them out");
             }
             if sync.delete.is_some() && self.select.by_name {
                 return bad(

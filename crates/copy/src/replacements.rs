@@ -51,7 +51,7 @@ impl ReplacementNotes {
     pub(crate) fn left(&self, shared: &Request, path: &[u8], border: Border, dry_run: bool) {
         let reason = match border {
             Border::MountPoint => "something is mounted there",
-            Border::Beyond => "it is on what is mounted above it",
+            Border::Beyond => "it is below something that is mounted",
         };
         self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
         shared.handle.tell_detail(|| {

@@ -170,7 +170,7 @@ impl CopyRequest {
     /// The request as bytes for the far end.
     pub fn words(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self).map_err(|error| {
-            Error::new(Code::Misuse, format!("the options cannot be told to the far end: {error}"))
+            Error::new(Code::Misuse, format!("the options cannot be sent to the far end: {error}"))
         })
     }
 
@@ -209,7 +209,7 @@ pub(crate) fn are_not_too_many(sources: &[Vec<u8>]) -> Result<(), Error> {
         return Ok(());
     }
     let what = "at most 1,048,576 sources and 32 MiB of their names can be copied in one run";
-    let hint = "name the directory that they are in, and what is wanted of it with --files-from";
+    let hint = "name their directory, and list what is wanted of it with --files-from";
     Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 

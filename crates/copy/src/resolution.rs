@@ -110,7 +110,7 @@ pub(crate) fn local_origin(
     let mut scan = ScanPlan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
     scan.options.only =
-        only.map_err(|error| Error::new(Code::BadPattern, format!("a name that is asked for: {error}")))?;
+        only.map_err(|error| Error::new(Code::BadPattern, format!("a name in the list: {error}")))?;
     scan.awaits_names = false;
     Ok(CopySource::Scan(Box::new(scan)))
 }
@@ -214,7 +214,7 @@ fn is_descriptor(path: &[u8]) -> bool {
 /// Makes one source of the same source in several places.
 fn merged(places: Vec<Source>) -> Result<Source, Error> {
     let mut places = places.into_iter();
-    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source is nowhere"))?;
+    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source does not exist"))?;
     let (mut also, mut beneath) = (Vec::new(), first.beneath);
     for place in places {
         also.push(place.path);

@@ -62,8 +62,8 @@ impl FailedRun {
     }
 }
 
-const ENDED_EARLY: &str = "that run ended early, so that what it never came to is not in the list: run the same command without \
-                           --retry-failed, it goes on where it stopped";
+const ENDED_EARLY: &str = "that run ended early, so its list is not complete: run the same command without \
+                           --retry-failed; it goes on where it stopped";
 
 fn of_report(text: &[u8]) -> Result<FailedRun, String> {
     let report: Report =
@@ -82,7 +82,7 @@ fn of_report(text: &[u8]) -> Result<FailedRun, String> {
         match (failed.action, unescape(&failed.path)) {
             (FailedAction::Delete, _) => run.not_deleted += 1,
             (FailedAction::Copy, Some(path)) => run.paths.push(path),
-            (FailedAction::Copy, None) => return Err(format!("no path of a report: {}", failed.path)),
+            (FailedAction::Copy, None) => return Err(format!("not a path of a report: {}", failed.path)),
         }
     }
     run.checked(report.renamed)
@@ -157,7 +157,7 @@ impl RetrySelection {
             if !has_content && !has_pattern && !names.contains(&top) {
                 let shown = farhaul_text::escape(&path);
                 let what = format!(
-                    "--retry-failed: {shown} failed, which is in none of these sources: give the same as in that run"
+                    "--retry-failed: {shown} failed in that run, but is in none of these sources: name the same sources as then"
                 );
                 return Err(Error::new(Code::BadList, what));
             }

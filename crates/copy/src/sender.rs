@@ -493,7 +493,7 @@ impl CopySender {
         match self.table.large(id) {
             Some(large) if !self.queue.push_told(&large, chunk, theirs) => Err(Error::misbehaved(
                 Misbehaviour::ToldUnfitting,
-                format!("it told what does not fit chunk {chunk} of file {id}"),
+                format!("what it told does not fit chunk {chunk} of file {id}"),
             )),
             Some(_) | None => Ok(()),
         }

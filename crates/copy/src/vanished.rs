@@ -15,7 +15,7 @@ use super::report::VanishedEntry;
 
 /// The reason why a vanished file is not sent.
 pub(crate) fn failure() -> Failure {
-    Failure::new(Code::SourceVanished, "it had gone when it was to be read")
+    Failure::new(Code::SourceVanished, "it vanished before it was read")
 }
 
 pub(crate) fn is_vanished(failure: &Failure) -> bool {

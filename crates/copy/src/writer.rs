@@ -210,7 +210,7 @@ impl Writer<'_> {
         if file.may_ask_again() {
             self.replies.push(CopyMessage::Again { id: file.item.id(), chunk });
         } else {
-            self.fail(file, Failure::new(Code::Damaged, "what arrives does not match its digest"));
+            self.fail(file, Failure::new(Code::Damaged, "its content does not match its digest"));
         }
     }
 

@@ -281,7 +281,7 @@ fn where_there_can_be_none_it_is_said_before_anything_is_sent() {
     for (destination, why) in [
         (ssh(), "over SSH"),
         (Location::Local(fixture.near("here")), "within one host"),
-        (fixture.server.at(b"null:"), "stands on no disk"),
+        (fixture.server.at(b"null:"), "is on no disk"),
     ] {
         let outcome = run(destination, true);
         assert_eq!(code(&outcome), Some(Code::BadOption), "{why}");

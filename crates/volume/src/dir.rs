@@ -71,7 +71,7 @@ pub(crate) fn of_name(error: Errno) -> io::Error {
     let why = match error {
         Errno::NAMETOOLONG => "it is too long",
         Errno::ILSEQ => "it is not in the character set there",
-        Errno::INVAL => "it has characters that no name has there",
+        Errno::INVAL => "it has characters that are not allowed there",
         error => return error.into(),
     };
     NameError::Refused(why).into()

@@ -50,7 +50,7 @@ impl GlobAllowance {
     fn look(&mut self, pattern: &[u8], name: &[u8]) -> io::Result<()> {
         let cost = 1 + pattern.len() * name.len() / COMPONENT_MAX;
         self.looks =
-            self.looks.checked_sub(cost).ok_or_else(|| too_much("asks for a look at too many files"))?;
+            self.looks.checked_sub(cost).ok_or_else(|| too_much("would have to compare too many files"))?;
         Ok(())
     }
 

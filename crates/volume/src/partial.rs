@@ -311,7 +311,7 @@ impl Partial {
         let named = Metadata::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
         let own = Metadata::from(&fs::fstat(&self.file)?);
         if (named.dev, named.ino) != (own.dev, own.ino) {
-            return Err(io::Error::other("something else has the partial file's name"));
+            return Err(io::Error::other("another file has the partial file's name"));
         }
         self.dir.place(&self.target, || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }

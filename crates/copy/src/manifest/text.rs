@@ -288,7 +288,7 @@ struct RawLine {
 /// Parses a line of any origin; the error says what is wrong with it.
 pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
     let raw: RawLine =
-        serde_json::from_slice(line).map_err(|error| format!("no line of a manifest: {error}"))?;
+        serde_json::from_slice(line).map_err(|error| format!("not a line of a manifest: {error}"))?;
     match (raw.manifest, raw.end) {
         (Some(MANIFEST_SCHEMA), _) => return Ok(ManifestLine::Begin),
         (Some(other), _) => {
@@ -359,7 +359,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
 
 fn given(text: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
     match base64 {
-        Some(base64) => STANDARD.decode(base64).map(Some).map_err(|error| format!("no base64: {error}")),
+        Some(base64) => STANDARD.decode(base64).map(Some).map_err(|error| format!("not base64: {error}")),
         None => Ok(text.map(String::into_bytes)),
     }
 }
@@ -380,7 +380,7 @@ pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
         })
         .collect();
     read.filter(|read| read.len() == bytes)
-        .ok_or_else(|| format!("no digest of {bytes} bytes: {}", escape(text.as_bytes())))
+        .ok_or_else(|| format!("not a digest of {bytes} bytes: {}", escape(text.as_bytes())))
 }
 
 #[cfg(test)]

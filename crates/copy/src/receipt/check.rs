@@ -26,7 +26,7 @@ impl Receipt {
         if trusted.is_empty() {
             return Err(Error::new(
                 Code::Misuse,
-                "a receipt is checked by the key of one of its ends, at least",
+                "a receipt is checked with the key of at least one of its ends",
             ));
         }
         let sender = of_part(&self.sent, StatementSide::Sent)?;
@@ -64,18 +64,15 @@ fn wrong(what: String) -> Error {
 fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, Error> {
     let SignedStatement { statement, .. } = signed;
     if statement.role != part {
-        let what = format!(
-            "in the place of what the {} says stands what the {} says",
-            part.end(),
-            statement.role.end()
-        );
+        let what =
+            format!("the {1}'s statement is in the place of the {0}'s", part.end(), statement.role.end());
         return Err(wrong(what));
     }
     if statement.schema != RECEIPT_SCHEMA {
         return Err(wrong(format!("the {}'s statement has another version than the receipt", part.end())));
     }
     if !is_hex(&statement.tree_root, 64) || !is_hex(&statement.transfer, 32) {
-        return Err(wrong(format!("the {} says what no receipt says", part.end())));
+        return Err(wrong(format!("the {}'s statement has a value that none can have", part.end())));
     }
     let Some(key) = statement.own_key() else {
         return Err(wrong(format!("the {} names no key of its own", part.end())));
@@ -85,7 +82,7 @@ fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, E
     match is_good {
         true => Ok(key),
         false => Err(wrong(format!(
-            "the signature of the {} does not fit what it says: that was changed, or somebody else has signed it",
+            "the signature of the {} does not fit its statement: that was changed, or somebody else has signed it",
             part.end()
         ))),
     }
@@ -102,6 +99,6 @@ pub fn manifest_root(path: &Path) -> Result<String, Error> {
     while list.next().map_err(bad)?.is_some() {}
     match list.root() {
         Some(root) => Ok(shown_root(&root)),
-        None => Err(bad(format!("{} is no manifest, or has no end", path.display()))),
+        None => Err(bad(format!("{} is not a manifest, or has no end", path.display()))),
     }
 }

@@ -111,7 +111,7 @@ impl ReceiptExchange {
     /// compute the root.
     pub(crate) fn say(&self, tally: Option<&ManifestTally>, failed: u64) -> CopyMessage {
         let own = self.own.get_or_init(|| {
-            let tally = tally.ok_or("the root of what has come could not be computed")?;
+            let tally = tally.ok_or("the root of the entries could not be computed")?;
             self.statement(tally, failed).signed(&self.keys.own).map_err(|error| error.to_string())
         });
         match own {
@@ -162,13 +162,13 @@ impl ReceiptExchange {
         }
         let is_text = statement.program.len() <= TEXT_MAX && !statement.program.contains(is_unprintable);
         if !is_text || statement.role == StatementSide::Received && statement.digests_told != 0 {
-            return unfit("its receipt says what none can say".into());
+            return unfit("its receipt has a value that none can have".into());
         }
         let is_good = signed
             .signature()
             .is_some_and(|signature| self.keys.peer.has_signed(&statement.message(), &signature));
         if !is_good {
-            return unfit("the signature of its receipt is not right".into());
+            return unfit("the signature of its receipt is wrong".into());
         }
         // Without a root of its own, this end has no statement either.
         let Some(tally) = tally else { return Ok(()) };

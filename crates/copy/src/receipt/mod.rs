@@ -78,7 +78,7 @@ impl Receipt {
         }
         let bad = |what: String| Error::new(Code::BadReceipt, format!("this is no receipt: {what}"));
         if text.len() > DOCUMENT_MAX {
-            return Err(bad("it is longer than any".into()));
+            return Err(bad("it is longer than any receipt".into()));
         }
         let why = |error: serde_json::Error| match error.is_eof() {
             true => bad("it ends too early".into()),

@@ -148,8 +148,9 @@ impl CopyReceiver {
         for found in found {
             if self.ambiguous.has(&found.directory) {
                 let directory = &found.directory;
-                dialogue
-                    .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
+                dialogue.warn(format!(
+                    "nothing was deleted in {directory}: its file system takes some names there for others"
+                ));
                 continue;
             }
             let directory = &found.directory;

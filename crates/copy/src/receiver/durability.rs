@@ -68,7 +68,7 @@ impl RunningSync {
             Ok(Ok(())) => Some(Ok(())),
             Ok(Err(error)) => Some(Err(failed(&plain(&error)))),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could do it"))),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could be started for it"))),
         }
     }
 }

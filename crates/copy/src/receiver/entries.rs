@@ -409,7 +409,8 @@ impl CopyReceiver {
             FileKind::Special(SpecialNode::Socket) if self.rules.sync.is_none() => "socket",
             FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
         };
-        let why = format!("a {kind} is in its place, which stays (the destination null: keeps nothing)");
+        let why =
+            format!("a {kind} is in its place, and is not replaced (the destination null: keeps nothing)");
         Err(Failure::new(Code::AlreadyExists, why))
     }
 

@@ -215,7 +215,7 @@ impl CopyReceiver {
     ) -> Result<Option<LinkOutcome>, Failure> {
         let IncomingEntry { entry, path, .. } = item;
         if outcome == LinkTargetOutcome::Failed {
-            return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
+            return Err(Failure::new(Code::FilesFailed, "the file that it links to has failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let there = self.existing(target, item).map_err(cannot)?;
@@ -238,7 +238,7 @@ impl CopyReceiver {
             self.may_replace(there)?;
         }
         if outcome == LinkTargetOutcome::Kept {
-            let why = "the file that it is a link to was not overwritten";
+            let why = "the file that it links to was not overwritten";
             return Err(Failure::new(Code::AlreadyExists, why));
         }
         let was = there.map(|there| there.kind.into());
@@ -251,7 +251,9 @@ impl CopyReceiver {
             Err(error) if allows_no_link(&error) => {
                 self.warnings.once("links", || {
                     let why = plain(&error);
-                    format!("hard links cannot be made at the destination ({why}): such names are copied")
+                    format!(
+                        "hard links cannot be made at the destination ({why}): the files are copied instead"
+                    )
                 });
                 let is_copied = there.zip(source).is_some_and(|(there, source)| {
                     let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
@@ -285,7 +287,7 @@ impl CopyReceiver {
         let was = self.existing(target, item).map_err(cannot)?;
         let (before, root) = (target.roots.of(path), target.roots.of(to));
         let Some(source) = root.metadata(to).map_err(cannot)? else {
-            return Err(Failure::new(Code::NotFound, "the file that it is a link to has gone meanwhile"));
+            return Err(Failure::new(Code::NotFound, "the file that it links to has vanished meanwhile"));
         };
         let options = WriteOptions {
             mode: source.mode & self.rules.mode_mask,

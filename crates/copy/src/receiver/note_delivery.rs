@@ -72,7 +72,10 @@ impl CopyReceiver {
                 .read(target, &file.item.path)
                 .map_err(|error| Failure::cannot("read it back", &error))?;
             if came.is_some_and(|came| came != read.tree.0) {
-                return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
+                return Err(Failure::new(
+                    Code::DiskFailed,
+                    "the content does not read back as it was written",
+                ));
             }
             digests = Some(read);
         }

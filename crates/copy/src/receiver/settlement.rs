@@ -157,7 +157,7 @@ pub(crate) fn finish_small(
         && let Some(digest) = file.digest()
         && !unnamed.reads_back(&digest).map_err(cannot)?
     {
-        return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
+        return Err(Failure::new(Code::DiskFailed, "the content does not read back as it was written"));
     }
     unnamed.finish().map_err(cannot)
 }

@@ -110,7 +110,7 @@ impl CopySender {
         let give_up = |failure: Failure| self.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);
         let entry = match job.source.file_now() {
             Ok(Some(entry)) => entry,
-            Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no file any more")),
+            Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no longer a file")),
             Err(error) => return give_up(ReadTrouble::of(&error).failure),
         };
         let follows = self.growth.is_some() && is_growth(&job.entry, &entry);

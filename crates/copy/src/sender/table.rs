@@ -102,7 +102,7 @@ impl PendingEntry {
         let Some(large) = ChunkedFile::new(job, &have, old_chunks, Some(unread)) else {
             return Err(Error::misbehaved(
                 Misbehaviour::ChunksNotThere,
-                format!("chunks that file {id} does not have"),
+                format!("it named chunks that file {id} does not have"),
             ));
         };
         let resumed = ChunkedFile::bytes_of(&have, large.job.size);

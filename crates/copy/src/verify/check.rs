@@ -139,7 +139,7 @@ impl Checker<'_> {
                 let other =
                     RelPath::from_bytes(to).ok().and_then(|to| self.root.metadata(&to).ok().flatten());
                 if other.is_none_or(|other| (other.dev, other.ino) != (meta.dev, meta.ino)) {
-                    return Some(format!("no hard link to {}", escape(to)));
+                    return Some(format!("not a hard link to {}", escape(to)));
                 }
             }
             RecordKind::File { .. }
@@ -210,7 +210,7 @@ impl Checker<'_> {
 
     fn compare(&self, path: &[u8], is_same: bool) -> std::io::Result<()> {
         if !is_same {
-            self.find(path, Difference::Changed, "its content is another one");
+            self.find(path, Difference::Changed, "its content differs");
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub enum FilterError {
     Unfinished(String),
     #[error("filter rule with something behind its end: {0}")]
     Trailing(String),
-    #[error("'{0}' is no modifier that this program knows, in the filter rule: {1}")]
+    #[error("unknown modifier '{0}' in the filter rule: {1}")]
     Modifier(char, String),
     #[error("rules of directories (dir-merge) are not supported: {0}")]
     PerDirectory(String),

@@ -120,7 +120,7 @@ impl Root {
         let directory = fs::openat(&directory, ".", DIRECTORY, Mode::empty()).unwrap_or(directory);
         let mut links = self.inner.links.lock();
         if links.len() >= LINKS_MAX {
-            return Err(refused("more links to directories are there than are used at a time"));
+            return Err(refused("too many links to directories are in use"));
         }
         links.insert(path.as_bytes().to_vec(), Arc::new(Dir::new(directory)));
         self.inner.links.any.store(true, Relaxed);
@@ -148,7 +148,7 @@ impl Root {
         }
         let root = id(self.inner.fd.as_fd())?;
         if distinct && above_of(directory, |at| at == root)? {
-            let why = "it leads to another directory of the destination, and deletion takes them for two";
+            let why = "it leads to another directory of the destination, which deletion would take for a second one";
             return Err(refused(why));
         }
         Ok(())
@@ -232,7 +232,7 @@ fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<Owne
     let (root, at) = (place(confining.inner.fd.as_fd())?, place(parent.as_fd())?);
     let root = root.strip_suffix(b"/").unwrap_or(&root);
     let inner = at.strip_prefix(root).filter(|inner| inner.is_empty() || inner[0] == b'/');
-    let Some(inner) = inner else { return Err(refused("it is not where it was")) };
+    let Some(inner) = inner else { return Err(refused("it was moved meanwhile")) };
     let way = [b".", inner, b"/", target].concat();
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,4 +1,5 @@
-//! A file that the sender reads chunk by chunk, from several threads: which chunks are left, and who holds it.
+//! A file that the sender reads chunk by chunk, from several threads: which chunks are left, and who holds
+//! it.
 //!
 //! Always true: each chunk is given out once; the last holder, and nobody else, says how the file ended.
 

@@ -35,7 +35,7 @@ pub struct CopyConnection {
     network: NetworkOptions,
     /// The keys that both ends have proved to each other.
     keys: Option<SessionKeys>,
-    /// The directories that the far end may write to, if the far end is on this host.
+    /// The directories that the far end is confined to, if it is on this host.
     within: Option<Vec<PathBuf>>,
     /// The thread of the far end, if the far end is on this host.
     serving: Option<JoinHandle<()>>,

@@ -1,7 +1,9 @@
-//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its last entry.
+//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its
+//! last entry.
 //!
-//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended stays until
-//! its last entry is done. Memory is bounded by the depth and by the entries that are outstanding.
+//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended
+//! stays until its last entry is done. Memory is bounded by the depth and by the entries that are
+//! outstanding.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -151,7 +151,7 @@ impl RootOnly {
 
 impl Drop for RootOnly {
     fn drop(&mut self) {
-        // The receipt has taken the root already, if it is wanted.
+        // Whoever wants the root has asked for it by now.
         let _ = self.log.finish(&Report::default());
     }
 }

@@ -68,7 +68,8 @@ impl LocationSpec {
         }
     }
 
-    /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`, `fh://host[:port]`.
+    /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`,
+    /// `fh://host[:port]`.
     pub fn parse_host(argument: &OsStr) -> Result<LocationSpec, Error> {
         let bytes = argument.as_bytes();
         let bad = |why: &str| Err(Error::new(Code::BadLocation, format!("{}: {why}", argument.display())));

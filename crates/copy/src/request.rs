@@ -128,7 +128,8 @@ impl CopyRequest {
         (!more.is_empty()).then_some(more)
     }
 
-    /// The request as both ends have agreed on it: with the session's options, and without what one end lacks.
+    /// The request as both ends have agreed on it: with the session's options, and without what one end
+    /// lacks.
     pub(crate) fn agreed(mut self, network: NetworkOptions, features: &Features) -> CopyRequest {
         self.options.network = network;
         if !features.has(DELTA) {

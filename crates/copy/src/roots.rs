@@ -138,7 +138,7 @@ impl DestinationRoots {
     }
 
     /// Chooses where a file of `size` bytes goes: to the directory that has it, or a part of it; else to the
-    /// one with the least bytes.
+    /// one with the fewest bytes.
     pub(crate) fn assign(&self, path: &RelPath, size: u64) {
         if !self.is_spread() {
             return;
@@ -289,7 +289,7 @@ impl DestinationRoots {
 }
 
 impl State {
-    /// The directory with the least bytes, preferably one with room, and never one that has refused the file
+    /// The directory with the fewest bytes, preferably one with room, and never one that has refused the file
     /// (`refused_by`).
     fn choose(&self, free: &[Option<u64>], size: u64, refused_by: u64) -> Option<usize> {
         let least = |fits: &dyn Fn(usize) -> bool| {

@@ -9,7 +9,8 @@
 //!
 //! Always true: the order of the records does not matter. A record must be added only once: 65,536 times the
 //! same record adds up to nothing.
-//! From: LtHash16, Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic Hashing", IACR 2019/227, section 5.
+//! From: LtHash16, Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic Hashing", IACR
+//! 2019/227, section 5.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! A directory that nothing done below it can leave.
+//! A directory that no operation below it can leave.
 //!
 //! Always true: every operation takes a checked path, walks to its parent directory without following any
 //! symbolic link, and then uses a single component relative to that directory's descriptor; the last

@@ -29,8 +29,8 @@ struct Stat {
 /// before 6.5, for a file that we may not write, or for one without a cache.
 pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let (range, mut stat) = (Range { offset, len }, Stat::default());
-    // SAFETY: the kernel reads a `Range` and writes a `Stat`, both of its own layout and alive during the call; the descriptor
-    // is open as long as `file` is borrowed.
+    // SAFETY: the kernel reads a `Range` and writes a `Stat`, both of its own layout and alive during the
+    // call; the descriptor is open as long as `file` is borrowed.
     let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
     if failed != 0 {
         return Err(io::Error::last_os_error());
@@ -67,8 +67,8 @@ pub(crate) fn sync_file_range(file: &File, offset: u64, len: u64, how: Flush) ->
 
 /// Closes a descriptor and returns its error, which dropping the file does not.
 pub(crate) fn close(file: File) -> io::Result<()> {
-    // SAFETY: the descriptor was owned by `file`, which has given it up, so nobody else closes it. Whatever the call says, Linux
-    // has released the descriptor: it is never closed twice.
+    // SAFETY: the descriptor was owned by `file`, which has given it up, so nobody else closes it. Whatever
+    // the call says, Linux has released the descriptor: it is never closed twice.
     let failed = unsafe { libc::close(file.into_raw_fd()) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

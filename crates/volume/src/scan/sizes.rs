@@ -11,8 +11,8 @@ use rustix::fs;
 use super::directory::SourceRef;
 use crate::entry::{Entry, EntryKind};
 
-/// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs, selinuxfs, resctrl, bpf,
-/// nfsd, fusectl, apparmorfs, binfmt_misc.
+/// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs,
+/// selinuxfs, resctrl, bpf, nfsd, fusectl, apparmorfs, binfmt_misc.
 const PSEUDO: [u64; 15] = [
     0x9fa0,
     0x6265_6572,

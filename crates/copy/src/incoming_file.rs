@@ -544,7 +544,7 @@ mod tests {
             |result: Result<bool, Error>| Misbehaviour::of(&result) == Some(Misbehaviour::ImpossibleEnd);
         let known = file(of_size(CHUNK + 5));
         assert!(wrong(known.expect_end(CHUNK, 1)) && known.expect_end(CHUNK + 5, 2).is_ok());
-        assert!(wrong(known.expect_end(CHUNK + 5, 3)), "another one than before");
+        assert!(wrong(known.expect_end(CHUNK + 5, 3)), "it differs from the first announcement");
         let stream = file(EntryContent::Stream);
         let piece = |chunk, len| BlockPiece { file: 0, chunk, len, digest: [0; 32], is_patch: false };
         assert!(stream.fits(&piece(1, 7)) && !stream.fits(&piece(2, CHUNK as u32)));

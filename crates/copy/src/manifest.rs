@@ -395,7 +395,7 @@ mod tests {
             matches!(ManifestLog::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
         );
         let log = ManifestLog::create(Path::new("/dev/full"), false);
-        assert!(log.is_err(), "the first line already");
+        assert!(log.is_err(), "even the first line cannot be written");
         let temp = tempfile::tempdir().unwrap();
         let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
         log.state.lock().unwrap().is_broken = true;

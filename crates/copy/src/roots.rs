@@ -368,7 +368,7 @@ mod tests {
             (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = spread(&[&one, &two, &three]);
         let f = path("f");
-        assert!(!roots.assign_elsewhere(&f), "it goes nowhere yet");
+        assert!(!roots.assign_elsewhere(&f), "the file has no directory yet");
         roots.assign(&f, 100);
         assert_eq!(roots.index_of(&f), Some(0));
         assert!(roots.assign_elsewhere(&f));

@@ -154,7 +154,7 @@ fn rights_are_those_of_the_moment_and_what_is_lost_ends_the_session() {
             let error = refusal(connection, job);
             assert!(is_narrowed(&error), "{error}");
         }
-        let error = running.join().unwrap().expect("it does not come to its end");
+        let error = running.join().unwrap().expect("it cannot come to its end");
         assert!(is_narrowed(&error), "{error}");
     });
     assert!(!fixture.far("newer").exists() && !fixture.near("late").exists());

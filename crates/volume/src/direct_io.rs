@@ -279,7 +279,10 @@ mod tests {
                 return;
             }
             let nanos = choice.nanos_direct();
-            assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before, {count} files");
+            assert!(
+                nanos < u64::MAX / 400,
+                "{nanos} ns are still the value from the beginning, {count} files"
+            );
         }
     }
 
@@ -288,7 +291,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too short to choose");
+        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too few chunks for a choice");
         std::fs::rename(temp.path().join("name"), temp.path().join("moved")).unwrap();
         assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
         File::create(temp.path().join("name")).unwrap();

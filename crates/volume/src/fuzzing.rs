@@ -43,7 +43,7 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
     let count = first.sure.len() + first.doubtful.len();
     assert!(
         first.sure.keys().chain(first.doubtful.keys()).all(|&index| index < 100),
-        "a chunk that the file has not"
+        "a chunk that the file does not have"
     );
     assert!(
         first.sure.keys().all(|index| !first.doubtful.contains_key(index)),
@@ -53,7 +53,7 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
     let again = Journal::load(&dir, NAME, &identity(), INODE).expect("it was there");
     assert!(
         again.sure == first.sure && again.doubtful == first.doubtful,
-        "it reads otherwise the second time"
+        "it reads differently the second time"
     );
     count
 }

@@ -124,7 +124,7 @@ mod tests {
         let at = spans(&load, at, 1, 9);
         assert!(load.is_waited_for());
         let at = spans(&load, at, 1, 5);
-        assert!(!load.is_waited_for(), "whatever was before");
+        assert!(!load.is_waited_for(), "only the last span counts");
         spans(&load, at, 1, 9);
         assert!(load.is_waited_for());
     }

@@ -90,7 +90,7 @@ mod tests {
             prop_assert_eq!(&of(&records), &whole);
             let at = at.index(records.len());
             let taken = records.remove(at);
-            prop_assert_ne!(&of(&records), &whole, "one is missing");
+            prop_assert_ne!(&of(&records), &whole, "a record is missing");
             let mut other = taken.clone();
             match other.last_mut() {
                 Some(last) => *last ^= 1 << bit,
@@ -98,7 +98,7 @@ mod tests {
             }
             prop_assume!(!records.contains(&other));
             records.push(other);
-            prop_assert_ne!(&of(&records), &whole, "one is another");
+            prop_assert_ne!(&of(&records), &whole, "a record has changed");
             prop_assert_ne!(whole.root(&[1]), whole.root(&[2]));
         }
     }

@@ -421,7 +421,7 @@ mod tests {
             }
         };
         assert_eq!(masked(0o027), (0o4755, Some(0o4750)));
-        assert_eq!(masked(0o022), (0o4755, None), "it takes nothing");
+        assert_eq!(masked(0o022), (0o4755, None), "the mask takes no bit of this mode");
     }
 
     #[test]

@@ -358,10 +358,10 @@ mod tests {
                 .map(|path| path.to_string())
         };
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"));
-        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other one has been given");
+        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other file was proposed already");
         assert_eq!(find("new/a", 3).as_deref(), Some("a"));
-        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
-        assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
+        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "the file with the same name goes first");
+        assert_eq!(find("d/b", 3).as_deref(), Some("a"), "a file is not proposed for itself");
         assert_eq!(find("new/c", 4), None);
         assert!(!list(&root, &filter, true, Charge::default(), &|| false).1);
     }

@@ -281,7 +281,10 @@ mod tests {
         assert_eq!(wrong(table.decide(0, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding), "a link");
         assert_eq!(Misbehaviour::of(&table.again(0).map(drop)), Some(Misbehaviour::AgainUnasked));
         assert!(table.remove(0).is_some() && table.remove(0).is_none());
-        assert!(table.again(0).is_ok_and(|again| again.is_none()), "it may have crossed its end");
+        assert!(
+            table.again(0).is_ok_and(|again| again.is_none()),
+            "the request may have crossed the news of the end"
+        );
         assert_eq!(Misbehaviour::of(&table.again(1).map(drop)), Some(Misbehaviour::EntryNotOutstanding));
     }
 

@@ -89,7 +89,7 @@ impl ExpectedList {
             }
             if line.pop_if(|last| *last == b'\n').is_none() {
                 if line.len() as u64 == LINE_MAX {
-                    return Err(at("longer than any line of a manifest".into()));
+                    return Err(at("the line is longer than any of a manifest".into()));
                 }
                 if self.form == Form::Manifest {
                     // The run that wrote the manifest was killed in the middle of this line.

@@ -107,7 +107,7 @@ fn the_same_source_goes_on_and_another_starts_anew() {
     partial.write_chunk(0, chunk).unwrap();
     drop(partial);
     let partial = place.open();
-    assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "what was not booked is not there");
+    assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "a chunk that was not marked is not there");
     assert!(partial.finish(&WriteOptions::default()).is_err());
     for index in [0, 2, 3, 4] {
         put(&partial, &bytes, index);
@@ -120,7 +120,7 @@ fn the_same_source_goes_on_and_another_starts_anew() {
     let partial = place.open();
     assert!(partial.have().is_empty());
     drop(partial);
-    assert_eq!(place.names(), 0, "with nothing there, nothing stays");
+    assert_eq!(place.names(), 0, "an empty partial file is removed");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
     }
     put(&partial, &bytes, 0);
     drop(partial);
-    assert_eq!(place.open().chunks_there(), 6, "for another one without them it is");
+    assert_eq!(place.open().chunks_there(), 6, "a run without digests can use them");
     let digested =
         || when_free(|| Partial::open(&place.root, &place.path, &place.identity, Resume::Digested)).unwrap();
     assert_eq!(digested().have_ranges(), [(0, 1)]);
@@ -173,7 +173,11 @@ fn what_came_of_another_state_of_the_source_is_kept_and_not_believed() {
     partial.discard_if_empty();
     drop(partial);
     let partial = place.open_as(2, Resume::Digested);
-    assert_eq!((kept(&partial), partial.have_ranges()), (vec![0, 3], vec![(1, 1)]), "it was not booked");
+    assert_eq!(
+        (kept(&partial), partial.have_ranges()),
+        (vec![0, 3], vec![(1, 1)]),
+        "a chunk that was only written does not count"
+    );
     drop(partial);
     for (ctime, resume) in [(2, Resume::Compared), (1, Resume::Digested), (2, Resume::Any)] {
         let partial = place.open_as(ctime, resume);
@@ -206,7 +210,7 @@ fn without_values_nothing_of_another_state_is_kept() {
     let partial = place.open_as(2, Resume::Any);
     assert_eq!((kept(&partial), partial.chunks_there()), (vec![1], 0));
     drop(partial);
-    assert_eq!(kept(&place.open_as(1, Resume::Any)), [1], "and it does not come back");
+    assert_eq!(kept(&place.open_as(1, Resume::Any)), [1], "the chunk without a value does not come back");
 }
 
 #[test]
@@ -256,7 +260,7 @@ fn what_is_not_ours_under_our_name_stays_and_another_name_serves() {
         assert_eq!(
             place.open().chunks_there(),
             u64::from(number < 3),
-            "{number}: it goes on, or was for once"
+            "{number}: it is resumed, unless all four names are taken"
         );
         place.root.remove_partial(&place.path).unwrap();
     }
@@ -295,7 +299,7 @@ fn a_partial_file_is_known_by_its_journal_and_a_copy_of_both_is_not() {
     std::fs::write(place.journal(), [0; 500]).unwrap();
     assert_eq!(listed(&place), users);
     assert!(place.open().have().is_empty());
-    assert!(!place.part().exists(), "it was taken over, and let go of with nothing in it");
+    assert!(!place.part().exists(), "it was taken over, and removed as it had nothing");
     put(&place.open(), &content(), 0);
     std::fs::write(place.journal(), [7; 500]).unwrap();
     assert_eq!(listed(&place).len(), users.len() + 2);
@@ -470,9 +474,9 @@ fn a_duplicate_of_a_chunk_in_anothers_hand_is_not_booked() {
     assert_eq!(partial.chunks_there(), 0);
     partial.state().in_hand.remove(0);
     assert!(partial.write_chunk(0, chunk).unwrap());
-    assert!(!partial.write_chunk(0, chunk).unwrap(), "written, not booked");
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "the chunk is written, but not marked");
     partial.mark(0, cv).unwrap();
-    assert!(!partial.write_chunk(0, chunk).unwrap(), "booked");
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "the chunk is marked");
     assert_eq!(partial.chunks_there(), 1);
 }
 

@@ -68,7 +68,7 @@ use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 /// The source of a transfer.
 pub(crate) enum CopySource {
     Scan(Box<ScanPlan>),
-    /// Paths that the receiver still has to complete.
+    /// A request whose further sources the receiver still has to name.
     Awaited(Box<Awaited>),
     /// Standard input, under this name.
     Pipe {

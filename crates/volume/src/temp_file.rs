@@ -49,7 +49,7 @@ pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error
             return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
         }
     }
-    Err(Error::InTheWay("somebody else's file in the place of each partial one".into()))
+    Err(Error::InTheWay("a file under every name for the partial file".into()))
 }
 
 /// Returns `None` if the name is taken by another file.

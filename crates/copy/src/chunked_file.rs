@@ -127,9 +127,9 @@ pub(crate) struct ChunkedFile {
     file: Mutex<Option<Result<Arc<SourceFile>, ReadTrouble>>>,
     /// The chunks that are still to be read; holes among them are skipped.
     left: Mutex<VecDeque<Range<u64>>>,
-    /// For chunks below this one the receiver may tell which it has already in another file.
+    /// For chunks below this one the receiver may tell what it has in their place.
     old_chunks: u64,
-    /// The chunks that the receiver has told to have; `None` once it tells nothing more.
+    /// The chunks that the receiver has, or of which it has told; `None` once it tells nothing more.
     told: Mutex<Option<ChunkMap>>,
     /// How many holders the file has: one for each chunk that is being read or waits with marks, one for each
     /// pass over `left`, and one while the receiver may tell of chunks.

@@ -86,7 +86,7 @@ impl LocationSpec {
         }
     }
 
-    /// Expands the size in a far end's path without files, as the engine reads it in bytes.
+    /// Converts the size in a far end's `zero:` or `random:` to bytes, as the engine needs it.
     fn resolved(self) -> Result<LocationSpec, Error> {
         let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
         Ok(match self {

@@ -106,7 +106,7 @@ pub struct VerifyReport {
     pub unreadable: u64,
     /// Files without a digest in the list: only their size was compared.
     pub without_digest: u64,
-    /// Entries that are absent by the list itself: they failed, were deleted, or must not be overwritten.
+    /// Entries that are absent according to the list: they failed, were deleted, or must not be overwritten.
     pub left_out: u64,
     /// The root of the digest tree of the manifest, in hexadecimal digits, if the list is a manifest with an
     /// end. It does not depend on the findings.

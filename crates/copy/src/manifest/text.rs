@@ -1,7 +1,7 @@
 //! Writes and reads a manifest's lines.
 //!
 //! Always true: a line has no line end but its last byte, and reads back as the bytes that were written,
-//! whatever they are. The writer is made by hand, as ten million lines must take only seconds.
+//! whatever they are. The writer does without a library, as ten million lines must take only seconds.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Removes what the destination has and the source has not.
 //!
-//! Always true: nothing is removed before the whole source has been listed without an error, and only what a
-//! complete comparison has found, or what is in the place of a file.
+//! Always true: nothing is removed before the whole source has been listed without an error. Only entries are
+//! removed that a complete comparison has found, or that are in the place of a file.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -210,8 +210,8 @@ impl CopyReceiver {
         let is_in = |roots: &[Root], path: &RelPath| {
             roots.iter().any(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
         };
-        // If the name makes the path too long, the entry may be in any of the directories: it was reached by
-        // another way.
+        // A name that makes the path too long cannot have come by a copy, so the entry may be in any of the
+        // directories.
         let path = directory.join(name);
         for (index, root) in roots.iter().enumerate() {
             let others = &roots[index + 1..];

@@ -38,7 +38,7 @@ pub(crate) struct ExpectedEntry {
     pub(super) place_mode: Option<u32>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) content: ExpectedContent,
-    /// By the list it is at the destination: it was brought, or was there already.
+    /// According to the list it is at the destination: it was brought, or was there already.
     pub(super) is_there: bool,
 }
 

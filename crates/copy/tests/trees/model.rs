@@ -170,7 +170,7 @@ impl ModelMeta {
         }
         if !kind.is_symlink() {
             use std::os::unix::fs::PermissionsExt;
-            // A user without root may keep only modes that leave the tree usable.
+            // Without root, the owner needs access to everything in the tree, and special bits are left out.
             let mode = match rustix::process::geteuid().is_root() {
                 true => self.mode,
                 false => self.mode & 0o777 | if kind.is_dir() { 0o700 } else { 0o600 },

@@ -1,6 +1,6 @@
 //! How precisely a file system keeps modification times: to the nanosecond, to the second (ext4 with inodes
-//! of 128 bytes), to two seconds (FAT), and within a range of years. The time that it keeps may so differ
-//! from the one that was set, which is no reason to send a file again.
+//! of 128 bytes), to two seconds (FAT), and within a range of years. The time that it keeps may therefore
+//! differ from the one that was set, which is no reason to send a file again.
 //!
 //! It is found out by setting times on a file without a name, once for each file system, and only if two
 //! times differ in a way that a coarse file system would explain. If no such file can be created, the known
